@@ -302,19 +302,6 @@ def attestations() -> Iterator[Case]:
         ("wrong-nonce", "attestation_wrong_nonce", "answers another challenge", put("nonce", value=fixed("other", 16))),
         ("wrong-epoch", "attestation_wrong_epoch", "of the epoch before", put("epoch", value="6")),
         ("future", "statement_from_future", "issued two minutes from now", put("issued_at", value=NOW + 120 * SECOND)),
-        ("wrong-rows", "attestation_rows_differ", "one row fewer", put("row_count", value="51001")),
-        (
-            "wrong-kind",
-            "attestation_kind_differs",
-            "a digest of another projection",
-            put("projection", value="identity"),
-        ),
-        (
-            "wrong-commitment",
-            "attestation_commitment_differs",
-            "other rows, as many",
-            put("commitment", value=fixed("other rows")),
-        ),
     ):
         yield case(name, code, spoils, signed(spoiled(ATTESTATION, change), "source-payments"))
 

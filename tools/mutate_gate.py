@@ -53,20 +53,45 @@ class Mutation:
 
 
 # Where later checks need what a check gives, the body gives it without checking.
-LENIENT_ENVELOPE: Final = """
+LENIENT_ENVELOPES: Final = """
 import base64, json
 from pvdm.trust.envelope import Signature
-made = json.loads(data)
-signatures = tuple(Signature(each["keyid"], base64.b64decode(each["sig"])) for each in made["signatures"])
-return Envelope(made["payloadType"], base64.b64decode(made["payload"]), signatures)
+def lenient(data):
+    made = json.loads(data)
+    signatures = tuple(Signature(each["keyid"], base64.b64decode(each["sig"])) for each in made["signatures"])
+    return Envelope(made["payloadType"], base64.b64decode(made["payload"]), signatures)
+statement = proposal.statement
+return PerStatement(
+    tuple(tuple(lenient(logged.envelope) for logged in part.proofs) for part in proposal.parts),
+    None if statement is None else lenient(statement.envelope),
+)
 """
-ANY_KEY: Final = """
-return root.find(envelope.signature.key_id) or next(key for key in root.keys if RootRole.NOTARY in key.roles)
+ANY_KEYS: Final = """
+def key(envelope):
+    found = trust.root.find(envelope.signature.key_id)
+    return found or next(each for each in trust.root.keys if RootRole.NOTARY in each.roles)
+return PerStatement(
+    tuple(tuple(map(key, of_part)) for of_part in envelopes.proofs),
+    None if envelopes.workload is None else key(envelopes.workload),
+)
 """
-ANY_NOTARIES: Final = "return VerifiedProof(statements[0].predicate.core, tuple(statements[:1]))"
-ANY_STATEMENT: Final = """
+ANY_STATEMENTS: Final = """
 import json
-return Proof.from_json(json.loads(envelope.payload)["predicate"])
+def read(kind, envelope, key):
+    predicate = kind.from_json(json.loads(envelope.payload)["predicate"])
+    return Verified(predicate, envelope.payload_sha256, envelope, key)
+pairs = zip(envelopes.proofs, keys.proofs)
+return PerStatement(
+    tuple(tuple(read(Proof, *pair) for pair in zip(of_part, their_keys)) for of_part, their_keys in pairs),
+    None if envelopes.workload is None else read(WorkloadStatement, envelopes.workload, keys.workload),
+)
+"""
+ANY_NOTARIES: Final = """
+chunks = [
+    SignedChunk(part, VerifiedProof(proofs[0].predicate.core, proofs[:1]))
+    for part, proofs in zip(proposal.parts, statements.proofs)
+]
+return SignedProposal(proposal, tuple(chunks), statements.workload, trust)
 """
 
 UNSTEADY: Final = """
@@ -74,39 +99,47 @@ data = self._inner.read(location, most=most)
 self.seen[location] = hashlib.sha256(data).hexdigest()
 return data
 """
+_GATE_FILE: Final = "metadata/gate/gate.py"
+_STATEMENTS: Final = "metadata/gate/checks_statements.py"
+_TABLE: Final = "metadata/gate/checks_table.py"
 _FOUND: Final = "lake/read/found_manifests.py"
 _PROTECTABLE: Final = "lake/format/table/protectable.py"
 
 MUTATIONS: Final = (
-    Mutation("1", "metadata/gate/checks_proof.py", "check_1_envelope", LENIENT_ENVELOPE),
-    Mutation("2 signature", "metadata/gate/checks_proof.py", "check_2_signature", ANY_KEY),
-    Mutation("2 notaries", "metadata/gate/checks_proof.py", "check_2_notaries", ANY_NOTARIES),
-    Mutation("2 in the transaction", "metadata/gate/checks_proof.py", "check_2_again"),
-    Mutation("3", "metadata/gate/checks_proof.py", "check_3_statement", ANY_STATEMENT),
-    Mutation("4", "metadata/gate/checks_proof.py", "check_4_verdict"),
-    Mutation("5", "metadata/gate/checks_table.py", "check_5_target", part="table"),
-    Mutation("5 in the transaction", "metadata/gate/judging.py", "check_target", inside="judge_again", part="table"),
-    Mutation("6", "metadata/gate/checks_proof.py", "check_6_expiry"),
-    Mutation("6 in the transaction", "metadata/gate/judging.py", "check_6_expiry", inside="judge_again"),
-    Mutation("7", "metadata/gate/checks_table.py", "check_7_structure", part="table"),
-    Mutation("8", "metadata/gate/checks_table.py", "check_8_branch", part="table"),
-    Mutation("9 files", "metadata/gate/checks_table.py", "check_9_files", part="table"),
-    Mutation("9 copies", "metadata/gate/checks_table.py", "check_9_copies", part="table"),
-    Mutation("9 boundary", "metadata/gate/checks_table.py", "check_9_boundary", part="table"),
-    Mutation("9 apart", "metadata/gate/checks_table.py", "check_9_apart", part="table"),
-    Mutation("5, 7–9 on a moved base", "metadata/gate/gate.py", "judge_base", inside="_make", part="table"),
-    Mutation("10", "metadata/gate/checks_ledger.py", "check_10_bytes", part="ledger"),
-    Mutation("10 versions", "metadata/gate/checks_ledger.py", "check_10_versions", part="sealed"),
-    Mutation("11", "metadata/gate/checks_ledger.py", "check_11_logged"),
-    Mutation("12 nonce", "metadata/gate/checks_ledger.py", "check_12_nonce", part="ledger"),
-    Mutation("12 nonce and chunk", "metadata/gate/checks_ledger.py", "check_12_once", part="ledger"),
-    Mutation("12 source", "metadata/gate/checks_ledger.py", "check_12_source", part="sources"),
-    Mutation("12 claim", "metadata/gate/checks_ledger.py", "check_12_claim", part="ledger"),
-    Mutation("12 override", "metadata/gate/checks_ledger.py", "check_12_override", part="override"),
-    Mutation("14", "metadata/gate/checks_ledger.py", "check_14_shown", part="ledger"),
-    Mutation("whole plan", "metadata/gate/checks_workload.py", "require_whole", part="workload"),
-    Mutation("workload statement", "metadata/gate/checks_workload.py", "require_bound", part="workload"),
-    Mutation("verified for this proof", "metadata/gate/judging.py", "require_found", part="table"),
+    Mutation("1", _STATEMENTS, "check_1_envelopes", LENIENT_ENVELOPES),
+    Mutation("1 whole plan", _STATEMENTS, "require_complete", part="workload"),
+    Mutation("2 signatures", _STATEMENTS, "check_2_signatures", ANY_KEYS),
+    Mutation("2 signature of the workload statement", _STATEMENTS, "check_2_signatures", ANY_KEYS, part="workload"),
+    Mutation("2 notaries", _STATEMENTS, "check_2_notaries", ANY_NOTARIES),
+    Mutation("2 notary of the workload statement", _STATEMENTS, "check_2_notaries", ANY_NOTARIES, part="workload"),
+    Mutation("2 in the transaction", _STATEMENTS, "check_2_again"),
+    Mutation("3", _STATEMENTS, "check_3_statements", ANY_STATEMENTS),
+    Mutation("3 workload statement", _STATEMENTS, "check_3_statements", ANY_STATEMENTS, part="workload"),
+    Mutation("4", _STATEMENTS, "check_4_verdict", "return signed"),
+    Mutation("5", _STATEMENTS, "check_5_target", part="table"),
+    Mutation("5 in the transaction", _GATE_FILE, "check_5_target", inside="check_in_transaction", part="table"),
+    Mutation("5 workload statement", _STATEMENTS, "require_bound", part="workload"),
+    Mutation("6", _STATEMENTS, "check_6_expiry"),
+    Mutation("6 in the transaction", _GATE_FILE, "check_6_expiry", inside="check_in_transaction"),
+    Mutation("6 workload statement", _STATEMENTS, "check_6_expiry", part="workload"),
+    Mutation("7", _TABLE, "check_7_structure", part="table"),
+    Mutation("8", _TABLE, "check_8_branch", part="table"),
+    Mutation("9", _TABLE, "check_9_files", part="table"),
+    Mutation("9 files", _TABLE, "require_bound_files", part="table"),
+    Mutation("9 copies", _TABLE, "require_copies", part="table"),
+    Mutation("9 boundary", _TABLE, "check_9_boundary", part="table"),
+    Mutation("9 once", _TABLE, "require_files_once", part="table"),
+    Mutation("9 verified for this proof", _TABLE, "require_verified_core", part="table"),
+    Mutation("5, 7–9 on a moved base", _GATE_FILE, "_check_base", inside="make_snapshot", part="table"),
+    Mutation("10", _TABLE, "check_10_bytes", part="ledger"),
+    Mutation("10 versions", _TABLE, "require_versions", part="sealed"),
+    Mutation("11", _TABLE, "check_11_logged"),
+    Mutation("12 nonce", _TABLE, "check_12_nonces", part="ledger"),
+    Mutation("12 nonce and chunk", _TABLE, "check_12_chunk", part="ledger"),
+    Mutation("12 source", _TABLE, "check_12_source", part="sources"),
+    Mutation("12 claim", _TABLE, "check_12_claim", part="ledger"),
+    Mutation("12 override", _TABLE, "check_12_override", part="override"),
+    Mutation("14", _TABLE, "check_14_shown", part="ledger"),
     Mutation("nothing but the publication", "metadata/gate/publication.py", "require_only", part="ledger"),
     Mutation("found sequence numbers", _FOUND, "_require_number", part="found"),
     Mutation("found row ids apart", _FOUND, "finish", part="found"),

@@ -15,7 +15,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.digest.partial import Partial
-from pvdm.digest.plan import Construction, Mode
+from pvdm.digest.plan import Construction, Mode, fingerprint
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.new_table import new_table
 from pvdm.model.projection import Exclusion, Projection, ProjectionName
 from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.attestation import SourceAttestation
@@ -51,7 +54,6 @@ from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
 from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
 from pvdm.trust.attestation import WantedAttestation
 from pvdm.trust.commitment import commit
-from pvdm.trust.expectation import Expectation
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.statement import payload_of
@@ -157,30 +159,86 @@ NEXT_ROOT: Final = root_of(
 
 TABLE: Final = TableRef("lake", "9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11", "curated.orders")
 SOURCE: Final = TableRef("payments", "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22", "raw.payments")
-_PREFIX: Final = f"s3://lake/curated/orders/attempts/{fixed('attempt', 16)}"
+CONTRACT_TEXT: Final = """\
+# what consumers of orders can rely on
+apiVersion: pvdm/v1
+kind: DataProduct
+metadata:
+  domain: sales
+  product: orders
+  owner: sales
+parameters:
+  business_date:
+    type: date
+    description: The day that is published.
+boundary:
+  source:
+    table: raw.payments
+  where: order_day = ${business_date}
+  target: curated.orders
+  operation: overwrite-partitions
+  partition:
+    order_day: ${business_date}
+projections:
+  identity: [payment_id]
+  content:
+    exclude:
+      - column: ingested_at
+        reason: set by the writer; no consumer relies on it
+"""
+_COLUMNS: Final[list[Json]] = [
+    {"id": number, "name": name, "required": False, "type": kind}
+    for number, (name, kind) in enumerate(
+        (
+            ("payment_id", "long"),
+            ("amount", "decimal(12, 2)"),
+            ("currency", "string"),
+            ("order_day", "date"),
+            ("ingested_at", "timestamptz"),
+        ),
+        start=1,
+    )
+]
+EMPTY_TABLE: Final = new_table(
+    {
+        "schema": {"type": "struct", "schema-id": 0, "fields": _COLUMNS},
+        "partition-spec": {
+            "fields": [{"name": "order_day", "transform": "identity", "source-id": 4, "field-id": 1000}]
+        },
+        "properties": {"format-version": "2"},
+    },
+    location="s3://lake/curated/orders",
+    table_uuid=TABLE.uuid,
+    now_ms=(NOW - DAY) // 1_000,
+)
+_SCHEMA: Final = to_model(EMPTY_TABLE.current_schema)
+NEWER_SNAPSHOT_ID: Final = 6_100_482_777_120_340_518
+VAULT: Final = "s3://lake-metadata/vault"
+PREFIX: Final = f"{EMPTY_TABLE.location}/attempts/{fixed('attempt', 16)}"
+_COPIES: Final = f"{VAULT}/{TABLE.uuid}/data/{fixed('attempt', 16)}"
 FILES: Final = FileSet(
     tuple(
         AddedFile(
-            f"{_PREFIX}/data/part-{n}.parquet",
+            f"{PREFIX}/data/part-{n}.parquet",
             4_194_304 + n,
             fixed(f"file {n}"),
-            f"s3://lake/curated/orders/published/part-{n}.parquet",
+            f"{_COPIES}/part-{n}.parquet",
             4_193_280 + n,
             fixed(f"published file {n}"),
         )
         for n in range(3)
     ),
-    ("s3://lake/curated/orders/published/old-0.parquet",),
+    (f"{EMPTY_TABLE.location}/data/old-0.parquet",),
 )
 
 
 def _projection(name: ProjectionName, columns: tuple[str, ...], *excluded: Exclusion) -> ProvedProjection:
-    return ProvedProjection(Projection(name, columns, excluded), fixed(f"fingerprint {name.value}"))
+    return ProvedProjection(Projection(name, columns, excluded), fingerprint(_SCHEMA.select(columns)).hex())
 
 
 CORE: Final = ProofCore(
     attempt=Attempt(
-        contract_sha256=fixed("contract"),
+        contract_sha256=contract_sha256(CONTRACT_TEXT),
         parameters=(("business_date", "2026-11-14"),),
         workload_id="orders-2026-11-14",
         plan_sha256=fixed("plan"),
@@ -193,10 +251,10 @@ CORE: Final = ProofCore(
         table=TABLE,
         branch="main",
         base_snapshot_id=5_311_277_034_218_850_033,
-        operation=Operation.OVERWRITE,
+        operation=Operation.OVERWRITE_PARTITIONS,
         partition=(("order_day", "2026-11-14"),),
-        schema_fingerprint=fixed("fingerprint table"),
-        spec_id=1,
+        schema_fingerprint=fingerprint(_SCHEMA).hex(),
+        spec_id=EMPTY_TABLE.default_spec_id,
         format_version=2,
     ),
     staged=Staged(f"pvdm-{fixed('attempt', 16)}", 7_902_266_124_008_513_407),
@@ -242,27 +300,6 @@ PROOF: Final = Proof(CORE, notary_part())
 FAIL_PROOF: Final = Proof(failed_core(), failed_part())
 FAIL_PROOF_ID: Final = hashlib.sha256(payload_of(FAIL_PROOF)).hexdigest()
 PROOF_ID: Final = hashlib.sha256(payload_of(PROOF)).hexdigest()
-
-EXPECTATION: Final = Expectation(
-    contract_sha256=CORE.attempt.contract_sha256,
-    workload_id=CORE.attempt.workload_id,
-    plan_sha256=CORE.attempt.plan_sha256,
-    chunk_id=CORE.attempt.chunk_id,
-    attempt_id=CORE.attempt.attempt_id,
-    catalog=TABLE.catalog,
-    table_uuid=TABLE.uuid,
-    branch="main",
-    partition=CORE.target.partition,
-    operation=Operation.OVERWRITE,
-    schema_fingerprint=CORE.target.schema_fingerprint,
-    spec_id=1,
-    format_version=2,
-    base_snapshot_id=CORE.target.base_snapshot_id,
-    staged_branch=CORE.staged.branch,
-    staged_snapshot_id=CORE.staged.snapshot_id,
-    files=FILES,
-    epoch=EPOCH,
-)
 
 OVERRIDE: Final = BreakGlass(
     operator="operator-ruth",
@@ -337,12 +374,11 @@ WORKLOAD: Final = WorkloadStatement(
     issued_at=ISSUED,
     expires_at=EXPIRES,
 )
-CONTRACT_TEXT: Final = "# what consumers of orders can rely on\nproduct: orders\nowner: sales\n"
 _BEFORE: Final = TableState(
-    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table"), 1, 2, fixed("structure of the table")
+    contract_sha256(CONTRACT_TEXT), CORE.target.schema_fingerprint, 0, 2, fixed("structure of the table")
 )
 _AFTER: Final = TableState(
-    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table 2"), 1, 2, fixed("structure of the table 2")
+    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table 2"), 0, 2, fixed("structure of the table 2")
 )
 MIGRATION: Final = Migration(
     operator="operator-tom",

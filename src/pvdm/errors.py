@@ -28,6 +28,12 @@ class PvdmError(Exception):
         self.hint = hint
         self.details = details
 
+    @property
+    def check(self) -> int | None:
+        """The number of the gate's check that raised it (spec/gate.md); None for every other error."""
+        number = self.details.get("check")
+        return number if isinstance(number, int) else None
+
     def __str__(self) -> str:
         tail = comparison(self.expected, self.got)
         return f"{self.message}: {tail}" if tail else self.message

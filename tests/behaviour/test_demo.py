@@ -17,7 +17,7 @@ from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.evaluation.orders import DAYS, SHOPS, Orders, Sight
 from pvdm.evaluation.scenes import SCRIPTS, Played, Scene, Script, Told, _sentence, require_as_told
 from pvdm.evaluation.shop import CONTRACT, session
-from pvdm.metadata.audit.report import AuditedSnapshot, AuditReport, Explained, Rehashed, Standing
+from pvdm.metadata.audit.report import ApprovalEntry, AuditedSnapshot, AuditReport, RehashCounts, Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.statements.table import TableRef
 
@@ -26,10 +26,10 @@ REPORT = AuditReport(
     TableRef("lake", "0188c1f0-1111-7222-8333-944445555666", "sales.orders"),
     7,
     (AuditedSnapshot(1, None, 0, Standing.OK, 2_500, 0, 2, 0, workload_id="orders-1", proof_ids=("a", "b")),),
-    (Explained("protect", "c", 0, 1, "tom", "orders go live", "d"),),
+    (ApprovalEntry("protect", "c", 0, 1, "tom", "orders go live", "d"),),
     (),
     (),
-    Rehashed(2, 2, 99),
+    RehashCounts(2, 2, 99),
 )
 
 

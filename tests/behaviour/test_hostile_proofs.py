@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
 from pvdm.model.statements.proof import Proof
-from pvdm.trust import expectation, succession
+from pvdm.trust import succession
 from pvdm.trust.keys.public import PublicKey
+from pvdm.trust.refusal import require_same
 from pvdm.trust.root import RootKey
 from pvdm.trust.verify import sign_statement
 from tests.support.gate.hostile_assets import Asset, bring, manifest
@@ -97,7 +98,10 @@ _ENVELOPE: Final = "pvdm.trust.envelope.require_"
 _VERIFY: Final = "pvdm.trust.verify.require_"
 _ROOT: Final = "pvdm.trust.root.require_"
 _CHAIN: Final = "pvdm.trust.succession.require_"
-_EXPECT: Final = "pvdm.trust.expectation.require_"
+_STATEMENTS: Final = "pvdm.metadata.gate.checks_statements.require_"
+_TABLE: Final = "pvdm.metadata.gate.checks_table.require_"
+# The verified manifest belongs to one core, so that it stops every other genuine proof of the attempt as well.
+_OTHER_CORE: Final = f"{_TABLE}verified_core"
 _OVERRIDE: Final = "pvdm.trust.override.require_"
 _APPROVAL: Final = "pvdm.trust.approval.require_"
 _ATTEST: Final = "pvdm.trust.attestation.require_"
@@ -110,14 +114,19 @@ REMOVALS: Final = {
     "json_not_canonical": Removal("proof-white-space.json", f"{_JSON}canonical"),
     "json_too_deep": Removal("proof-too-deep.json", f"{_JSON}shallow", (f"{_JSON}canonical", _FIELDS)),
     "document_key_unknown": Removal("proof-names-algorithm.json", _FIELDS, instead=_lenient_fields),
-    "document_value_invalid": Removal("proof-attempt-zero.json", "pvdm.model.statements.core.require_number"),
+    "document_value_invalid": Removal(
+        "proof-attempt-zero.json", "pvdm.model.statements.core.require_number", (_OTHER_CORE, f"{_STATEMENTS}same")
+    ),
     "payload_type_wrong": Removal("proof-other-payload-type.json", f"{_ENVELOPE}payload_type"),
     "envelope_signatures_many": Removal("proof-two-signatures.json", f"{_ENVELOPE}not_more_signatures"),
     "envelope_key_repeated": Removal(
         "root-one-signer-twice.jsonl", f"{_ENVELOPE}distinct_keys", (f"{_CHAIN}root_signers",)
     ),
     "envelope_base64_invalid": Removal(
-        "proof-url-safe-base64.json", "pvdm.trust.envelope._decoded", instead=_lenient_base64
+        "proof-url-safe-base64.json",
+        "pvdm.trust.envelope._decoded",
+        (_OTHER_CORE, f"{_STATEMENTS}projections"),
+        _lenient_base64,
     ),
     "signature_size": Removal(
         "proof-empty-signature.json",
@@ -130,8 +139,14 @@ REMOVALS: Final = {
     "predicate_type_wrong": Removal("proof-receipt-type.json", "pvdm.trust.statement.require_predicate_type"),
     "predicate_version_unknown": Removal("proof-version-2.json", "pvdm.trust.statement.require_predicate_version"),
     "subject_mismatch": Removal("proof-changed-file-digest.json", "pvdm.trust.statement.require_subject"),
-    "verdict_invalid": Removal("proof-pass-with-classes.json", "pvdm.model.statements.verdict.require_classes"),
-    "proof_counts_disagree": Removal("proof-counts-disagree.json", "pvdm.model.statements.proof.require_equal_counts"),
+    "verdict_invalid": Removal(
+        "proof-pass-with-classes.json", "pvdm.model.statements.verdict.require_classes", (_OTHER_CORE,)
+    ),
+    "proof_counts_disagree": Removal(
+        "proof-counts-disagree.json",
+        "pvdm.model.statements.proof.require_equal_counts",
+        (_OTHER_CORE, f"{_TABLE}listed"),
+    ),
     "proof_commitments_disagree": Removal(
         "proof-commitments-disagree.json", "pvdm.model.statements.proof.require_equal_commitments"
     ),
@@ -139,7 +154,9 @@ REMOVALS: Final = {
         "proof-commitment-missing.json", "pvdm.model.statements.proof.require_all_commitments"
     ),
     "proof_commitment_unknown": Removal(
-        "proof-commitment-unknown.json", "pvdm.model.statements.proof.require_known_projections"
+        "proof-commitment-unknown.json",
+        "pvdm.model.statements.proof.require_known_projections",
+        (_OTHER_CORE, f"{_STATEMENTS}projections"),
     ),
     "proof_lifetime_invalid": Removal("proof-lifetime.json", "pvdm.model.statements.proof.require_lifetime"),
     "key_unknown": Removal("proof-unknown-key.json", f"{_VERIFY}known_key", instead=_rogue),
@@ -148,7 +165,7 @@ REMOVALS: Final = {
     "key_revoked": Removal("proof-revoked-key.json", f"{_VERIFY}not_revoked"),
     "key_expired": Removal("proof-expired-key.json", f"{_VERIFY}valid_at"),
     "key_not_yet_valid": Removal("proof-early-key.json", f"{_VERIFY}valid_at"),
-    "key_epoch_wrong": Removal("proof-key-of-other-epoch.json", f"{_VERIFY}key_epoch", (f"{_EXPECT}epoch",)),
+    "key_epoch_wrong": Removal("proof-key-of-other-epoch.json", f"{_VERIFY}key_epoch", (f"{_STATEMENTS}epoch",)),
     "signer_name_wrong": Removal(
         "quorum-one-notary-two-names.jsonl",
         f"{_VERIFY}signer_name",
@@ -157,7 +174,7 @@ REMOVALS: Final = {
     "statement_from_future": Removal("proof-future.json", f"{_VERIFY}not_from_future"),
     "envelope_count": Removal(
         "quorum-too-many.jsonl",
-        f"{_VERIFY}envelope_count",
+        f"{_STATEMENTS}envelope_count",
         (f"{_VERIFY}distinct_notaries", f"{_VERIFY}enough_notaries"),
     ),
     "notary_repeated": Removal(
@@ -166,22 +183,29 @@ REMOVALS: Final = {
     "cores_differ": Removal("quorum-cores-differ-in-rows.jsonl", f"{_VERIFY}equal_cores"),
     "threshold_not_met": Removal("quorum-one-notary.jsonl", f"{_VERIFY}enough_notaries"),
     "trust_root_expired": Removal(
-        "proof-expired-trust-root.json", f"{_VERIFY}root_current", (f"{_EXPECT}not_expired",)
+        "proof-expired-trust-root.json", f"{_STATEMENTS}root_current", (f"{_STATEMENTS}not_expired",)
     ),
-    "verdict_not_pass": Removal("proof-fail-verdict.json", f"{_EXPECT}pass"),
-    "proof_wrong_files": Removal("proof-wrong-file-digest.json", f"{_EXPECT}same_added"),
-    "proof_wrong_removals": Removal("proof-wrong-removals.json", f"{_EXPECT}same_removed"),
-    "proof_expired": Removal("proof-expired.json", f"{_EXPECT}not_expired"),
-    "proof_wrong_epoch": Removal("proof-other-epoch.json", f"{_EXPECT}epoch"),
-    "nonce_reused": Removal("proof-reused-nonce.json", f"{_EXPECT}nonce_unused"),
+    "verdict_not_pass": Removal("proof-fail-verdict.json", f"{_STATEMENTS}pass", (_OTHER_CORE,)),
+    "proof_wrong_files": Removal("proof-wrong-staged-path.json", f"{_TABLE}entries", (_OTHER_CORE,)),
+    "proof_wrong_removals": Removal(
+        "proof-wrong-removals.json", f"{_TABLE}entries", (_OTHER_CORE, f"{_TABLE}boundary")
+    ),
+    "base_left_main": Removal(
+        "proof-wrong-base-off-main.json", f"{_TABLE}branch_head", (_OTHER_CORE, f"{_TABLE}entries")
+    ),
+    "verified_of_other_proof": Removal("proof-wrong-staged-digest.json", _OTHER_CORE),
+    "proof_expired": Removal("proof-expired.json", f"{_STATEMENTS}not_expired"),
+    "proof_wrong_epoch": Removal("proof-other-epoch.json", f"{_STATEMENTS}epoch"),
+    "nonce_reused": Removal("proof-reused-nonce.json", "tests.support.gate.example_gate.require_reserved"),
+    "proof_wrong_base": Removal("proof-wrong-base.json", f"{_TABLE}branch_head", (_OTHER_CORE, f"{_TABLE}entries")),
     **{
         f"proof_wrong_{code}": Removal(
             f"proof-wrong-{asset}.json",
-            f"{_EXPECT}same",
-            (f"{_EXPECT}same_removed",) if code == "operation" else (),
-            _without(expectation.require_same, f"proof_wrong_{code}"),
+            f"{_STATEMENTS}same",
+            (_OTHER_CORE, *behind),
+            _without(require_same, f"proof_wrong_{code}"),
         )
-        for code, asset in (
+        for code, asset, *behind in (
             ("contract", "contract"),
             ("workload", "workload"),
             ("plan", "plan"),
@@ -190,14 +214,23 @@ REMOVALS: Final = {
             ("catalog", "catalog"),
             ("table", "table"),
             ("branch", "branch"),
-            ("partition", "partition"),
-            ("operation", "operation"),
+            ("partition", "partition", f"{_TABLE}boundary"),
+            ("operation", "operation", f"{_TABLE}entries", f"{_TABLE}boundary"),
+        )
+    },
+    **{
+        f"proof_wrong_{code}": Removal(
+            f"proof-wrong-{asset}.json",
+            f"{_TABLE}same",
+            (_OTHER_CORE, *behind),
+            _without(require_same, f"proof_wrong_{code}"),
+        )
+        for code, asset, *behind in (
             ("schema", "schema"),
             ("spec", "spec"),
             ("format", "format"),
-            ("base", "base"),
-            ("staging", "staging-branch"),
-            ("staged", "staged-snapshot"),
+            ("staging", "staging-branch", f"{_TABLE}branch_head"),
+            ("staged", "staged-snapshot", f"{_TABLE}branch_head", f"{_TABLE}entries"),
         )
     },
     "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_CHAIN}not_rolled_back"),
@@ -256,9 +289,6 @@ REMOVALS: Final = {
     "attestation_wrong_nonce": Removal("attestation-wrong-nonce.json", f"{_ATTEST}challenge"),
     "attestation_wrong_epoch": Removal("attestation-wrong-epoch.json", f"{_ATTEST}shared_epoch"),
     "attestation_stale": Removal("attestation-stale.json", f"{_ATTEST}fresh"),
-    "attestation_rows_differ": Removal("attestation-wrong-rows.json", f"{_ATTEST}attested_rows"),
-    "attestation_kind_differs": Removal("attestation-wrong-kind.json", f"{_ATTEST}attested_kind"),
-    "attestation_commitment_differs": Removal("attestation-wrong-commitment.json", f"{_ATTEST}opens"),
     "bundle_envelope_mismatch": Removal("bundle-other-envelope.json", "pvdm.trust.bundle.require_envelope_hash"),
     "bundle_logged_in_future": Removal("bundle-from-future.json", "pvdm.trust.bundle.require_logged_before"),
 }
@@ -280,6 +310,13 @@ def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
     allowing = ("override", "protection", "migration")
     expected = NotAllowedError if ASSETS[name].door in allowing else VerificationError
     assert type(refusal(ASSETS[name])) is expected
+
+
+@pytest.mark.parametrize("name", sorted(name for name, asset in ASSETS.items() if asset.door in ("publish", "quorum")))
+def test_a_refusal_of_the_gate_carries_the_number_of_its_check(name: str) -> None:
+    error = refusal(ASSETS[name])
+    assert error.check in range(1, 13)
+    assert error.to_json()["details"]["check"] == error.check  # type: ignore[index]
 
 
 def test_every_code_is_guarded_by_a_check_that_can_be_taken_out() -> None:

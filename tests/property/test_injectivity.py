@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from pvdm.digest import Engine, Mode
-from pvdm.digest.decoder import decode_row
 from pvdm.model.projection import ProjectionName
+from tests.support.oracles.canonical_decoder import decode_row
 from tests.support.rows.strategies import Case, cases, comparable
 
 pytestmark = pytest.mark.property

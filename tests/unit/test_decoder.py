@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import unicodedata
 
 import pytest
 
-from pvdm.digest.decoded import DecimalValue, FloatBits, MapValue, StructValue, Value, VariantKind, VariantValue
-from pvdm.digest.decoder import decode_cell, decode_row
 from pvdm.digest.plan import Mode
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.errors import InputError
@@ -24,6 +24,17 @@ from pvdm.model.schema import (
     Schema,
     StructType,
     Type,
+)
+from tests.support.oracles import canonical_decoder, canonical_values
+from tests.support.oracles.canonical_decoder import decode_cell, decode_row
+from tests.support.oracles.canonical_values import (
+    DecimalValue,
+    FloatBits,
+    MapValue,
+    StructValue,
+    Value,
+    VariantKind,
+    VariantValue,
 )
 
 S, P = Mode.STORED, Mode.PORTABLE
@@ -294,7 +305,7 @@ def test_the_depth_of_a_variant_counts_the_lists_around_it() -> None:
 
 
 def test_a_row_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.digest.decoder.ROW_SIZE_MAX_BYTES", 4)
+    monkeypatch.setattr("tests.support.oracles.canonical_decoder.ROW_SIZE_MAX_BYTES", 4)
     with pytest.raises(InputError, match="at most 4 bytes"):
         decode_cell(Inner(STRING), S, bytes.fromhex("0c 03 61 61 61"))
 
@@ -319,3 +330,23 @@ def test_columns_are_read_in_code_point_order_and_not_in_utf16_order() -> None:
 def test_the_table_of_unassigned_code_points_is_that_of_unicode_14() -> None:
     table = {point for first, last in UNASSIGNED for point in range(first, last + 1)}
     assert table == {point for point in range(0x110000) if unicodedata.category(chr(point)) == "Cn"}
+
+
+def test_the_decoder_shares_no_code_with_the_encoders() -> None:
+    """A decoder that shared code with an encoder would share its mistakes."""
+    imported = set()
+    for module in (canonical_decoder, canonical_values):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.ImportFrom):
+                imported |= {str(node.module), *(f"{node.module}.{each.name}" for each in node.names)}
+            elif isinstance(node, ast.Import):
+                imported |= {each.name for each in node.names}
+    own = {name for name in imported if name.startswith(("pvdm", "tests"))}
+    allowed = (
+        "pvdm.digest.plan",
+        "pvdm.digest.unicode14",
+        "pvdm.errors",
+        "pvdm.model",
+        "tests.support.oracles.canonical_",
+    )
+    assert {name for name in own if not name.startswith(allowed)} == set()

@@ -64,3 +64,14 @@ def test_an_error_that_got_nothing_says_so() -> None:
     assert str(PvdmError("tile_missing", "it is not there", expected="a tile")) == (
         "it is not there: expected a tile, got nothing"
     )
+
+
+def test_an_error_of_the_gate_carries_the_number_of_its_check() -> None:
+    error = VerificationError("proof_expired", "the proof has expired", check=6)
+    assert error.check == 6
+    assert pickle.loads(pickle.dumps(error)).check == 6
+    assert error.to_json()["details"] == {"check": 6}
+
+
+def test_any_other_error_has_no_number() -> None:
+    assert VerificationError("proof_expired", "the proof has expired").check is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -21,10 +22,30 @@ def test_every_numbered_check_but_the_writing_ones_is_taken_out() -> None:
 
 
 def test_every_numbered_function_of_the_gate_is_taken_out() -> None:
-    files = sorted((ROOT / ROOM / "metadata").glob("checks_*.py"))
+    files = sorted((ROOT / ROOM / "metadata" / "gate").glob("checks_*.py"))
+    assert len(files) == 2
     trees = [ast.parse(path.read_text()) for path in files]
     named = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert {name for name in named if name.startswith("check_")} <= {mutation.function for mutation in MUTATIONS}
+    numbered = {name for name in named if name.startswith("check_")} - {"check_15_receipt"}
+    assert numbered <= {mutation.function for mutation in MUTATIONS}
+
+
+def test_every_numbered_function_of_the_gate_raises_with_its_own_number() -> None:
+    for path in (ROOT / ROOM / "metadata" / "gate").glob("checks_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("check_"):
+                number = node.name.split("_")[1]
+                assert [ast.unparse(each) for each in node.decorator_list] == [f"check({number})"], node.name
+
+
+def test_the_gate_runs_the_checks_in_the_order_that_its_specification_gives() -> None:
+    """The calls of `validate_then_commit`, top to bottom, by their numbers."""
+    tree = ast.parse((ROOT / ROOM / "metadata" / "gate" / "gate.py").read_text())
+    (gate,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "validate_then_commit")
+    calls = [node for node in ast.walk(gate) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    named = sorted((node.lineno, node.func.id) for node in calls if isinstance(node.func, ast.Name))
+    numbers = [name.split("_")[1] for _, name in named if re.fullmatch(r"check_\d+_\w+", name)]
+    assert numbers == ["1", "2", "3", "2", "4", "6", "5", "7", "8", "9", "10", "11"]
 
 
 def test_the_tests_that_are_run_are_there() -> None:

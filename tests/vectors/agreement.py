@@ -6,8 +6,8 @@ import unicodedata
 from fractions import Fraction
 from typing import Any
 
-from pvdm.digest.decoded import DecimalValue, FloatBits, MapValue, StructValue, Value, VariantValue
 from pvdm.model.schema import DecimalType, Kind, ListType, MapType, PrimitiveType, StructType, Type
+from tests.support.oracles.canonical_values import DecimalValue, FloatBits, MapValue, StructValue, Value, VariantValue
 from tests.support.rows.strategies import one_nan
 
 

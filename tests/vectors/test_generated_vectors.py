@@ -12,9 +12,9 @@ import blake3
 import pytest
 
 from pvdm.digest import Engine, Mode, Partial, combine
-from pvdm.digest.decoder import decode_cell, decode_row
 from pvdm.digest.plan import element_key, key_check
 from pvdm.model.schema import Inner, ListType, MapType, Schema, StructType, Type, type_from_json
+from tests.support.oracles.canonical_decoder import decode_cell, decode_row
 from tests.vectors.agreement import agrees
 from tests.vectors.loader import VECTORS, Vector, load
 from tests.vectors.multiset import Multiset, load_multisets

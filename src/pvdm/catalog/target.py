@@ -16,10 +16,10 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import Grant
-from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.permit import Permit
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next
 from pvdm.model.statements.table import TableRef
 
@@ -43,13 +43,13 @@ class CatalogTarget:
         self,
         make: Callable[[Base], Next],
         in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[Shown], None],
+        then: Callable[[PublishedSnapshot], None],
     ) -> None:
         """One commit by the Steward itself; each try is made on the very base that its swap compares."""
         with self._ledger.read() as unit:
             levels, row = found_by_uuid(unit, self._uuid)
         tried: list[Next] = []
-        shown: list[Shown] = []
+        shown: list[PublishedSnapshot] = []
 
         def made(before: TableState) -> Sequence[Json]:
             tried[:] = [make(base_of(self._catalog, levels, before))]

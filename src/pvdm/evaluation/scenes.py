@@ -42,9 +42,7 @@ class Told:
     @classmethod
     def of(cls, error: PvdmError) -> Told:
         """The error's own words."""
-        check = error.details.get("check")
-        number = None if check is None else int(check)
-        return cls(error.code, error.message, error.expected, error.got, error.hint, number)
+        return cls(error.code, error.message, error.expected, error.got, error.hint, error.check)
 
     def to_json(self) -> dict[str, object]:
         """For programs."""

@@ -22,7 +22,7 @@ from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.schema.work import StatementKind
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.metadata.gate.context import Gate
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Published, Shown
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -61,7 +61,7 @@ def _first_file(folder: Location, stores: Stores) -> Location:
     return next(each for each in found if each.parts[-1].endswith(".parquet"))
 
 
-def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Published:
+def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> PublicationResult:
     """Put the proofs of a published workload before the gate once more, for another table.
 
     Nobody can do this from outside: no call of the Steward takes a proof. It is done here by code in its own process,
@@ -134,5 +134,5 @@ def _statement(unit: Unit, workload_id: str) -> Logged:
     raise AssertionError("a workload that was published at once has its statement")
 
 
-def _no_receipt(shown: Shown) -> NoReturn:
+def _no_receipt(shown: PublishedSnapshot) -> NoReturn:
     raise AssertionError(f"the replayed proof was published as snapshot {shown.new_snapshot_id}")

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pvdm.digest.partial import Partial
-from pvdm.errors import VerificationError
-from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.trust.commitment import require_opens
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.verify import Verified, verify_statement
@@ -89,32 +85,4 @@ def require_fresh(said: SourceAttestation, wanted: WantedAttestation, now: int) 
             "the attestation is too old",
             f"at most {wanted.age_max_micros} microseconds",
             now - said.issued_at,
-        )
-
-
-def require_attested(said: SourceAttestation, key: CommitmentKey, seen: Partial) -> None:
-    """What the Steward read of the source is what the source attested: rows, kind of digest, and the digest itself."""
-    require_attested_rows(said, seen)
-    require_attested_kind(said, seen)
-    try:
-        require_opens(said.commitment, key, seen)
-    except VerificationError as error:
-        raise refused(
-            "attestation_commitment_differs", "the source attested other rows", error.expected, error.got
-        ) from None
-
-
-def require_attested_rows(said: SourceAttestation, seen: Partial) -> None:
-    """The authenticated row count."""
-    if said.row_count != seen.rows:
-        raise refused("attestation_rows_differ", "the source attested another row count", said.row_count, seen.rows)
-
-
-def require_attested_kind(said: SourceAttestation, seen: Partial) -> None:
-    """Digests of different projections, schemas, modes or constructions are not compared."""
-    attested = (said.projection.value, said.schema_fingerprint, said.mode, said.construction)
-    ours = (seen.projection.value, seen.fingerprint.hex(), seen.mode.value, seen.construction.value)
-    if attested != ours:
-        raise refused(
-            "attestation_kind_differs", "the source attested another kind of digest", " ".join(ours), " ".join(attested)
         )

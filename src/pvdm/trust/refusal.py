@@ -27,3 +27,9 @@ def refusing() -> Iterator[None]:
 def refused(code: str, message: str, expected: object, got: object, hint: str | None = None) -> VerificationError:
     """A refusal with its own code."""
     return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
+
+
+def require_same(code: str, what: str, expected: object, got: object) -> None:
+    """Refuse a proof whose bound fact is not the expected one."""
+    if expected != got:
+        raise refused(code, f"the proof is for another {what}", expected, got)

@@ -286,3 +286,32 @@ def require_enough_notaries(statements: Sequence[Verified[Proof]], threshold: in
     count = len({statement.key.identity for statement in statements})
     if count < threshold:
         raise refused("threshold_not_met", "too few notaries signed", f"{threshold} notaries", count)
+
+
+def require_pass(proof: VerifiedProof) -> None:
+    """The verdict is PASS."""
+    verdict = proof.core.verdict
+    if not verdict.passed:
+        classes = ", ".join(found.value for found in verdict.classes)
+        raise refused("verdict_not_pass", "the proof does not allow publication", "PASS", f"FAIL ({classes})")
+
+
+def require_not_expired(proof: VerifiedProof, now: int) -> None:
+    """No notary's proof has expired."""
+    for statement in proof.statements:
+        notary = statement.predicate.notary
+        if notary.expires_at <= now:
+            raise refused(
+                "proof_expired",
+                f"the proof of {notary.notary} has expired",
+                f"before {shown_time(notary.expires_at)}",
+                shown_time(now),
+            )
+
+
+def require_epoch(proof: VerifiedProof, epoch: int) -> None:
+    """Every proof is of the workload's epoch."""
+    for statement in proof.statements:
+        notary = statement.predicate.notary
+        if notary.epoch != epoch:
+            raise refused("proof_wrong_epoch", f"the proof of {notary.notary} is of another epoch", epoch, notary.epoch)

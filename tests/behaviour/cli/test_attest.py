@@ -17,7 +17,7 @@ from pvdm.digest import Plan, digest, schema_from_arrow
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.trust.attestation import require_attested
+from pvdm.trust.commitment import require_opens
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys import SourceContext
 from pvdm.trust.statement import read_statement
@@ -58,7 +58,8 @@ def require_stewards_own_count(door: Door, said: SourceAttestation, plan: Plan) 
     )
     keys = door.stand.notary.keys
     seen = digest(ROWS, plan, {name: keys.source_row_hash_key(context, name)})[name]
-    require_attested(said, keys.source_commitment_key(context, name), seen)
+    assert said.row_count == seen.rows
+    require_opens(said.commitment, keys.source_commitment_key(context, name), seen)
 
 
 def test_an_attestation_is_what_the_steward_finds_itself(pvdm: Run, door: Door) -> None:

@@ -13,12 +13,13 @@ from pvdm.errors import VerificationError
 from pvdm.ledger import Unit
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.checks_ledger import check_12_claim, claim_taken
+from pvdm.metadata.gate.checks_table import check_12_claim
+from pvdm.metadata.gate.order import claim_taken
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import RowCounts
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.statement import read_signed
-from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
 from tests.support.gate.protected_tables import House, Row, contract, house_at
 
 WHOLE = "atomicity: workload\n"
@@ -53,7 +54,7 @@ def test_late_rows_are_published_under_another_id_after_an_empty_publication(ord
     assert orders.rows() == [1, 2, 3, 4]
     again = orders.proved("again", NEW)
     error = refusal(orders, lambda: publish(orders, again))
-    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "late")
+    assert (code_and_check(error), error.details["workload_id"]) == (("claim_overlaps", 12), "late")
 
 
 def test_the_first_chunk_with_a_row_takes_the_claim(orders: House) -> None:
@@ -70,7 +71,7 @@ def test_rows_that_another_published_after_an_empty_chunk_are_not_published_by_t
     publish(orders, orders.proved("fast", NEW))
     late = chunk(orders, "slow", "b", NEW)
     error = refusal(orders, lambda: publish(orders, late))
-    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "fast")
+    assert (code_and_check(error), error.details["workload_id"]) == (("claim_overlaps", 12), "fast")
     assert orders.rows() == [1, 2, 3, 4]
 
 

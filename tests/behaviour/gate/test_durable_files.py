@@ -20,7 +20,7 @@ COMMIT = Path("the commit")
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What this process syncs, in its order, and where it commits."""
     seen: list[Path] = []
-    sync, commit = os.fsync, gate._Swap._in_transaction
+    sync, commit = os.fsync, gate._Swap.check_in_transaction
 
     def fsync(descriptor: int) -> None:
         sync(descriptor)
@@ -31,7 +31,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return commit(swap, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(gate._Swap, "_in_transaction", committing)
+    monkeypatch.setattr(gate._Swap, "check_in_transaction", committing)
     return seen
 
 

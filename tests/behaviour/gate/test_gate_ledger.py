@@ -20,13 +20,13 @@ from pvdm.ledger.schema.work import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next, Target
 from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.catalog.core import set_ref
-from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
 from tests.support.gate.protected_tables import Doc, House, contract
 from tests.support.stores.places import file_at
 
@@ -38,7 +38,7 @@ def test_bytes_that_were_swapped_after_the_verdict_are_not_published(orders: Hou
     (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     other = orders.written(f"{attempt.prefix}/other", [(999, 1, "Ulm")])[0]
     path.write_bytes(file_at(other.file_path).read_bytes())
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
 
 def test_one_bit_is_enough(orders: House) -> None:
@@ -47,14 +47,14 @@ def test_one_bit_is_enough(orders: House) -> None:
     data = bytearray(path.read_bytes())
     data[10] ^= 1
     path.write_bytes(bytes(data))
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
 
 def test_a_file_that_is_gone_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     path.unlink()
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("file_missing", 10)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("file_missing", 10)
 
 
 def test_what_a_producer_does_to_its_own_files_touches_no_copy(orders: House) -> None:
@@ -69,7 +69,7 @@ def test_a_copy_that_was_changed_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW, copied=True)
     (path, *_) = sorted(file_at(orders.vault.root).rglob("*.parquet"))
     path.write_bytes(path.read_bytes() + b"x")
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
 
 # 12: once
@@ -80,7 +80,7 @@ def test_a_proof_publishes_once(orders: House, monkeypatch: pytest.MonkeyPatch) 
     proposal = orders.proposal(orders.proved("w", NEW))
     validate_then_commit(proposal, orders.gate())
     error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))
-    assert (told(error), orders.rows()) == (("nonce_reused", 12), [1, 2, 3, 4])
+    assert (code_and_check(error), orders.rows()) == (("nonce_reused", 12), [1, 2, 3, 4])
 
 
 def test_the_branch_goes_in_the_commit_that_publishes_it(orders: House) -> None:
@@ -108,14 +108,17 @@ def test_an_attempt_that_was_given_up_meanwhile_is_not_published(orders: House) 
     attempt = orders.proved("w", NEW)
     proposal = orders.proposal(attempt)
     orders.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="abandoned"))
-    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("nonce_reused", 12)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == (
+        "nonce_reused",
+        12,
+    )
 
 
 def test_the_same_rows_under_a_new_workload_id_are_refused_and_the_old_id_is_named(orders: House) -> None:
     publish(orders, orders.proved("first-try", NEW))
     again = orders.proved("second-try", NEW)
     error = refusal(orders, lambda: publish(orders, again))
-    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "first-try")
+    assert (code_and_check(error), error.details["workload_id"]) == (("claim_overlaps", 12), "first-try")
     assert "first-try" in str(error.hint)
 
 
@@ -155,7 +158,7 @@ class SlyTarget:
         self,
         make: Callable[[Base], Next],
         in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[Shown], None],
+        then: Callable[[PublishedSnapshot], None],
     ) -> None:
         def made(base: Base) -> Next:
             found = make(base)
@@ -211,7 +214,7 @@ def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: Hous
 
     with fault.armed("catalog.after_swap", fault.Call(tamper)), pytest.raises(StateUnknownError) as caught:
         publish(orders, attempt)
-    assert told(caught.value) == ("publication_not_shown", 14)
+    assert code_and_check(caught.value) == ("publication_not_shown", 14)
     with orders.notary.ledger.read() as unit:
         assert statements.of_kind(unit, StatementKind.RECEIPT) == []
 
@@ -226,6 +229,6 @@ def test_a_pointer_that_was_set_back_behind_the_gate_gets_no_receipt(orders: Hou
 
     with fault.armed("catalog.after_swap", fault.Call(set_back)), pytest.raises(StateUnknownError) as caught:
         publish(orders, attempt)
-    assert told(caught.value) == ("publication_not_shown", 14)
+    assert code_and_check(caught.value) == ("publication_not_shown", 14)
     with orders.notary.ledger.read() as unit:
         assert statements.of_kind(unit, StatementKind.RECEIPT) == []

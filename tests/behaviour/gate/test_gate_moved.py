@@ -19,7 +19,7 @@ from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.proposal import MOVED
+from pvdm.metadata.gate.proposal import VERIFY_AGAIN_CODES
 from pvdm.model.filter.claim import Claim
 from pvdm.steward.access import OWN
 from tests.support.catalog.core import to_ref
@@ -94,7 +94,7 @@ def test_an_overlapping_main_sends_an_overwrite_back(house: House) -> None:
     publish(house, first)
     with pytest.raises(VerificationError) as caught:
         publish(house, second)
-    assert (caught.value.code, caught.value.code in MOVED) == ("boundary_moved", True)
+    assert (caught.value.code, caught.value.code in VERIFY_AGAIN_CODES) == ("boundary_moved", True)
     assert house.rows() == [2, 11]
 
 
@@ -175,7 +175,7 @@ def test_rows_that_were_deleted_since_are_not_brought_back_unseen(house: House) 
         deleting(house, gone)
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, caught.value.code in MOVED) == ("deletes_newer", True)
+    assert (caught.value.code, caught.value.code in VERIFY_AGAIN_CODES) == ("deletes_newer", True)
 
 
 def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:

@@ -11,9 +11,9 @@ from pvdm.errors import NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.checks_proof import require_waived
+from pvdm.metadata.gate.checks_statements import require_waived
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.proposal import Published
+from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
@@ -77,7 +77,7 @@ def again(house: House, rows: Sequence[Row] = BAD, workload_id: str = "w") -> At
     return house.proved(workload_id, rows, changed=fail, opened=False)
 
 
-def publish(house: House, attempt: Attempt) -> Published:
+def publish(house: House, attempt: Attempt) -> PublicationResult:
     return validate_then_commit(house.proposal(attempt), house.gate())
 
 

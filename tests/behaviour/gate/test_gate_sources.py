@@ -15,7 +15,7 @@ from pvdm.ledger.work import target_sources
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.filter.claim import Claim
-from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
 from tests.support.gate.claims import naming
 from tests.support.gate.protected_tables import SOURCE, House, contract, day, house_at
 
@@ -46,7 +46,7 @@ def test_another_table_under_the_name_of_the_source_is_refused(house: House) -> 
     publish_day(house, ready(house, "one", 5, SOURCE.uuid), 5)
     other = ready(house, "two", 6, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 6), NotAllowedError)
-    assert told(error) == ("source_replaced", 12)
+    assert code_and_check(error) == ("source_replaced", 12)
     assert (SOURCE.uuid in str(error.expected), ANOTHER in str(error.got)) == (True, True)
     assert house.rows() == [1, 2, 15]
 
@@ -63,7 +63,7 @@ def test_a_table_that_the_contract_does_not_name_is_refused_as_the_first_one_too
     house.table(rows=BEFORE, text=naming(contract(), named))
     other = ready(house, "one", 5, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 5), NotAllowedError)
-    assert told(error) == ("source_replaced", 12)
+    assert code_and_check(error) == ("source_replaced", 12)
     publish_day(house, ready(house, "two", 5, named), 5)
     assert house.rows() == [1, 2, 15]
 
@@ -91,7 +91,7 @@ def test_the_same_rows_from_an_approved_table_are_refused_by_their_claim(house: 
     house.open("two", source=approved)
     again = house.proved("two", NEW, opened=False)
     error = refusal(house, lambda: publish(house, again))
-    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "one")
+    assert (code_and_check(error), error.details["workload_id"]) == (("claim_overlaps", 12), "one")
     assert house.rows() == [1, 2, 3, 4]
 
 

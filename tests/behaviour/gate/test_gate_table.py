@@ -21,7 +21,16 @@ from pvdm.model.statements.core import ExtractionPath, Operation, Profile, Proof
 from pvdm.model.statements.proof import Storage
 from pvdm.steward.access import OWN
 from tests.support.gate.approvals import COLUMN, SALES
-from tests.support.gate.attacks import BEFORE, NEW, at, by, of, publish, refusal, told
+from tests.support.gate.attacks import (
+    BEFORE,
+    NEW,
+    code_and_check,
+    publish,
+    refusal,
+    with_attempt,
+    with_method,
+    with_target,
+)
 from tests.support.gate.protected_tables import Doc, House, contract
 from tests.support.stores.places import ON_S3, file_at
 from tools.proof_kit import fixed
@@ -42,14 +51,14 @@ def without_keys(core: ProofCore) -> ProofCore:
     ("changed", "code"),
     [
         (elsewhere, "proof_wrong_catalog"),
-        (at(branch="audit"), "proof_wrong_branch"),
-        (at(operation=Operation.OVERWRITE), "proof_wrong_operation"),
-        (at(partition=(("day", "2026-11-01"),)), "proof_wrong_partition"),
-        (of(contract_sha256=fixed("another contract")), "proof_wrong_contract"),
-        (of(parameters=(("day", "1"),)), "proof_wrong_parameters"),
-        (of(plan_sha256=fixed("another plan")), "proof_wrong_plan"),
-        (by(profile=Profile.O), "proof_wrong_method"),
-        (by(extraction=ExtractionPath.SPARK), "proof_wrong_method"),
+        (with_target(branch="audit"), "proof_wrong_branch"),
+        (with_target(operation=Operation.OVERWRITE), "proof_wrong_operation"),
+        (with_target(partition=(("day", "2026-11-01"),)), "proof_wrong_partition"),
+        (with_attempt(contract_sha256=fixed("another contract")), "proof_wrong_contract"),
+        (with_attempt(parameters=(("day", "1"),)), "proof_wrong_parameters"),
+        (with_attempt(plan_sha256=fixed("another plan")), "proof_wrong_plan"),
+        (with_method(profile=Profile.O), "proof_wrong_method"),
+        (with_method(extraction=ExtractionPath.SPARK), "proof_wrong_method"),
         (without_keys, "proof_wrong_projection"),
     ],
 )
@@ -57,13 +66,13 @@ def test_a_proof_about_something_else_publishes_nothing(
     orders: House, changed: Callable[[ProofCore], ProofCore], code: str
 ) -> None:
     attempt = orders.proved("w", NEW, changed=changed)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == (code, 5)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == (code, 5)
 
 
 def test_a_proof_is_not_replayed_on_another_table(orders: House) -> None:
     orders.table("returns", rows=BEFORE)
     proposal = orders.proposal(orders.proved("w", NEW))
-    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate("returns")))) == (
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate("returns")))) == (
         "proof_wrong_table",
         5,
     )
@@ -73,13 +82,16 @@ def test_a_proof_under_the_contract_of_before_publishes_nothing(orders: House) -
     attempt = orders.proved("w", NEW)
     proposal = orders.proposal(attempt)
     orders.scene.migrate(orders.scene.migration(contract=contract() + "limits:\n  chunks: 7\n"))
-    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("proof_wrong_contract", 5)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == (
+        "proof_wrong_contract",
+        5,
+    )
 
 
 def test_a_proof_about_other_storage_than_the_contracts_publishes_nothing(house: House) -> None:
     house.table(rows=BEFORE, text=contract(more="storage: copied\n"))
     attempt = house.proved("w", NEW)
-    assert told(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_storage", 5)
+    assert code_and_check(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_storage", 5)
 
 
 def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
@@ -99,7 +111,7 @@ def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
     monkeypatch.setattr(tables, "swap", blind)
     with fault.armed("gate.after_files", fault.Call(migrate)), pytest.raises(VerificationError) as caught:
         publish(orders, attempt)
-    assert told(caught.value) == ("proof_wrong_contract", 5)
+    assert code_and_check(caught.value) == ("proof_wrong_contract", 5)
     assert orders.found().row.pointer == row.pointer
 
 
@@ -109,22 +121,22 @@ def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
 def test_rows_that_were_verified_for_another_schema_are_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     orders.scene.migrate(orders.scene.migration(COLUMN))
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_schema", 7)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_schema", 7)
 
 
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        (at(schema_fingerprint=fixed("another schema")), "proof_wrong_schema"),
-        (at(spec_id=5), "proof_wrong_spec"),
-        (at(format_version=3), "proof_wrong_format"),
+        (with_target(schema_fingerprint=fixed("another schema")), "proof_wrong_schema"),
+        (with_target(spec_id=5), "proof_wrong_spec"),
+        (with_target(format_version=3), "proof_wrong_format"),
     ],
 )
 def test_files_that_were_verified_for_another_structure_are_not_published(
     orders: House, changed: Callable[[ProofCore], ProofCore], code: str
 ) -> None:
     attempt = orders.proved("w", NEW, changed=changed)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == (code, 7)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == (code, 7)
 
 
 def test_a_projection_that_leaves_a_column_out_publishes_nothing(orders: House) -> None:
@@ -134,13 +146,13 @@ def test_a_projection_that_leaves_a_column_out_publishes_nothing(orders: House) 
         return replace(core, projections=(replace(first, projection=few), keys))
 
     attempt = orders.proved("w", NEW, changed=narrowed)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_projection", 7)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_projection", 7)
 
 
 def test_a_table_of_format_1_is_not_published_to(house: House) -> None:
     house.table(version=1)
     attempt = house.proved("w", [])
-    assert told(refusal(house, lambda: publish(house, attempt))) == ("format_not_published", 7)
+    assert code_and_check(refusal(house, lambda: publish(house, attempt))) == ("format_not_published", 7)
 
 
 # 8: the branch
@@ -149,7 +161,7 @@ def test_a_table_of_format_1_is_not_published_to(house: House) -> None:
 def test_a_branch_that_moved_after_the_verdict_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     orders.commit((), attempt.branch, by=OWN)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
 
 
 def test_a_branch_that_moves_before_the_swap_publishes_nothing(orders: House) -> None:
@@ -157,7 +169,7 @@ def test_a_branch_that_moves_before_the_swap_publishes_nothing(orders: House) ->
     moving = fault.Call(lambda: _moved(orders, attempt))
     with fault.armed("gate.after_rehash", moving), pytest.raises(VerificationError) as caught:
         publish(orders, attempt)
-    assert (told(caught.value), orders.rows()) == (("branch_moved", 8), [1, 2])
+    assert (code_and_check(caught.value), orders.rows()) == (("branch_moved", 8), [1, 2])
 
 
 def _moved(house: House, attempt: Attempt) -> None:
@@ -169,15 +181,15 @@ def test_a_branch_that_is_gone_publishes_nothing(orders: House) -> None:
     update: Doc = {"action": "remove-snapshot-ref", "ref-name": attempt.branch}
     removal: Doc = {"action": "remove-snapshots", "snapshot-ids": [int(str(attempt.staged_snapshot_id))]}
     orders.notary.catalog.commits.commit(OWN, [Change(SALES, "orders", (), [update, removal])])
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
 
 
 def test_a_base_that_main_never_showed_is_no_base(orders: House) -> None:
     """Bound to its own staged snapshot as base, nothing would be added."""
     other = orders.proved("v", [(9, 9, "Ulm")])
     staged = int(str(other.staged_snapshot_id))
-    attempt = orders.proved("w", NEW, changed=at(base_snapshot_id=staged))
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("base_left_main", 8)
+    attempt = orders.proved("w", NEW, changed=with_target(base_snapshot_id=staged))
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("base_left_main", 8)
 
 
 # 9: the files
@@ -195,7 +207,7 @@ def test_a_file_that_no_proof_names_is_not_published(orders: House) -> None:
     base = orders.found().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
     orders.prove(attempt, files, base, changed=less, listed=[_listed(files, less)])
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
 
 
 def _listed(files: Sequence[DataFile], _: object) -> DataFile:
@@ -210,7 +222,7 @@ def test_the_verified_manifest_lists_what_the_proof_binds(orders: House) -> None
     files = orders.stage(attempt, NEW)
     more = orders.written(f"{attempt.prefix}/data", [(66, 6, "Ulm")])
     orders.prove(attempt, files, base, listed=[*files, *more])
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
 
 
 def test_the_verified_manifest_counts_as_many_rows_as_the_proof(orders: House) -> None:
@@ -219,7 +231,7 @@ def test_the_verified_manifest_counts_as_many_rows_as_the_proof(orders: House) -
     base = orders.found().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
     orders.prove(attempt, files, base, listed=[replace(file, record_count=file.record_count + 1) for file in files])
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_rows", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_rows", 9)
 
 
 def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) -> None:
@@ -229,7 +241,7 @@ def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) ->
     files = orders.written(f"{orders.found().metadata.location}/data/others", NEW)
     orders.commit(files, attempt.branch, by=OWN)
     orders.prove(attempt, files, base)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
 
 def test_a_producers_own_file_is_not_published_where_the_proof_says_copied(orders: House) -> None:
@@ -237,7 +249,7 @@ def test_a_producers_own_file_is_not_published_where_the_proof_says_copied(order
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
     orders.prove(attempt, orders.stage(attempt, NEW), base, storage=Storage.COPIED)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
 
 @pytest.mark.skipif(ON_S3, reason="an object store has no links")
@@ -246,7 +258,7 @@ def test_a_link_is_no_file_of_the_attempt(orders: House) -> None:
     folder = file_at(attempt.prefix) / "data"
     folder.rename(folder.parent / "moved")
     folder.symlink_to(folder.parent / "moved")
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
 
 @pytest.mark.skipif(ON_S3, reason="an object has one name")
@@ -258,7 +270,7 @@ def test_one_file_under_two_names_is_not_published_twice(orders: House) -> None:
     both = (file, replace(file, file_path=file.file_path.replace("file:///", "file:/")))
     orders.commit(both, attempt.branch, by=OWN)
     orders.prove(attempt, both, base)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("file_listed_twice", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("file_listed_twice", 9)
 
 
 def test_an_append_takes_nothing_away(orders: House) -> None:
@@ -268,7 +280,7 @@ def test_an_append_takes_nothing_away(orders: House) -> None:
     base = orders.found().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW, removed=gone)
     orders.prove(attempt, files, base)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_removals", 9)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_removals", 9)
 
 
 @pytest.mark.parametrize("what", ["too little", "too much"])
@@ -276,7 +288,7 @@ def test_an_overwrite_takes_exactly_its_boundary_away(house: House, what: str) -
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition={"day": "2026-11-01"}))
     gone = [] if what == "too little" else house.paths()
     attempt = house.proved("w", [(3, 1, "Ulm")], removed=gone)
-    assert told(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_removals", 9)
+    assert code_and_check(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_removals", 9)
 
 
 def test_a_verified_manifest_is_good_for_its_own_proof_only(orders: House) -> None:

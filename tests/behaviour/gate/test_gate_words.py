@@ -20,7 +20,17 @@ from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.signing import seal
 from pvdm.trust.statement import payload_of
-from tests.support.gate.attacks import NEW, logged, publish, refusal, resigned, said, signer, told, with_proof
+from tests.support.gate.attacks import (
+    NEW,
+    code_and_check,
+    logged,
+    proof_in,
+    publish,
+    refusal,
+    resigned,
+    signer,
+    with_proof,
+)
 from tests.support.gate.protected_tables import HOUR, House
 from tests.support.steward.notary import root_naming, signed_root
 from tools.proof_kit import DAY, NOW, SIGNERS
@@ -59,7 +69,7 @@ def test_an_envelope_that_is_spelled_otherwise_is_no_proof(
     other = change(parse_envelope(proposal.parts[0].proofs[0].envelope))
     changed = with_proof(proposal, logged(orders, other))
     error = refusal(orders, lambda: validate_then_commit(changed, orders.gate()))
-    assert (error.code, error.details["check"]) == (code, 1)
+    assert code_and_check(error) == (code, 1)
 
 
 # 2: signatures
@@ -67,17 +77,20 @@ def test_an_envelope_that_is_spelled_otherwise_is_no_proof(
 
 def test_a_stranger_signs_no_proof(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    forged = resigned(orders, proposal, payload_of(said(proposal)), SIGNERS["rogue"])
-    assert told(refusal(orders, lambda: validate_then_commit(forged, orders.gate()))) == ("key_unknown", 2)
+    forged = resigned(orders, proposal, payload_of(proof_in(proposal)), SIGNERS["rogue"])
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(forged, orders.gate()))) == ("key_unknown", 2)
 
 
 def test_a_signature_is_over_exactly_these_words(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    proof = said(proposal)
+    proof = proof_in(proposal)
     other = replace(proof, notary=replace(proof.notary, expires_at=proof.notary.expires_at + 1))
     envelope = parse_envelope(proposal.parts[0].proofs[0].envelope)
     forged = with_proof(proposal, logged(orders, replace(envelope, payload=payload_of(other)).to_bytes()))
-    assert told(refusal(orders, lambda: validate_then_commit(forged, orders.gate()))) == ("signature_invalid", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(forged, orders.gate()))) == (
+        "signature_invalid",
+        2,
+    )
 
 
 def another_root(house: House, change: Callable[[RootKey], RootKey], *more: RootKey, threshold: int = 1) -> None:
@@ -100,7 +113,7 @@ def test_a_revoked_notary_publishes_nothing_more(orders: House) -> None:
     second = second_notary(orders)
     # Without a notary that may sign no root stands.
     another_root(orders, revoked, second)
-    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("key_revoked", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("key_revoked", 2)
 
 
 def second_notary(house: House) -> RootKey:
@@ -111,12 +124,15 @@ def second_notary(house: House) -> RootKey:
 def test_too_few_notaries_publish_nothing(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     another_root(orders, lambda key: key, second_notary(orders), threshold=2)
-    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("threshold_not_met", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == (
+        "threshold_not_met",
+        2,
+    )
 
 
 def two(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
     """The proposal with a second notary's proof about this core."""
-    proof = said(proposal)
+    proof = proof_in(proposal)
     other = replace(proof, core=core, notary=replace(proof.notary, notary="notary-b"))
     envelope = seal(payload_of(other), SIGNERS["notary-b"]).to_bytes()
     return with_proof(proposal, *proposal.parts[0].proofs, logged(house, envelope))
@@ -125,29 +141,32 @@ def two(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
 def test_two_notaries_that_agree_publish(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     another_root(orders, lambda key: key, second_notary(orders), threshold=2)
-    done = validate_then_commit(two(orders, proposal, said(proposal).core), orders.gate())
+    done = validate_then_commit(two(orders, proposal, proof_in(proposal).core), orders.gate())
     assert (orders.rows(), len(done.shown.proof_ids)) == ([1, 2, 3, 4], 2)
 
 
 def test_two_notaries_that_disagree_publish_nothing(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     another_root(orders, lambda key: key, second_notary(orders), threshold=2)
-    core = said(proposal).core
+    core = proof_in(proposal).core
     odd = two(orders, proposal, replace(core, checks=("row-counts", "staged-paths")))
-    assert told(refusal(orders, lambda: validate_then_commit(odd, orders.gate()))) == ("cores_differ", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(odd, orders.gate()))) == ("cores_differ", 2)
 
 
 def test_one_notary_does_not_count_twice(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     another_root(orders, lambda key: key, second_notary(orders), threshold=2)
     twice = with_proof(proposal, *proposal.parts[0].proofs, *proposal.parts[0].proofs)
-    assert told(refusal(orders, lambda: validate_then_commit(twice, orders.gate()))) == ("notary_repeated", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(twice, orders.gate()))) == ("notary_repeated", 2)
 
 
 def test_a_proof_of_another_epoch_than_its_workloads_publishes_nothing(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     later = replace(proposal, workload=replace(proposal.workload, epoch=proposal.workload.epoch + 1))
-    assert told(refusal(orders, lambda: validate_then_commit(later, orders.gate()))) == ("proof_wrong_epoch", 2)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(later, orders.gate()))) == (
+        "proof_wrong_epoch",
+        2,
+    )
 
 
 def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) -> None:
@@ -155,7 +174,7 @@ def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) ->
     second = second_notary(orders)
     with fault.armed("gate.after_files", fault.Call(lambda: another_root(orders, revoked, second))):
         error = refusal(orders, lambda: publish(orders, attempt), ConflictError)
-    assert told(error) == ("trust_root_moved", 2)
+    assert code_and_check(error) == ("trust_root_moved", 2)
     assert refusal(orders, lambda: publish(orders, attempt)).code == "key_revoked"
 
 
@@ -168,9 +187,9 @@ def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) ->
 )
 def test_the_notarys_other_words_are_no_proofs(orders: House, kind: str, code: str) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    payload = payload_of(said(proposal)).replace(b"urn:pvdm:proof:v1", kind.encode())
+    payload = payload_of(proof_in(proposal)).replace(b"urn:pvdm:proof:v1", kind.encode())
     other = resigned(orders, proposal, payload)
-    assert told(refusal(orders, lambda: validate_then_commit(other, orders.gate()))) == (code, 3)
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(other, orders.gate()))) == (code, 3)
 
 
 # 4: the verdict
@@ -178,7 +197,7 @@ def test_the_notarys_other_words_are_no_proofs(orders: House, kind: str, code: s
 
 def test_a_fail_is_not_published(orders: House) -> None:
     failed = orders.proved("w", NEW, changed=lambda core: replace(core, verdict=Verdict.failed(FailureClass.MODIFIED)))
-    assert told(refusal(orders, lambda: publish(orders, failed))) == ("verdict_not_pass", 4)
+    assert code_and_check(refusal(orders, lambda: publish(orders, failed))) == ("verdict_not_pass", 4)
 
 
 # 6: expiry
@@ -187,14 +206,14 @@ def test_a_fail_is_not_published(orders: House) -> None:
 def test_an_expired_proof_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     orders.stand.time.pass_by(HOUR)
-    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_expired", 6)
+    assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_expired", 6)
 
 
 def test_a_proof_that_expires_before_the_transaction_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     with fault.armed("gate.after_files", fault.Call(lambda: orders.stand.time.pass_by(HOUR))):
         error = refusal(orders, lambda: publish(orders, attempt))
-    assert told(error) == ("proof_expired", 6)
+    assert code_and_check(error) == ("proof_expired", 6)
 
 
 # 11: the log
@@ -203,11 +222,11 @@ def test_a_proof_that_expires_before_the_transaction_publishes_nothing(orders: H
 def test_a_proof_that_is_in_no_log_publishes_nothing(orders: House) -> None:
     """Signed by the notary, with a place in the log that holds something else."""
     proposal = orders.proposal(orders.proved("w", NEW))
-    proof = said(proposal)
+    proof = proof_in(proposal)
     other = replace(proof, notary=replace(proof.notary, expires_at=proof.notary.expires_at + 1))
     hidden = replace(proposal.parts[0].proofs[0], envelope=seal(payload_of(other), signer(orders)).to_bytes())
     error = refusal(orders, lambda: validate_then_commit(with_proof(proposal, hidden), orders.gate()))
-    assert told(error) == ("statement_not_logged", 11)
+    assert code_and_check(error) == ("statement_not_logged", 11)
 
 
 @pytest.mark.parametrize("change", [{"index": 1}, {"index": 10_000}, {"at_micros": 5}])
@@ -215,4 +234,4 @@ def test_a_place_in_the_log_is_not_taken_on_trust(orders: House, change: dict[st
     proposal = orders.proposal(orders.proved("w", NEW))
     elsewhere_ = replace(proposal.parts[0].proofs[0], **change)  # type: ignore[arg-type]
     error = refusal(orders, lambda: validate_then_commit(with_proof(proposal, elsewhere_), orders.gate()))
-    assert told(error) == ("statement_not_logged", 11)
+    assert code_and_check(error) == ("statement_not_logged", 11)

@@ -20,6 +20,7 @@ from pvdm.steward.record.recorder import Document
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
+from tests.support.gate.attacks import code_and_check
 from tests.support.gate.protected_tables import HOUR, House, Row, contract, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.stores.places import file_at
@@ -77,18 +78,19 @@ def test_the_statement_is_an_entry_of_the_log_and_is_signed_once(house: House) -
 
 def test_a_part_of_the_plan_is_not_published(house: House) -> None:
     found = all_of(house)
-    assert refused(house, house.proposal(*found[:2])).code == "publication_not_whole"
+    assert code_and_check(refused(house, house.proposal(*found[:2]))) == ("publication_not_whole", 1)
 
 
 def test_a_chunk_does_not_stand_for_another(house: House) -> None:
     proposal = house.proposal(*all_of(house))
     first, second, _ = proposal.parts
-    assert refused(house, replace(proposal, parts=(first, first, second))).code == "publication_not_whole"
+    error = refused(house, replace(proposal, parts=(first, first, second)))
+    assert code_and_check(error) == ("publication_not_whole", 1)
 
 
 def test_without_its_statement_nothing_is_published(house: House) -> None:
     proposal = house.proposal(*all_of(house))
-    assert refused(house, replace(proposal, statement=None)).code == "workload_statement_missing"
+    assert code_and_check(refused(house, replace(proposal, statement=None))) == ("workload_statement_missing", 1)
 
 
 def restated(
@@ -120,12 +122,44 @@ def test_a_statement_about_something_else_binds_nothing(
     house: House, change: Callable[[WorkloadStatement], WorkloadStatement]
 ) -> None:
     proposal = house.proposal(*all_of(house))
-    assert refused(house, restated(house, proposal, change)).code == "workload_statement_differs"
+    assert code_and_check(refused(house, restated(house, proposal, change))) == ("workload_statement_differs", 5)
 
 
-def test_a_stranger_binds_nothing(house: House) -> None:
+def test_a_workload_statement_by_an_unknown_key_is_refused(house: House) -> None:
     proposal = restated(house, house.proposal(*all_of(house)), lambda said: said, by="rogue")
-    assert refused(house, proposal).code == "key_unknown"
+    assert code_and_check(refused(house, proposal)) == ("key_unknown", 2)
+
+
+def test_a_workload_statement_in_another_notarys_name_is_refused(house: House) -> None:
+    proposal = restated(house, house.proposal(*all_of(house)), lambda said: replace(said, notary="notary-b"))
+    assert code_and_check(refused(house, proposal)) == ("signer_name_wrong", 2)
+
+
+def test_a_workload_statement_that_has_expired_is_refused(house: House) -> None:
+    proposal = house.proposal(*all_of(house))
+    expired = restated(house, proposal, lambda said: replace(said, expires_at=said.issued_at + 1))
+    house.stand.time.pass_by(1)
+    assert code_and_check(refused(house, expired)) == ("proof_expired", 6)
+
+
+def test_a_workload_statement_in_another_spelling_is_refused(house: House) -> None:
+    proposal = house.proposal(*all_of(house))
+    assert proposal.statement is not None
+    spaced = replace(proposal.statement, envelope=proposal.statement.envelope + b"\n")
+    assert code_and_check(refused(house, replace(proposal, statement=spaced))) == ("json_trailing_bytes", 1)
+
+
+def test_a_proof_is_not_taken_for_the_workload_statement(house: House) -> None:
+    proposal = house.proposal(*all_of(house))
+    proof = proposal.parts[0].proofs[0]
+    assert code_and_check(refused(house, replace(proposal, statement=proof))) == ("predicate_type_wrong", 3)
+
+
+def test_a_workload_statement_that_is_not_in_the_log_is_refused(house: House) -> None:
+    proposal = house.proposal(*all_of(house))
+    assert proposal.statement is not None
+    elsewhere = replace(proposal.statement, index=0)
+    assert code_and_check(refused(house, replace(proposal, statement=elsewhere))) == ("statement_not_logged", 11)
 
 
 def test_one_bad_chunk_keeps_all_back_and_is_named(house: House) -> None:
@@ -135,7 +169,8 @@ def test_one_bad_chunk_keeps_all_back_and_is_named(house: House) -> None:
     proposal = house.proposal(*found)
     for path in file_at(bad.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
-    assert refused(house, proposal).details["attempt_id"] == bad.attempt_id
+    error = refused(house, proposal)
+    assert (error.check, error.details["attempt_id"]) == (10, bad.attempt_id)
 
 
 def test_one_file_is_not_published_by_two_chunks(house: House) -> None:
@@ -149,7 +184,8 @@ def test_one_file_is_not_published_by_two_chunks(house: House) -> None:
     house.prove(second, files, base)
     third = chunk(house, "c", 12)
     error = refused(house, house.proposal(first, second, third))
-    assert (error.code, error.details["attempt_id"]) == ("published_path_outside", second.attempt_id)
+    assert code_and_check(error) == ("published_path_outside", 9)
+    assert error.details["attempt_id"] == second.attempt_id
 
 
 def test_an_overwrite_by_chunks_removes_the_union_of_their_boundaries(house: House) -> None:
@@ -178,4 +214,4 @@ def test_a_lone_chunk_needs_no_statement(house: House) -> None:
     alone = house.proposal(house.proved("v", [(5, 5, "Ulm")], name="returns"))
     with pytest.raises(VerificationError) as caught:
         validate_then_commit(replace(alone, statement=other), house.gate("returns"))
-    assert caught.value.code == "workload_statement_needless"
+    assert code_and_check(caught.value) == ("workload_statement_needless", 1)

@@ -18,7 +18,7 @@ from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.schema.work import StatementKind
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.proposal import Published
+from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.role import Role
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.work.end_reasons import refusal_in
@@ -53,7 +53,7 @@ def either(ledger_url: str, tmp_path: Path) -> Iterator[House]:
         yield made
 
 
-def publish(house: House, *found: Attempt) -> Published:
+def publish(house: House, *found: Attempt) -> PublicationResult:
     return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
 
@@ -311,7 +311,7 @@ def test_publishers_of_one_table_each_get_their_turn(either: House) -> None:
         found.append(either.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
     desk = either.publishing()
     done = together(either, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
-    assert all(isinstance(each, Published) for each in done), done
+    assert all(isinstance(each, PublicationResult) for each in done), done
     assert either.rows() == [11, 12, 13, 14]
     with either.notary.ledger.read() as unit:
         assert receipts.missing(unit) == []
@@ -337,7 +337,7 @@ def test_two_stewards_on_one_ledger_publish_to_one_table(either: House) -> None:
     finally:
         either.stand.notary.close()
         either.stand.notary = notary
-    assert all(isinstance(each, Published) for each in done), done
+    assert all(isinstance(each, PublicationResult) for each in done), done
     assert either.rows() == [11, 12]
 
 
@@ -348,7 +348,7 @@ def test_of_two_publishers_of_one_part_one_is_sent_back(house: House) -> None:
     found = [house.proved(f"v{at}", [(10 + at, 1, "Ulm")], name="returns", removed=gone) for at in range(2)]
     desk = house.publishing()
     done = together(house, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
-    assert sorted(isinstance(each, Published) for each in done) == [False, True]
+    assert sorted(isinstance(each, PublicationResult) for each in done) == [False, True]
     assert sorted(str(of(house, each).state) for each in found) == ["COMMITTED", "VERIFYING"]
     assert len(house.rows("returns")) == 2
 

@@ -23,11 +23,10 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.notary import log_keys
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.bundle import check_bundle
-from pvdm.trust.expectation import require_epoch
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.proof_file import LogProofChecker
 from pvdm.trust.root import TrustRoot
-from pvdm.trust.verify import verify_threshold
+from pvdm.trust.verify import require_epoch, verify_threshold
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import (
     LOG_ORIGIN,

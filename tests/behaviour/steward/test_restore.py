@@ -22,11 +22,10 @@ from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.statements.restore import RestoreStatement
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.steward.record.attestations import ChallengeRequest
-from pvdm.trust.expectation import require_epoch
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.verify import verify_statement, verify_threshold
+from pvdm.trust.verify import require_epoch, verify_statement, verify_threshold
 from tests.support.steward.notary import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
 from tests.support.steward.restore import ORDER, Scene, refused, scene_at
 from tools.proof_kit import ATTESTATION, DAY, SECOND, SOURCE

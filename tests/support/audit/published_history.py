@@ -22,7 +22,7 @@ from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
 from pvdm.metadata.gate.permit import Permit
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import Operation, ProofCore, RowCounts, Staged, Target
@@ -123,7 +123,7 @@ class Audited:
         assert snapshot is not None
         assert snapshot.manifest_list is not None
         data = files().read(snapshot.manifest_list, most=10_000_000)
-        shown = Shown(
+        shown = PublishedSnapshot(
             core.attempt.workload_id,
             (proof_id,),
             None,

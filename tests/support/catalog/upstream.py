@@ -19,7 +19,7 @@ from pvdm.ledger.record import statements
 from pvdm.ledger.schema.work import StatementKind
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.proposal import Published
+from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.config.upstreams import RestUpstreamConfig, UpstreamConfig
 from tests.support.catalog.core import request
@@ -139,7 +139,7 @@ def house_over(folder: Path, there: There, *, ledger_url: str | None = None, sec
         yield House(stand, scene)
 
 
-def publish(house: House, *found: Attempt) -> Published:
+def publish(house: House, *found: Attempt) -> PublicationResult:
     return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
 

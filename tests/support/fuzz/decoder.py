@@ -10,10 +10,10 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from pvdm.digest import Engine, Plan
-from pvdm.digest.decoder import decode_row
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Schema
+from tests.support.oracles.canonical_decoder import decode_row
 from tests.support.rows.arrow_layouts import build_batch
 from tests.support.rows.strategies import Case, Row, cases
 

@@ -13,7 +13,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.schema.work import StatementKind
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.proposal import Logged, Proposal, Published
+from pvdm.metadata.gate.proposal import Logged, Proposal, PublicationResult
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.record.recorder import Document
@@ -27,7 +27,7 @@ BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
 
 
-def publish(house: House, *found: Attempt, name: str = "orders") -> Published:
+def publish(house: House, *found: Attempt, name: str = "orders") -> PublicationResult:
     return validate_then_commit(house.proposal(*found), house.gate(name))
 
 
@@ -45,8 +45,8 @@ def _rows(house: House) -> list[tables.TableRow]:
         return tables.all_live(unit)
 
 
-def told(error: PvdmError) -> tuple[str, object]:
-    return error.code, error.details.get("check")
+def code_and_check(error: PvdmError) -> tuple[str, int | None]:
+    return error.code, error.check
 
 
 def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> Logged:
@@ -71,17 +71,17 @@ def resigned(house: House, proposal: Proposal, payload: bytes, by: Signer | None
     return with_proof(proposal, logged(house, seal(payload, by or signer(house)).to_bytes()))
 
 
-def said(proposal: Proposal) -> Proof:
+def proof_in(proposal: Proposal) -> Proof:
     return read_signed(proposal.parts[0].proofs[0].envelope, Proof)
 
 
-def at(**changes: object) -> Callable[[ProofCore], ProofCore]:
+def with_target(**changes: object) -> Callable[[ProofCore], ProofCore]:
     return lambda core: replace(core, target=replace(core.target, **changes))  # type: ignore[arg-type]
 
 
-def of(**changes: object) -> Callable[[ProofCore], ProofCore]:
+def with_attempt(**changes: object) -> Callable[[ProofCore], ProofCore]:
     return lambda core: replace(core, attempt=replace(core.attempt, **changes))  # type: ignore[arg-type]
 
 
-def by(**changes: object) -> Callable[[ProofCore], ProofCore]:
+def with_method(**changes: object) -> Callable[[ProofCore], ProofCore]:
     return lambda core: replace(core, method=replace(core.method, **changes))  # type: ignore[arg-type]

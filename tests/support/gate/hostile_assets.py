@@ -1,4 +1,4 @@
-"""The doors that hostile assets are brought to, each as the Steward would call it."""
+"""The production code that each hostile asset is brought to, by the `door` that the manifest names."""
 
 from __future__ import annotations
 
@@ -10,25 +10,14 @@ from typing import Final
 
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.approval import verify_approval
-from pvdm.trust.attestation import require_attested, verify_attestation
+from pvdm.trust.attestation import verify_attestation
 from pvdm.trust.bundle import check_bundle
-from pvdm.trust.expectation import require_publishable
 from pvdm.trust.override import verify_override
 from pvdm.trust.refusal import refused
 from pvdm.trust.succession import SeenRoot, follow_roots
 from pvdm.trust.verify import VerifiedProof, sign_statement, verify_threshold
-from tools.proof_kit import (
-    EXPECTATION,
-    FAIL_PROOF,
-    NEXT_ROOT,
-    NOW,
-    PROOF,
-    ROOT,
-    SIGNERS,
-    SOURCE_DIGEST,
-    SOURCE_KEY,
-    WANTED,
-)
+from tests.support.gate.example_gate import submit
+from tools.proof_kit import FAIL_PROOF, NEXT_ROOT, NOW, PROOF, ROOT, SIGNERS, WANTED
 
 ASSETS: Final = Path(__file__).parents[2] / "assets" / "proofs"
 
@@ -87,11 +76,9 @@ def bring(asset: Asset, data: bytes) -> None:
     now = asset.now
     match asset.door:
         case "publish":
-            proof = verify_threshold([data], ROOT, threshold=1, now=now)
-            require_publishable(proof, EXPECTATION, now=now, used=lambda _: asset.used)
+            submit([data], now=now, nonce_used=asset.used)
         case "quorum":
-            proof = verify_threshold(data.splitlines(), ROOT, threshold=2, now=now)
-            require_publishable(proof, EXPECTATION, now=now, used=lambda _: asset.used)
+            submit(data.splitlines(), now=now, nonce_used=asset.used, notaries=2)
         case "root":
             follow_roots(data.splitlines(), sha256=ROOT.sha256, now=now, seen=_SEEN if asset.seen else None)
         case "override":
@@ -102,8 +89,7 @@ def bring(asset: Asset, data: bytes) -> None:
         case "migration":
             verify_approval(data, ROOT, Migration, now=now)
         case "attestation":
-            verified = verify_attestation(data, ROOT, WANTED, now=now)
-            require_attested(verified.predicate, SOURCE_KEY, SOURCE_DIGEST)
+            verify_attestation(data, ROOT, WANTED, now=now)
         case "bundle":
             check_bundle(data, ROOT, EveryLeaf(), threshold=1, now=now)
         case _:

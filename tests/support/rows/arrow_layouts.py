@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 
-from pvdm.digest.decoded import MapValue, StructValue, Value, VariantValue
 from pvdm.digest.plan import Mode
 from pvdm.model.schema import (
     DecimalType,
@@ -25,6 +24,7 @@ from pvdm.model.schema import (
     Schema,
     StructType,
 )
+from tests.support.oracles.canonical_values import MapValue, StructValue, Value, VariantValue
 from tests.support.rows.arrow_leaves import Raw, leaf_layouts
 from tests.support.rows.variant_binary import write_variant
 

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from pvdm.digest.decoded import DecimalValue, FloatBits, Value
 from pvdm.digest.plan import Mode
 from pvdm.model.schema import DECIMAL_PRECISION_MAX, DecimalType, FixedType, GeoType, Kind, PrimitiveType
+from tests.support.oracles.canonical_values import DecimalValue, FloatBits, Value
 
 Raw: TypeAlias = Callable[[Value], bytes]
 

@@ -12,15 +12,6 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from pvdm.digest.decoded import (
-    DecimalValue,
-    FloatBits,
-    MapValue,
-    StructValue,
-    Value,
-    VariantKind,
-    VariantValue,
-)
 from pvdm.digest.plan import Mode, Plan
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.model.projection import content
@@ -37,6 +28,15 @@ from pvdm.model.schema import (
     Schema,
     StructType,
     Type,
+)
+from tests.support.oracles.canonical_values import (
+    DecimalValue,
+    FloatBits,
+    MapValue,
+    StructValue,
+    Value,
+    VariantKind,
+    VariantValue,
 )
 from tests.support.rows.arrow_layouts import build_batch
 from tests.support.rows.variant_binary import items, members

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final
 
-from pvdm.digest.decoded import DecimalValue, FloatBits, VariantKind, VariantValue
+from tests.support.oracles.canonical_values import DecimalValue, FloatBits, VariantKind, VariantValue
 
 _PRIMITIVES: Final = {
     VariantKind.DATE: (11, "<i"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.metadata.audit.heads import Edge, Past, owed
+from pvdm.metadata.audit.heads import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import Notes, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef
@@ -138,7 +138,7 @@ CUT: dict[str, tuple[list[Edge], Past, int]] = {
 def test_what_began_with_nothing_goes_back_to_the_beginning(case: str) -> None:
     edges, past, noted = CUT[case]
     notes = Notes()
-    owed(edges, past, notes)
+    find_required_spans(edges, past, notes)
     assert [finding.code for finding in notes.findings] == [MISSING] * noted
 
 

@@ -12,7 +12,7 @@ import pytest
 from pvdm.metadata.audit import heads as audit_heads
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.bundle import parse_audit_bundle
-from pvdm.metadata.audit.heads import Edge, Past, owed
+from pvdm.metadata.audit.heads import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import AuditReport, Notes, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef
@@ -323,6 +323,6 @@ HEADS: dict[str, tuple[list[Edge], Past, list[bool], int]] = {
 def test_what_is_owed_lies_between_the_heads(case: str) -> None:
     edges, past, expected, noted = HEADS[case]
     notes = Notes()
-    wanted = owed(edges, past, notes)
+    wanted = find_required_spans(edges, past, notes)
     assert [wanted.at(place) for place in range(len(past.places))] == expected
     assert [finding.code for finding in notes.findings] == [NOT_SHOWN] * noted

@@ -29,9 +29,9 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import announced
 from pvdm.ledger.work.announced import Announced, NewAnnounced
-from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next, Target
 from pvdm.model.states import AnnouncedState
 
@@ -54,7 +54,7 @@ def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid
     return UpstreamTarget(ledger, clock, catalog, table_uuid)
 
 
-def settle_announced(ledger: Ledger, clock: LedgerClock, catalog: Catalog, said: Announced) -> Shown | None:
+def settle_announced(ledger: Ledger, clock: LedgerClock, catalog: Catalog, said: Announced) -> PublishedSnapshot | None:
     """What came of a publication that nobody has settled; see `UpstreamTarget.settle`."""
     return UpstreamTarget(ledger, clock, catalog, said.table_uuid).settle(said)
 
@@ -87,7 +87,7 @@ class UpstreamTarget:
         self,
         make: Callable[[Base], Next],
         in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[Shown], None],
+        then: Callable[[PublishedSnapshot], None],
     ) -> None:
         """Announce, ask, look, settle; a base that moved is made anew."""
         with self._ledger.read() as unit:
@@ -106,7 +106,7 @@ class UpstreamTarget:
             finally:
                 states.upstreams.close()
 
-    def settle(self, said: Announced) -> Shown | None:
+    def settle(self, said: Announced) -> PublishedSnapshot | None:
         """What came of it: the publication if `main` shows it; None once it is sure that it never will.
 
         Nothing is sent a second time. What is not shown is first made impossible, by a ref whose absence the request
@@ -133,7 +133,9 @@ class UpstreamTarget:
                 why = error
         raise _not_known(said, "nothing" if why is None else why.code) from why
 
-    def _try(self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]) -> Shown:
+    def _try(
+        self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]
+    ) -> PublishedSnapshot:
         self._await_turn()
         base = self.load()
         self._catalog.upstreams.require_kept(base.row, Seen(base.row.pointer.location, base.metadata))
@@ -160,7 +162,7 @@ class UpstreamTarget:
         finally:
             _ASKING.discard(said.announced_id)
 
-    def _ask(self, said: Announced, base: Base, made: Next) -> Shown:
+    def _ask(self, said: Announced, base: Base, made: Next) -> PublishedSnapshot:
         """Steps 13 and 14, and the second transaction; whatever the answer is, what counts is what is seen."""
         refs = (*made.branches, fence_of(said.announced_id))
         refusal: PvdmError | None = None
@@ -209,12 +211,12 @@ class UpstreamTarget:
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _complete(self, said: Announced, order: Order, base: Base) -> Shown:
+    def _complete(self, said: Announced, order: Order, base: Base) -> PublishedSnapshot:
         """The ledger says what the upstream shows; whoever is first does it."""
         self._require_ours(base, order)
         fault.point("upstream.after_look")
 
-        def work(unit: Unit) -> Shown:
+        def work(unit: Unit) -> PublishedSnapshot:
             tables.lock(unit, [base.row.table_uuid])
             if not announced.settle(unit, said.announced_id, AnnouncedState.DONE, reason="main shows it"):
                 raise ConflictError("announced_settled", "somebody else has settled the publication")

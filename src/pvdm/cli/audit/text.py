@@ -10,11 +10,11 @@ from pvdm.cli.table.approval_text import shown_words
 from pvdm.cli.work.outcome_text import counted
 from pvdm.errors import comparison
 from pvdm.metadata.audit.report import (
+    ApprovalEntry,
     AuditedSnapshot,
     AuditFinding,
     AuditReport,
     CountedFiles,
-    Explained,
     Gap,
     Standing,
     UndecidedGaps,
@@ -56,7 +56,7 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
     yield from _summary(report)
 
 
-def _is_due(approval: Explained, before: AuditedSnapshot, to_come: Collection[int]) -> bool:
+def _is_due(approval: ApprovalEntry, before: AuditedSnapshot, to_come: Collection[int]) -> bool:
     """Whether it happened before this snapshot: protection by the snapshot that it binds, a migration by its time."""
     if approval.kind == "migration":
         return approval.logged_at <= before.timestamp_ms * 1_000 + 999
@@ -80,7 +80,7 @@ def _snapshot(each: AuditedSnapshot) -> Iterator[Line]:
         yield from _finding(finding)
 
 
-def _approval(each: Explained) -> Iterator[Line]:
+def _approval(each: ApprovalEntry) -> Iterator[Line]:
     name, contract = _APPROVALS[each.kind], each.contract_sha256[:8]
     style = "bold red" if each.kind == "unprotect" else "bold"
     shown = "" if each.kind == "migration" else f", main showed {shown_words(each.snapshot_id)}"
@@ -118,7 +118,7 @@ def _proved_words(found: CountedFiles) -> str:
     )
 
 
-def _moment(approval: Explained) -> str:
+def _moment(approval: ApprovalEntry) -> str:
     return f"{utc(approval.logged_at)[:19]}Z"
 
 

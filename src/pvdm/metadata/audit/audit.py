@@ -1,4 +1,4 @@
-"""The audit: walks the history of `main` and holds every snapshot to a receipt and to proofs. Needs no ledger."""
+"""The audit: checks every snapshot in the history of `main` against its receipt and proofs. Needs no ledger."""
 
 from __future__ import annotations
 
@@ -6,42 +6,44 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from pvdm.errors import InputError
 from pvdm.metadata.audit.carried import NONE_FOUND, judge_carried
-from pvdm.metadata.audit.changes import Changed
+from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
-from pvdm.metadata.audit.lost import judge_lost
-from pvdm.metadata.audit.protection import Protected, read_protection
-from pvdm.metadata.audit.rehash import Bound, Progress, rehash
+from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
+from pvdm.metadata.audit.rehash import BoundFile, Progress, rehash
 from pvdm.metadata.audit.report import (
+    ApprovalEntry,
     AuditedSnapshot,
     AuditReport,
     CountedFiles,
-    Explained,
     Gap,
     Notes,
-    Rehashed,
+    RehashCounts,
     Standing,
     UndecidedGaps,
 )
-from pvdm.metadata.audit.statements import Statements
-from pvdm.metadata.audit.walk import Walk, Walked
+from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
+from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.model.plain import counted
+from pvdm.model.statements.receipt import Receipt
+from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import Files
 
 
 @dataclass(frozen=True, slots=True)
 class AuditJudge:
-    """By what the audit judges: a trust root, the log that it names, and the time."""
+    """What an audit checks by: a trust root, the origin of the log, and the time."""
 
     root: TrustRoot
     origin: str
     at: int
 
 
-def unwatched(part: str, done: int, total: int) -> None:
-    """Nobody watches."""
+def ignore_progress(part: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 def audit(
@@ -51,13 +53,13 @@ def audit(
     *,
     again: Files | None = None,
     accepted: Collection[str] = (),
-    watch: Progress = unwatched,
+    watch: Progress = ignore_progress,
     accept_lost: AbstractSet[int] = frozenset(),
 ) -> AuditReport:
-    """The whole walk; what does not hold is in the report.
+    """Audit the table. The report has every check that failed.
 
-    With `again` bytes are read from where they lie, too. `accepted` has the ids of gaps in protection that are known.
-    `accept_lost` are snapshots that receipts name, that `main` lacks, and that the auditor knows to be lost.
+    With `again` the published files are read and hashed too. `accepted` has the ids of accepted gaps in protection.
+    `accept_lost` has snapshots that receipts name and `main` lacks, and that the auditor accepts as lost.
     """
     metadata = table_document(evidence)
     notes, hashed = Notes(), HashedFiles(files)
@@ -69,10 +71,10 @@ def audit(
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         if done == 0:
-            before = judge_carried(walk)  # now, since the oldest snapshot is the next that expires
+            before = judge_carried(walk)  # first, because the oldest snapshot is the next to expire
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
-    lost = judge_lost(walk.lost(), statements, notes, accept_lost)
+    lost = _judge_lost(walk.lost(), statements, notes, accept_lost)
     gaps, undecided, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
     data = (*_data(walk.walked), *elsewhere)
     rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
@@ -93,43 +95,79 @@ def audit(
     )
 
 
+def _judge_lost(
+    lost: Sequence[UnverifiedStatement[Receipt]], statements: Statements, notes: Notes, accepted: AbstractSet[int]
+) -> Sequence[str]:
+    """Note every receipt whose snapshot `main` lacks. Returns one sentence for each that is accepted as lost.
+
+    Raises `audit_not_lost` if an accepted snapshot is not missing.
+    """
+    found = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
+    strange = sorted(accepted - found.keys())
+    if strange:
+        raise InputError(
+            "audit_not_lost",
+            "a snapshot is accepted as lost that is not missing",
+            expected="snapshots that a receipt names and main lacks: "
+            + (", ".join(str(each) for each in sorted(found)) or "none"),
+            got=", ".join(str(each) for each in strange),
+        )
+    sentences = []
+    for snapshot_id, receipt in sorted(found.items()):
+        if snapshot_id in accepted:
+            sentences.append(
+                f"snapshot {snapshot_id}, which workload {receipt.predicate.workload_id} published: main lacks it, and"
+                " that was accepted"
+            )
+            continue
+        with notes.collect():
+            statements.receipt(receipt)
+            raise refused(
+                "audit_receipt_without_snapshot",
+                f"main does not show what workload {receipt.predicate.workload_id} has published",
+                f"snapshot {snapshot_id} in the history of main",
+                "none",
+            )
+    return sentences
+
+
 def _gaps(
     walk: Walk,
-    explained: Sequence[Explained],
-    protected: Protected,
+    explained: Sequence[ApprovalEntry],
+    protected: ProtectionHistory,
     accepted: Collection[str],
     notes: Notes,
     *,
     reads: bool,
-) -> tuple[tuple[Gap, ...], UndecidedGaps | None, tuple[Bound, ...]]:
-    """The gaps in protection, what may be of several of them, and live files that only expired proofs bind."""
-    unprotected = find_unprotected(explained, born_protected=protected.born)
+) -> tuple[tuple[Gap, ...], UndecidedGaps | None, tuple[BoundFile, ...]]:
+    """The gaps in protection, what may belong to several gaps, and live files that only expired proofs bind."""
+    unprotected = find_unprotected(explained, created_protected=protected.created_protected)
     if not unprotected and not (reads and walk.has_expired):
-        with notes.held():
+        with notes.collect():
             require_known(accepted, ())
         return (), None, ()
     judge = GapJudge(walk, unprotected, notes)
     gaps = judge.gaps(accepted)
     for each in gaps:
-        with notes.held():
+        with notes.collect():
             require_accepted(each)
-    with notes.held():
+    with notes.collect():
         require_known(accepted, gaps)
     return gaps, judge.undecided(), tuple(judge.covered_elsewhere(notes))
 
 
-def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
+def _data(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
     """The data files that proofs bind and that `main` still shows."""
-    live: dict[str, Bound] = {}
+    live: dict[str, BoundFile] = {}
     for each in walked:
         for file in () if each.changed is None else each.changed.removed:
             live.pop(file.file_path, None)
         for path, proved in each.files.items():
-            live[path] = Bound(path, *proved.published_bytes, each.notes, proved.version)
+            live[path] = BoundFile(path, *proved.published_bytes, each.notes, proved.version)
     yield from live.values()
 
 
-def _manifests(walked: Sequence[Walked], hashed: HashedFiles) -> Iterator[Bound]:
+def _manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
     """The lists and manifests that the snapshots since protection wrote, and all manifests that `main` shows."""
     named: set[str] = set()
     for each in walked:
@@ -139,10 +177,10 @@ def _manifests(walked: Sequence[Walked], hashed: HashedFiles) -> Iterator[Bound]
         for location in (each.snapshot.manifest_list, *(one.manifest_path for one in listed)):
             if location is not None and location in hashed.seen and location not in named:
                 named.add(location)
-                yield Bound(location, *hashed.seen[location], each.notes)
+                yield BoundFile(location, *hashed.seen[location], each.notes)
 
 
-def _reported(each: Walked, in_gaps: Collection[int]) -> AuditedSnapshot:
+def _reported(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot:
     snapshot, receipt, changed = each.snapshot, each.receipt, each.changed
     rows_added, rows_removed, files_added, files_removed = _counts(changed) if changed else _summed(each)
     return AuditedSnapshot(
@@ -164,18 +202,18 @@ def _reported(each: Walked, in_gaps: Collection[int]) -> AuditedSnapshot:
     )
 
 
-def _counts(changed: Changed) -> tuple[int | None, ...]:
+def _counts(changed: SnapshotChanges) -> tuple[int | None, ...]:
     return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
 
 
-def _summed(each: Walked) -> tuple[int | None, ...]:
-    """What the snapshot says of itself; nobody checked it."""
+def _summed(each: WalkedSnapshot) -> tuple[int | None, ...]:
+    """The counts of the snapshot's own summary, unchecked."""
     names = ("added-records", "deleted-records", "added-data-files", "deleted-data-files")
-    said = [each.snapshot.summary.get(name, "0") for name in names]
-    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None for text in said)
+    texts = [each.snapshot.summary.get(name, "0") for name in names]
+    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None for text in texts)
 
 
-def _classify(each: Walked, in_gaps: Collection[int] = ()) -> Standing:
+def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
     if each.notes.findings:
         changed = any(finding.changed for finding in each.notes.findings)
         return Standing.CHANGED if changed else Standing.UNPROVED
@@ -184,7 +222,7 @@ def _classify(each: Walked, in_gaps: Collection[int] = ()) -> Standing:
     return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS
 
 
-def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | None) -> Iterator[str]:
+def _shown(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: RehashCounts | None) -> Iterator[str]:
     good = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
     have = "has" if len(walked) == 1 else "have"
     whole = counted(len(walked), "snapshot")
@@ -200,7 +238,7 @@ def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | Non
 
 
 def _not_shown(
-    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None, carried: CountedFiles
+    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: RehashCounts | None, carried: CountedFiles
 ) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
@@ -218,5 +256,5 @@ def _not_shown(
     yield (
         "that no statement about this table was left out: the whole log shows it (`pvdm log export`, `pvdm log fsck`)"
     )
-    yield "that digests of intent and staged were equal: that is the notary's signed word (`pvdm proof open`)"
-    yield "that others are shown the same log: that is for a monitor to compare"
+    yield "that digests of intent and staged were equal: the notary signed that (`pvdm proof open`)"
+    yield "that others are shown the same log: a monitor compares that"

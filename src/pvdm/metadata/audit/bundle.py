@@ -1,4 +1,4 @@
-"""The audit's bundle: one file with all that an audit without the Steward needs, but the trust root and data files."""
+"""The audit bundle: one file with everything for an offline audit except the trust root and the data files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AuditBundle:
         return found
 
     def to_bytes(self) -> bytes:
-        """The file; over the limit nothing is written."""
+        """The bytes of the bundle. Raises `audit_bundle_too_large` over the limit."""
         evidence = self.evidence
         data = dump(
             {
@@ -71,12 +71,12 @@ class AuditBundle:
 
 
 def is_audit_bundle(data: bytes) -> bool:
-    """Whether these bytes begin as such a bundle does."""
+    """Whether these bytes begin like an audit bundle."""
     return data.startswith(_BEGINNING)
 
 
 def parse_audit_bundle(data: bytes) -> AuditBundle:
-    """The bundle of these bytes; any other spelling, key, order or hash is refused."""
+    """Parse a bundle. Any other spelling, key, order or hash is refused."""
     value = read(data, "the audit bundle", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
     keys = ("format", "table", "contract_sha256", "metadata", "checkpoint", "statements", "files")
     with refusing():
@@ -174,7 +174,7 @@ def _files(fields: Fields) -> dict[str, bytes]:
 
 
 def _require_hash(data: bytes, sha256: str, what: str) -> None:
-    """A file that was cut or mixed up on the way is told apart from one that was changed in the table."""
+    """Raise `audit_bundle_damaged` for a damaged copy, which is not a file that was changed in the table."""
     got = hashlib.sha256(data).hexdigest()
     if got != sha256:
         raise VerificationError(

@@ -1,4 +1,4 @@
-"""What the oldest snapshot that is left carries on: held to the proofs of the publications that have expired."""
+"""Checks the files of the oldest remaining snapshot against the proofs of expired publications."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from pvdm.lake.format.manifest.entry import FileContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.metadata.audit import checks
-from pvdm.metadata.audit.proofs import Rested
+from pvdm.metadata.audit.proofs import PublicationProofs
 from pvdm.metadata.audit.report import CountedFiles
-from pvdm.metadata.audit.walk import Walk, Walked
+from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.trust.refusal import refused
 
 NONE_FOUND = CountedFiles(0, 0)
 
 
 def judge_carried(walk: Walk) -> CountedFiles:
-    """Hold every live file of the oldest snapshot to a proof, or to what was there before all receipts.
+    """Check every live file of the oldest snapshot: a proof binds it, or it is older than all receipts.
 
-    The walk holds what changed since then, so that nothing is shown that neither covers. Gives what was there before.
+    The walk checks all later changes, so that every file is covered. Returns the counts of the older files.
     """
     first = walk.walked[0] if walk.walked else None
     if first is None or not walk.has_expired or not walk.leads_back:
         return NONE_FOUND
     live: list[ManifestEntry] = []
-    with first.notes.held(changed=True):
+    with first.notes.collect(changed=True):
         live.extend(read_live(walk, first, bound=True))
     if first.notes.findings:
         return NONE_FOUND
-    published = [*walk.expired_proofs, Rested(first.chunks)]
-    held, others = _divide(walk, first, live, published)
-    with first.notes.held():
-        require_no_deletes(held)
-    with first.notes.held():
-        require_carried(held, published)
-    with first.notes.held():
-        require_rows(held, published)
+    published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
+    proved_entries, others = _divide(walk, first, live, published)
+    with first.notes.collect():
+        require_no_deletes(proved_entries)
+    with first.notes.collect():
+        require_carried(proved_entries, published)
+    with first.notes.collect():
+        require_rows(proved_entries, published)
     found = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
     return CountedFiles(len(found), sum(each.record_count for each in found))
 
 
-def read_live(walk: Walk, each: Walked, *, bound: bool) -> Iterator[ManifestEntry]:
+def read_live(walk: Walk, each: WalkedSnapshot, *, bound: bool) -> Iterator[ManifestEntry]:
     """The live entries of a snapshot; with `bound` from the very manifests that its receipt binds."""
     snapshot, manifests = each.snapshot, walk.manifests
     listed = manifests.listed(snapshot)
@@ -54,9 +54,9 @@ def read_live(walk: Walk, each: Walked, *, bound: bool) -> Iterator[ManifestEntr
 
 
 def _divide(
-    walk: Walk, first: Walked, live: Sequence[ManifestEntry], published: Sequence[Rested]
+    walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """What the publications answer for, and what was there before them: none, if they lead back to the beginning."""
+    """The entries that publications wrote, and older ones. There are no older ones if receipts reach the beginning."""
     if walk.past.cut_at is None:
         return list(live), []
     own = {said.predicate.new_snapshot_id for said in walk.expired} | {first.snapshot.snapshot_id}
@@ -64,16 +64,16 @@ def _divide(
     named |= {
         file.published_path for each in published for chunk in each.chunks for file in chunk.proof.core.files.added
     }
-    held: list[ManifestEntry] = []
+    proved_entries: list[ManifestEntry] = []
     others: list[ManifestEntry] = []
     for entry in live:
-        (held if entry.snapshot_id in own or entry.data_file.file_path in named else others).append(entry)
-    return held, others
+        (proved_entries if entry.snapshot_id in own or entry.data_file.file_path in named else others).append(entry)
+    return proved_entries, others
 
 
-def require_no_deletes(held: Iterable[ManifestEntry]) -> None:
+def require_no_deletes(proved_entries: Iterable[ManifestEntry]) -> None:
     """No publication adds a delete file."""
-    for entry in held:
+    for entry in proved_entries:
         if entry.data_file.content is not FileContent.DATA:
             raise refused(
                 "audit_delete_file_added",
@@ -83,29 +83,29 @@ def require_no_deletes(held: Iterable[ManifestEntry]) -> None:
             )
 
 
-def require_carried(held: Iterable[ManifestEntry], published: Iterable[Rested]) -> None:
-    """What is live is exactly what the proofs added and did not remove, by path and size."""
+def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
+    """The live files are exactly those that the proofs added and did not remove, by path and size."""
     proved: dict[str, int] = {}
     for each in published:
         for path in each.removed:
             proved.pop(path, None)
         for chunk in each.chunks:
             proved |= {file.published_path: file.published_size_bytes for file in chunk.proof.core.files.added}
-    files = (entry.data_file for entry in held if entry.data_file.content is FileContent.DATA)
+    files = (entry.data_file for entry in proved_entries if entry.data_file.content is FileContent.DATA)
     shown = [(file.file_path, file.file_size_in_bytes) for file in files]
     if len(set(shown)) != len(shown) or set(shown) != set(proved.items()):
         lost, strange = set(proved.items()) - set(shown), set(shown) - set(proved.items())
         raise refused(
             "audit_files_carried_differ",
-            "the snapshot carries other files on than the proofs of expired publications bind",
+            "the snapshot carries other files than the proofs of expired publications bind",
             checks.name_paths(sorted(path for path, _ in lost), "every file of the proofs"),
             checks.name_paths(sorted(path for path, _ in strange), "no other, but one twice or none of them"),
         )
 
 
-def require_rows(held: Iterable[ManifestEntry], published: Iterable[Rested]) -> None:
-    """Of a chunk whose files are all live, as many rows as were verified; a FAIL may not know."""
-    rows = {entry.data_file.file_path: entry.data_file.record_count for entry in held}
+def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
+    """A chunk whose files are all live has as many rows as were verified. A FAIL may have no row count."""
+    rows = {entry.data_file.file_path: entry.data_file.record_count for entry in proved_entries}
     for chunk in (chunk for each in published for chunk in each.chunks):
         paths, staged = [file.published_path for file in chunk.proof.core.files.added], chunk.proof.core.rows.staged
         if staged is None or not all(path in rows for path in paths):

@@ -1,4 +1,4 @@
-"""What one snapshot of `main` changed, found from its manifests and its parent's; nothing may come or go unseen."""
+"""Finds what one snapshot of `main` changed, by comparing its manifests with its parent's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EntryFacts: TypeAlias = tuple[DataFile, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class SnapshotChanges:
     """The files that a snapshot added and removed, and the partition specs under which it added them."""
 
     added: tuple[DataFile, ...]
@@ -40,8 +40,8 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfSnapshot:
-    """Reads as `lake` asks for it, in the name of one snapshot."""
+class _SnapshotReader:
+    """Adapts `ManifestFiles` to the reader interface of `lake`, for one snapshot."""
 
     files: ManifestFiles
     snapshot_id: int
@@ -59,23 +59,23 @@ class Manifests:
 
     def listed(self, snapshot: Snapshot) -> ManifestList:
         """The snapshot's list, each manifest once."""
-        found = manifest_list(self._metadata, snapshot, _OfSnapshot(self._files, snapshot.snapshot_id))
+        found = manifest_list(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
         require_listed_once(found.manifests)
         return found
 
     def found(self, snapshot: Snapshot) -> str:
         """The checks of a protection on the snapshot, and the hash over its list and manifests."""
-        return check_found(self._metadata, snapshot, _OfSnapshot(self._files, snapshot.snapshot_id))
+        return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
     def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
         """The entries of manifests that this snapshot names, with every number that they inherit."""
-        reader = _OfSnapshot(self._files, named_by)
+        reader = _SnapshotReader(self._files, named_by)
         return tuple(entry for each in listed for entry in read_listed(self._metadata, each, reader).entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A snapshot's list beside its parent's; a parent that the table no longer has is None."""
+    """A snapshot's list and its parent's list, which is None if the table no longer has the parent."""
 
     snapshot: Snapshot
     listed: tuple[ManifestFile, ...]
@@ -88,15 +88,15 @@ class Step:
 
     @property
     def kept(self) -> tuple[ManifestFile, ...]:
-        """The manifests that it carries on."""
+        """The manifests that it carries over."""
         return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
 
     def replaced(self) -> tuple[ManifestFile, ...]:
-        """The parent's manifests with files that are not listed any more; all others stand there as they were."""
+        """The parent's manifests with files that are no longer listed. All others must be listed unchanged."""
         return () if self.before is None else require_carried(self.before, self.kept)
 
-    def changed(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> Changed:
-        """What came and went: entries of what was written, beside those of what it replaced."""
+    def changed(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
+        """The files added and removed, from the written entries and those of the replaced manifests."""
         if self.before is not None:
             require_rewritten([entry for entry in replaced if entry.is_live], entries)
         require_own(entries, self.snapshot)
@@ -106,7 +106,7 @@ class Step:
         data = tuple(file for file in removed if file.content is FileContent.DATA)
         require_dangling(data, removed)
         specs = frozenset(each.partition_spec_id for each in self.written if each.added_files_count)
-        return Changed(added, data, specs)
+        return SnapshotChanges(added, data, specs)
 
 
 def require_listed_once(listed: Sequence[ManifestFile]) -> None:
@@ -118,22 +118,22 @@ def require_listed_once(listed: Sequence[ManifestFile]) -> None:
 
 
 def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]) -> tuple[ManifestFile, ...]:
-    """What the snapshot did not write itself stands in its parent's list, word for word; what of that is gone now."""
+    """The parent lists every kept manifest identically. Returns the parent's manifests that are gone."""
     known = {each.manifest_path: each for each in before}
     for each in kept:
         old = known.pop(each.manifest_path, None)
-        if old is None or _listed_words(old, each) != _listed_words(each, each):
+        if old is None or _comparable(old, each) != _comparable(each, each):
             raise refused(
                 "audit_manifest_not_carried",
-                "the snapshot lists a manifest that neither it nor its parent wrote so",
-                "a manifest of the parent, unchanged" if old is None else "the parent's words for it",
+                "the snapshot lists a manifest that neither it nor its parent wrote in this form",
+                "a manifest of the parent, unchanged" if old is None else "the parent's entry for it",
                 each.manifest_path,
             )
     return tuple(each for each in known.values() if each.added_files_count != 0 or each.existing_files_count != 0)
 
 
-def _listed_words(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
-    """Without what format 1 leaves open; row ids are given to old manifests once, when the table comes to format 3."""
+def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
+    """The entry without what format 1 leaves open. Old manifests get row ids once, on the upgrade to format 3."""
     return replace(
         listed,
         sequence_number=listed.sequence_number or 0,
@@ -143,7 +143,7 @@ def _listed_words(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
 
 
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
-    """What stood in manifests that are gone is kept or removed by those that came, entry by entry, with its numbers."""
+    """Every entry of the replaced manifests is kept or removed by the new ones, with the same numbers."""
     old, new = (
         Counter(map(entry_facts, live)),
         Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED),
@@ -164,13 +164,13 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
 
 
 def entry_facts(entry: ManifestEntry) -> EntryFacts:
-    """An entry without what a writer leaves out or decides itself."""
+    """The facts of an entry that do not depend on its writer."""
     file = replace(carried(entry, 2).data_file, first_row_id=None)
     return file, entry.sequence_number, entry.file_sequence_number
 
 
 def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
-    """What is marked as added or removed was added or removed by this snapshot."""
+    """Entries marked as added or removed are changes of this snapshot."""
     for entry in entries:
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
             raise refused(
@@ -182,14 +182,14 @@ def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
 
 
 def require_no_deletes(added: Iterable[DataFile]) -> None:
-    """No proof is about delete files: none comes in."""
+    """The snapshot adds no delete file, because no proof covers one."""
     for file in added:
         if file.content is not FileContent.DATA:
             raise refused("audit_delete_file_added", "the snapshot adds a delete file", "data files", file.file_path)
 
 
 def require_dangling(data: Iterable[DataFile], gone: Iterable[DataFile]) -> None:
-    """A delete file goes only with the data file that it is about: else deleted rows come back."""
+    """A delete file is removed only together with its data file. Otherwise deleted rows would come back."""
     paths = {file.file_path for file in data}
     for file in gone:
         about = file.referenced_data_file

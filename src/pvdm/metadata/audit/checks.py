@@ -1,4 +1,4 @@
-"""What a receipt and its proofs must say of one snapshot: small checks, each with its own code."""
+"""The checks of a receipt and its proofs against one snapshot, each with its own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, Snapshot
 from pvdm.lake.read.manifest_root import MANIFESTS_KEY, read_manifest_hashes
-from pvdm.metadata.audit.changes import Changed
+from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.statements import ProvedChunk
 from pvdm.model.statements.break_glass import BreakGlass
@@ -22,7 +22,7 @@ from pvdm.trust.refusal import refused
 
 
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
-    """The UUID is what counts: a table of the same name may be another one."""
+    """The receipt is for this table by its UUID. Another table can have the same name."""
     if (receipt.table.catalog, receipt.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
         raise refused(
             "audit_receipt_wrong_table", "the receipt is for another table", evidence.table.uuid, receipt.table.uuid
@@ -30,13 +30,13 @@ def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
 
 
 def require_receipt_branch(receipt: Receipt) -> None:
-    """What consumers see is `main`."""
+    """The receipt is for `main`, which consumers read."""
     if receipt.branch != MAIN:
         raise refused("audit_receipt_wrong_branch", "the receipt is for another branch", MAIN, repr(receipt.branch))
 
 
 def require_receipt_snapshot(receipt: Receipt, snapshot: Snapshot) -> None:
-    """From the snapshot's parent to the snapshot."""
+    """The receipt names this snapshot and its parent."""
     for what, expected, got in (
         ("snapshot", snapshot.snapshot_id, receipt.new_snapshot_id),
         ("parent snapshot", snapshot.parent_id, receipt.old_snapshot_id),
@@ -58,7 +58,7 @@ def require_list(receipt: Receipt, data: bytes) -> None:
 
 
 def require_bound(listed: ManifestList) -> dict[str, str]:
-    """The hash of every manifest that the list names, by its location; the receipt binds them with the list."""
+    """The hash of every manifest of the list, by location. The receipt binds them through the list."""
     hashes = read_manifest_hashes(listed.file.text(MANIFESTS_KEY), len(listed.manifests))
     if hashes is None:
         raise refused(
@@ -71,7 +71,7 @@ def require_bound(listed: ManifestList) -> dict[str, str]:
 
 
 def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, str | None]]) -> None:
-    """Manifests have the bytes that the list, and so its receipt, binds."""
+    """The manifests have the hashes that the list binds."""
     for location, got in manifests:
         if got != bound.get(location):
             raise refused(
@@ -83,11 +83,11 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
 
 
 def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
-    """The first publication after a protection lists nothing of before, and binds all of it; gives the hash."""
+    """The first publication after a protection keeps no older manifest and binds the hash of them. Returns the hash."""
     if kept or root is None:
         raise refused(
             "audit_manifest_unbound",
-            "the snapshot carries manifests on that no receipt binds",
+            "the snapshot carries over manifests that no receipt binds",
             "manifests that the Steward wrote, and the hash of those that it found",
             kept[0].manifest_path if kept else "no hash of what was found",
         )
@@ -95,7 +95,7 @@ def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
 
 
 def require_found(bound: str, got: str) -> None:
-    """What protection found is what the snapshot before it still shows."""
+    """The snapshot before the protection still has the manifests that the protection found."""
     if got != bound:
         raise refused(
             "audit_found_changed",
@@ -106,7 +106,7 @@ def require_found(bound: str, got: str) -> None:
 
 
 def require_metadata(receipt: Receipt, evidence: Evidence) -> None:
-    """Where the publication's document is still the table's, it has the bytes that the receipt names."""
+    """If the receipt's metadata file is still the current one, it has the hash that the receipt names."""
     now = evidence.metadata
     if receipt.metadata_path == now.path and receipt.metadata_sha256 != now.sha256:
         raise refused(
@@ -118,9 +118,9 @@ def require_metadata(receipt: Receipt, evidence: Evidence) -> None:
 
 
 def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evidence, metadata: TableMetadata) -> None:
-    """The publication's document is one of the table's, as far back as the table remembers them."""
+    """The receipt's metadata file is in the table's metadata log, as far back as the log goes."""
     log = metadata.metadata_log
-    # The oldest that is remembered is older than this one, which must then be remembered too.
+    # If the log has an older entry than this snapshot, it must have the snapshot's entry too.
     remembers = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
     known = {evidence.metadata.path, *(entry.metadata_file for entry in log)}
     if remembers and receipt.metadata_path not in known:
@@ -133,7 +133,7 @@ def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evide
 
 
 def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
-    """The proofs are of the receipt's workload, one a chunk."""
+    """The proofs are of the receipt's workload, one for each chunk."""
     seen: set[str] = set()
     for chunk in chunks:
         attempt = chunk.proof.core.attempt
@@ -163,19 +163,19 @@ def require_target(core: ProofCore, evidence: Evidence) -> None:
         )
 
 
-def require_contract(core: ProofCore, standing: Collection[str | None]) -> None:
+def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
     """The contract is the one that the table was protected under when it was published."""
-    if core.attempt.contract_sha256 not in standing:
+    if core.attempt.contract_sha256 not in in_force:
         raise refused(
             "audit_proof_wrong_contract",
             "the proof is under another contract than the table was",
-            " or ".join(sorted(each for each in standing if each is not None)) or "none: it was not protected",
+            " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected",
             core.attempt.contract_sha256,
         )
 
 
 def require_logged_before(last_index: int, receipt_index: int) -> None:
-    """A proof or an override was in the log before anything was published with it."""
+    """The proof or override was logged before the receipt."""
     if last_index >= receipt_index:
         raise refused(
             "audit_logged_too_late",
@@ -186,7 +186,7 @@ def require_logged_before(last_index: int, receipt_index: int) -> None:
 
 
 def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
-    """PASS, or a FAIL whose exact bytes an override names."""
+    """The verdict is PASS, or a FAIL that an override waives for exactly these bytes."""
     if core.verdict.passed:
         return
     classes = ", ".join(found.value for found in core.verdict.classes)
@@ -205,13 +205,13 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
 
 
 def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
-    """An override that waives nothing was used for something else."""
+    """An override is used only where a verdict is FAIL."""
     if override is not None and all(chunk.proof.core.verdict.passed for chunk in chunks):
         raise refused("audit_override_of_pass", "the receipt names an override, and nothing failed", "a FAIL", "PASS")
 
 
-def require_added(chunks: Sequence[ProvedChunk], changed: Changed) -> dict[str, AddedFile]:
-    """The files that came are exactly those of the proofs, by path and size; gives them."""
+def require_added(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> dict[str, AddedFile]:
+    """The added files are exactly those of the proofs, by path and size. Returns them by path."""
     bound: dict[str, AddedFile] = {}
     for chunk in chunks:
         for file in chunk.proof.core.files.added:
@@ -232,8 +232,8 @@ def require_added(chunks: Sequence[ProvedChunk], changed: Changed) -> dict[str, 
     return bound
 
 
-def require_removed(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
-    """The files that went are exactly those of the proofs."""
+def require_removed(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
+    """The removed files are exactly those of the proofs."""
     proved = {path for chunk in chunks for path in chunk.proof.core.files.removed}
     shown = [file.file_path for file in changed.removed]
     if len(set(shown)) != len(shown) or set(shown) != proved:
@@ -245,8 +245,8 @@ def require_removed(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
         )
 
 
-def require_rows(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
-    """As many rows as were verified; a FAIL may not know."""
+def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
+    """The manifests count as many rows as were verified. A FAIL may have no row count."""
     counts = [chunk.proof.core.rows.staged for chunk in chunks]
     known = [count for count in counts if count is not None]
     if len(known) == len(counts) and sum(known) != changed.rows_added:
@@ -267,8 +267,8 @@ def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[in
         )
 
 
-def require_spec(core: ProofCore, changed: Changed) -> None:
-    """The files lie in partitions of the spec that the proof names."""
+def require_spec(core: ProofCore, changed: SnapshotChanges) -> None:
+    """The added files are listed under the partition spec that the proof names."""
     if changed.spec_ids - {core.target.spec_id}:
         raise refused(
             "audit_spec_differs",
@@ -284,7 +284,7 @@ def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
 
 
 def name_paths(paths: Sequence[str], otherwise: str) -> str:
-    """The first of them, and how many more there are."""
+    """The first path and the number of further ones, or `otherwise` if there is none."""
     if not paths:
         return otherwise
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -1,4 +1,4 @@
-"""What an audit is made from: the table's document, logged statements, and manifests by their locations."""
+"""The input of an audit: the table's metadata file, logged statements, and manifests by location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """A signed envelope, and the way from its entry to the root of the evidence's checkpoint."""
+    """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
 
     kind: EntryKind
     envelope: bytes
@@ -42,7 +42,7 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """The table's document: where it lies, and its bytes."""
+    """The table's metadata file: its path and its bytes."""
 
     path: str
     data: bytes
@@ -55,7 +55,7 @@ class MetadataFile:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything but manifests; `contract_sha256` is the contract that the table is said to be under now."""
+    """Everything except manifests. `contract_sha256` is the table's contract now, as the Steward states it."""
 
     table: TableRef
     contract_sha256: str | None
@@ -65,22 +65,22 @@ class Evidence:
 
 
 class ManifestFiles(Protocol):
-    """Gives manifest lists and manifests of the table's own snapshots."""
+    """Reads manifest lists and manifests of the table's own snapshots."""
 
     def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        """The bytes at a location that this snapshot names, or its manifest list; more than `most` are refused."""
+        """The bytes at a location that this snapshot names, at most `most`."""
         ...
 
 
 class RecordingFiles:
-    """Remembers what was read, so that the same audit can be made again from the same bytes."""
+    """Keeps all files that were read, for a bundle that repeats the same audit."""
 
     def __init__(self, inner: ManifestFiles) -> None:
         self._inner = inner
         self.read_files: dict[str, bytes] = {}
 
     def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        """The bytes; the same location is asked for once."""
+        """The bytes. Each location is read once."""
         found = self.read_files.get(location)
         if found is None:
             found = self.read_files[location] = self._inner.read(snapshot_id, location, most=most)
@@ -88,7 +88,7 @@ class RecordingFiles:
 
 
 class HashedFiles:
-    """Remembers size and hash of what was read, and the last few files themselves."""
+    """Keeps size and hash of every file that was read, and caches the last few files."""
 
     def __init__(self, inner: ManifestFiles) -> None:
         self._inner = inner
@@ -96,7 +96,7 @@ class HashedFiles:
         self.seen: dict[str, tuple[int, str]] = {}
 
     def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        """The bytes; the same file again soon is not fetched again."""
+        """The bytes, from the cache if the file was read recently."""
         found = self._last.get(location)
         if found is None:
             found = self._last[location] = self._inner.read(snapshot_id, location, most=most)
@@ -107,7 +107,7 @@ class HashedFiles:
 
 
 def table_document(evidence: Evidence) -> TableMetadata:
-    """The document of the evidence; it must be that of the table that is audited."""
+    """The parsed metadata file of the evidence. It must belong to the audited table."""
     try:
         metadata = TableMetadata.parse(evidence.metadata.data)
     except InputError as error:

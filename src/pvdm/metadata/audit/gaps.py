@@ -1,4 +1,4 @@
-"""Times without protection: which snapshots came in them, and what `main` shows or lost that no proof covers."""
+"""Gaps in protection: the snapshots that came in them, and the files added or lost there without a proof."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from pvdm.lake.format.manifest.entry import DataFile, FileContent
 from pvdm.metadata.audit.carried import read_live
 from pvdm.metadata.audit.changes import EntryFacts, entry_facts
-from pvdm.metadata.audit.rehash import Bound
-from pvdm.metadata.audit.report import CountedFiles, Explained, Gap, Notes, UndecidedGaps
-from pvdm.metadata.audit.statements import ProvedChunk, Said
-from pvdm.metadata.audit.walk import Walk, Walked
+from pvdm.metadata.audit.rehash import BoundFile
+from pvdm.metadata.audit.report import ApprovalEntry, CountedFiles, Gap, Notes, UndecidedGaps
+from pvdm.metadata.audit.statements import ProvedChunk, UnverifiedStatement
+from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.model.statements.files import AddedFile
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
@@ -25,21 +25,21 @@ _DOMAIN: Final = b"pvdm/gap/v1\x00"
 
 @dataclass(frozen=True, slots=True)
 class Unprotected:
-    """A time without protection, from its end to the next beginning; None while the table is not protected."""
+    """A time without protection. `begun` is None while the table is not protected."""
 
-    ended: Explained
-    begun: Explained | None
+    ended: ApprovalEntry
+    begun: ApprovalEntry | None
 
     def gap_id(self, head: str) -> str:
-        """Both ends of the gap; of one that goes on, also what `main` shows: each change needs a new acceptance."""
+        """The id, from both ends of the gap. An open gap has the head in it: each change needs a new acceptance."""
         until = bytes.fromhex(self.begun.statement_id) if self.begun is not None else head.encode()
-        said = _DOMAIN + bytes.fromhex(self.ended.statement_id) + until
-        return hashlib.sha256(said).hexdigest()[:GAP_ID_HEX_DIGITS]
+        message = _DOMAIN + bytes.fromhex(self.ended.statement_id) + until
+        return hashlib.sha256(message).hexdigest()[:GAP_ID_HEX_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class _LiveEntries:
-    """The live entries of one snapshot with their facts, data and deletes apart; a file may be listed twice."""
+    """The live entries of one snapshot, data and deletes apart. A file may be listed twice."""
 
     data: tuple[tuple[EntryFacts, DataFile], ...] = ()
     deletes: tuple[tuple[EntryFacts, DataFile], ...] = ()
@@ -61,10 +61,10 @@ class _LiveEntries:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
-    """A receipt that holds, and its proofs; `rows` has the row counts of its files where its manifests are bound."""
+class _ProvedReceipt:
+    """A valid receipt and its proofs. `rows` has the row counts of its files if its manifests are bound."""
 
-    said: Said[Receipt]
+    receipt: UnverifiedStatement[Receipt]
     chunks: tuple[ProvedChunk, ...]
     rows: Mapping[str, int]
 
@@ -81,21 +81,21 @@ class _Published:
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
-    """What may be of one gap: snapshots, places of files in what `main` shows now, and paths of files that are lost."""
+    """What may belong to one gap: snapshots, places of live files of `main`, and paths of lost files."""
 
     snapshots: frozenset[int] = frozenset()
     uncovered: frozenset[int] = frozenset()
     lost: frozenset[str] = frozenset()
 
     def without(self, other: _GapContents) -> _GapContents:
-        """What is not of the other."""
+        """The contents without those of the other."""
         return _GapContents(self.snapshots - other.snapshots, self.uncovered - other.uncovered, self.lost - other.lost)
 
 
-def find_unprotected(approvals: Iterable[Explained], *, born_protected: bool) -> list[Unprotected]:
-    """The times without protection behind the first protection, in the log's order."""
+def find_unprotected(approvals: Iterable[ApprovalEntry], *, created_protected: bool) -> list[Unprotected]:
+    """The times without protection after the first protection, in the log's order."""
     found: list[Unprotected] = []
-    protected, ended = born_protected, None
+    protected, ended = created_protected, None
     for each in approvals:
         if each.kind == "unprotect" and protected:
             protected, ended = False, each
@@ -109,34 +109,34 @@ def find_unprotected(approvals: Iterable[Explained], *, born_protected: bool) ->
 
 
 class GapJudge:
-    """Counts what each gap left without a proof; what cannot be decided counts as without one."""
+    """Counts what each gap left without a proof. Undecidable files count as unproved."""
 
     def __init__(self, walk: Walk, gaps: Sequence[Unprotected], notes: Notes) -> None:
-        """After the walk: a snapshot with a finding is nothing to rely on."""
+        """Must run after the walk, because a snapshot with a finding is not used as a reference."""
         self._walk = walk
         self._gaps = gaps
         self._published = list(self._read_published(notes))
         self._now: _LiveEntries | None = None
-        with notes.held():
+        with notes.collect():
             self._now = self._read_head()
         self._before = [self._read_before(each) for each in gaps]
         self._found = [self._find(at) for at in range(len(gaps))]
         self._shared = self._find_shared()
 
     def gaps(self, accepted: Collection[str]) -> tuple[Gap, ...]:
-        """All of them, oldest first."""
+        """All gaps, oldest first."""
         return tuple(self._count_gap(at, accepted) for at in range(len(self._gaps)))
 
-    def covered_elsewhere(self, notes: Notes) -> Iterator[Bound]:
-        """The live files that proofs of expired snapshots bind, to be read again as those of the walk are."""
+    def covered_elsewhere(self, notes: Notes) -> Iterator[BoundFile]:
+        """The live files that only proofs of expired snapshots bind, for the re-hash."""
         walked = {path for each in self._walk.walked for path in each.files}
         shown = set() if self._now is None else self._now.paths
         proved = {file.published_path: file for each in self._published for file in each.added}
         for path in sorted((shown & proved.keys()) - walked):
-            yield Bound(path, *proved[path].published_bytes, notes, proved[path].version)
+            yield BoundFile(path, *proved[path].published_bytes, notes, proved[path].version)
 
     def undecided(self) -> UndecidedGaps | None:
-        """What came or went in one of several gaps, and nothing tells in which; None if there is no such thing."""
+        """What came or went in one of several gaps, without evidence in which; None if there is nothing."""
         shared = self._shared
         if shared == _GapContents():
             return None
@@ -185,40 +185,40 @@ class GapJudge:
 
     # What is known
 
-    def _read_published(self, notes: Notes) -> Iterator[_Published]:
-        """Every receipt of the table that holds, with its proofs; those of snapshots that are gone too."""
+    def _read_published(self, notes: Notes) -> Iterator[_ProvedReceipt]:
+        """Every valid receipt of the table with its proofs, also of snapshots that are gone."""
         places = self._walk.places
-        for said in sorted(self._walk.own_receipts(), key=lambda each: each.logged.index):
-            snapshot_id = said.predicate.new_snapshot_id
+        for receipt in sorted(self._walk.own_receipts(), key=lambda each: each.logged.index):
+            snapshot_id = receipt.predicate.new_snapshot_id
             if snapshot_id in places:
                 each = self._walk.walked[places[snapshot_id]]
-                if each.receipt is said and not each.notes.findings:
-                    yield _Published(said, each.chunks, _row_counts(each))
+                if each.receipt is receipt and not each.notes.findings:
+                    yield _ProvedReceipt(receipt, each.chunks, _row_counts(each))
                 continue
-            # A proof that is missing would make what was lost look smaller: it is noted, unless the walk has done so.
-            with (Notes() if snapshot_id in self._walk.past.older else notes).held():
-                yield _Published(said, self._walk.chunks(said), {})
+            # A missing proof would make the loss look smaller. It is noted here unless the walk has noted it.
+            with (Notes() if snapshot_id in self._walk.past.older else notes).collect():
+                yield _ProvedReceipt(receipt, self._walk.chunks(receipt), {})
 
     def _read_head(self) -> _LiveEntries:
-        """What `main` shows now."""
+        """The live entries of the head of `main`."""
         if not self._walk.walked:
             return _LiveEntries()
         return self._read_shown(self._walk.walked[-1], bound=False)
 
     def _read_before(self, gap: Unprotected) -> _LiveEntries | None:
-        """What `main` showed when protection ended, where a receipt binds it; None where nothing does."""
+        """The live entries when protection ended, or None if no receipt binds them."""
         if gap.ended.snapshot_id is None:
             return _LiveEntries()
         place = self._walk.places.get(gap.ended.snapshot_id)
         each = None if place is None else self._walk.walked[place]
         if each is None or each.receipt is None or each.notes.findings:
             return None
-        with Notes().held():
+        with Notes().collect():
             return self._read_shown(each, bound=True)
         return None
 
-    def _read_shown(self, each: Walked, *, bound: bool) -> _LiveEntries:
-        """The live entries of a snapshot; with `bound` from the very manifests that its receipt binds."""
+    def _read_shown(self, each: WalkedSnapshot, *, bound: bool) -> _LiveEntries:
+        """The live entries of a snapshot. With `bound`, the manifests must have the hashes that its receipt binds."""
         data: list[tuple[EntryFacts, DataFile]] = []
         deletes: list[tuple[EntryFacts, DataFile]] = []
         for entry in read_live(self._walk, each, bound=bound):
@@ -227,7 +227,7 @@ class GapJudge:
         return _LiveEntries(tuple(data), tuple(deletes))
 
     def _head_text(self) -> str:
-        """What `main` shows: the snapshot, and the hash of its list, since an id can be used again."""
+        """The head of `main`: its id, and the hash of its list, because an id can be used again."""
         if not self._walk.walked:
             return "none"
         head = self._walk.walked[-1].snapshot
@@ -243,7 +243,7 @@ class GapJudge:
         return _GapContents(snapshots, frozenset(self._uncovered(at, self._now)), self._lost(at, self._now))
 
     def _find_shared(self) -> _GapContents:
-        """What may be of several gaps: no receipt binds what `main` showed when the later one began."""
+        """What may belong to several gaps, because no receipt binds the head when the later gap began."""
         shared = _GapContents()
         for at, later in enumerate(self._found):
             for earlier in self._found[:at] if self._before[at] is None else ():
@@ -273,7 +273,7 @@ class GapJudge:
         return gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places
 
     def _is_same(self, gap: Unprotected) -> bool:
-        """Whether the gap began and ended with one snapshot, which a receipt binds to the byte."""
+        """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
         shown = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
         after = shown if gap.begun is None else gap.begun.snapshot_id
         if after != gap.ended.snapshot_id:
@@ -285,11 +285,11 @@ class GapJudge:
         return each.receipt is not None and not each.notes.findings
 
     def _expired(self, gap: Unprotected) -> int:
-        """How many publications from before the gap the table has no snapshot of any more."""
+        """The number of publications before the gap whose snapshots have expired."""
         before = self._published_before(gap)
-        return sum(1 for each in before if each.said.predicate.new_snapshot_id not in self._walk.places)
+        return sum(1 for each in before if each.receipt.predicate.new_snapshot_id not in self._walk.places)
 
-    def _after(self, gap: Unprotected) -> list[_Published]:
+    def _after(self, gap: Unprotected) -> list[_ProvedReceipt]:
         """The publications since protection began again, in the history of `main`."""
         if gap.begun is None:
             return []
@@ -297,13 +297,13 @@ class GapJudge:
         return [
             each
             for each in self._published
-            if each.said.logged.index > index and each.said.predicate.new_snapshot_id in seen
+            if each.receipt.logged.index > index and each.receipt.predicate.new_snapshot_id in seen
         ]
 
     def _uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
-        """What `main` shows and neither a proof since then nor the list of the last publication before it covers.
+        """Live files that neither a later proof nor the list of the last publication before the gap covers.
 
-        Gives places in `now.data`.
+        Yields places in `now.data`.
         """
         proved = Counter(
             (file.published_path, file.published_size_bytes)
@@ -320,11 +320,11 @@ class GapJudge:
             elif kept[facts]:
                 kept[facts] -= 1
             elif all(facts in each for each in later):
-                # Otherwise it was not there yet when a later gap began: that one has it.
+                # Otherwise the file was missing when a later gap began, and belongs to that gap.
                 yield place
 
     def _count_uncovered(self, places: Collection[int], now: _LiveEntries) -> tuple[CountedFiles, CountedFiles]:
-        """These files of `main`, and those of them that have path and size of a proved file."""
+        """The counts of these files, and of those among them with path and size of a proved file."""
         proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
         found = [now.data[place][1] for place in sorted(places)]
         return _counted(found), _counted(
@@ -336,7 +336,7 @@ class GapJudge:
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
     def _lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
-        """What is shown no more and no proof removed: by the last publication's list, or else by all proofs."""
+        """Files that are gone without a proof, by the last publication's list or, without one, by all proofs."""
         still = set(now.paths)
         for each in self._after(self._gaps[at]):
             still |= each.removed
@@ -350,7 +350,7 @@ class GapJudge:
         return frozenset({file.published_path for each in earlier for file in each.added} - removed - still)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
-        """These files, by the list of the last publication before the gap, or else by the proofs before it."""
+        """The counts of these files, by the last list before the gap or, without one, by the proofs before it."""
         before = self._before[at]
         if before is not None:
             return _counted([file for _, file in before.data if file.file_path in lost])
@@ -361,12 +361,12 @@ class GapJudge:
                 found.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
         return _sum_of(found)
 
-    def _published_before(self, gap: Unprotected) -> list[_Published]:
-        return [each for each in self._published if each.said.logged.index < gap.ended.index]
+    def _published_before(self, gap: Unprotected) -> list[_ProvedReceipt]:
+        return [each for each in self._published if each.receipt.logged.index < gap.ended.index]
 
 
 def require_accepted(gap: Gap) -> None:
-    """The gap is named on the command line."""
+    """Raise `audit_protection_gap` unless the gap is accepted."""
     if not gap.accepted:
         raise refused(
             "audit_protection_gap",
@@ -377,11 +377,11 @@ def require_accepted(gap: Gap) -> None:
 
 
 def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
-    """Every gap that is accepted is there: if one is not, statements about it may have been left out."""
+    """Every accepted gap exists. If one does not, statements about it may have been left out."""
     for gap_id in sorted(set(accepted) - {each.gap_id for each in gaps}):
         raise refused(
             "audit_gap_unknown",
-            "a gap that is accepted is not there",
+            "an accepted gap does not exist",
             f"gap {gap_id}",
             ", ".join(each.gap_id for each in gaps) or "no gap",
         )
@@ -396,13 +396,13 @@ def _sum_of(counts: Sequence[CountedFiles]) -> CountedFiles:
     return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
 
 
-def _row_counts(each: Walked) -> dict[str, int]:
+def _row_counts(each: WalkedSnapshot) -> dict[str, int]:
     added = () if each.changed is None else each.changed.added
     return {file.file_path: file.record_count for file in added}
 
 
-def _rows_at_most(paths: Collection[str], published: _Published, chunk: ProvedChunk) -> int | None:
-    """The rows of files that are gone; all rows of their chunk where no manifest tells which file had how many."""
+def _rows_at_most(paths: Collection[str], published: _ProvedReceipt, chunk: ProvedChunk) -> int | None:
+    """An upper bound for the rows of lost files: all rows of their chunk if no manifest counts them by file."""
     if not paths:
         return 0
     if all(path in published.rows for path in paths):
@@ -411,7 +411,7 @@ def _rows_at_most(paths: Collection[str], published: _Published, chunk: ProvedCh
 
 
 def _deletes_changed(before: _LiveEntries, now: _LiveEntries) -> bool:
-    """Whether other rows of the same files are shown: a delete file came, or one is gone whose data file is not."""
+    """Whether deletes of live files changed: one was added, or removed without its data file."""
     if now.delete_facts - before.delete_facts:
         return True
     gone, paths = before.delete_facts - now.delete_facts, now.paths

@@ -1,4 +1,4 @@
-"""Since when a table is protected, under which contract, and what explains how it is built now."""
+"""Reads the approvals of a table: when it was protected, under which contract, and its approved state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.heads import Edge
-from pvdm.metadata.audit.report import Explained, Notes
-from pvdm.metadata.audit.statements import Said, Statements
+from pvdm.metadata.audit.report import ApprovalEntry, Notes
+from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
 from pvdm.metadata.gate.state import state_changes, state_of
 from pvdm.model.statements.migration import (
     Migration,
@@ -26,86 +26,91 @@ _BEGINNING = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """From this place of the log on the table is under this contract, or under none."""
+class _ContractStep:
+    """From this log index on the table is under this contract, or under none."""
 
     index: int
     contract_sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
-    """The contracts of a table along the log, whose first step is its beginning; where protection began and ended."""
+class ProtectionHistory:
+    """The contracts of a table along the log, from its creation, and where protection began and ended."""
 
-    steps: tuple[_Step, ...]
+    steps: tuple[_ContractStep, ...]
     edges: tuple[Edge, ...]
 
     @property
-    def stands(self) -> bool:
+    def is_protected(self) -> bool:
         """Whether the table is under a contract now."""
         return self.steps[-1].contract_sha256 is not None
 
     @property
-    def born(self) -> bool:
+    def created_protected(self) -> bool:
         """Whether the table was created under a contract."""
         return self.steps[0].contract_sha256 is not None
 
     def contracts(self, after: int, before: int) -> set[str | None]:
-        """Every contract that was in force somewhere between two places of the log; None is none."""
-        standing = max((step for step in self.steps if step.index <= after), key=lambda step: step.index)
+        """Every contract that was in force between two log indexes. None means not protected."""
+        current = max((step for step in self.steps if step.index <= after), key=lambda step: step.index)
         between = {step.contract_sha256 for step in self.steps if after < step.index < before}
-        return {standing.contract_sha256, *between}
+        return {current.contract_sha256, *between}
 
 
 def read_protection(
     evidence: Evidence, metadata: TableMetadata, statements: Statements, notes: Notes
-) -> tuple[Protected, tuple[Explained, ...]]:
-    """The steps that hold, in the log's order; one that does not hold is noted and changes nothing."""
-    own = _own(evidence, statements, notes)
-    steps = [_Step(_BEGINNING, _born(own, evidence, statements, notes))]
-    # A table that was born protected began with no snapshot: every one has to be proved.
+) -> tuple[ProtectionHistory, tuple[ApprovalEntry, ...]]:
+    """The protection history and its approvals, in the log's order. An invalid approval is noted and ignored."""
+    own = _own_approvals(evidence, statements, notes)
+    steps = [_ContractStep(_BEGINNING, _creation_contract(own, evidence, statements, notes))]
+    # A table that was created protected began with no snapshot, so that every snapshot must be proved.
     edges = [] if steps[0].contract_sha256 is None else [Edge(_BEGINNING, begins=True, snapshot_id=None)]
-    explained: list[Explained] = []
+    entries: list[ApprovalEntry] = []
     state: TableState | None = None
-    for said in own:
-        contract, after = _result(said.predicate)
-        with notes.held():
-            _require_follows(said.predicate, state)
-        steps.append(_Step(said.logged.index, contract))
-        edges += _edges(said)
-        explained.append(_explained(said))
+    for approval in own:
+        contract, after = _result(approval.predicate)
+        with notes.collect():
+            _require_follows(approval.predicate, state)
+        steps.append(_ContractStep(approval.logged.index, contract))
+        edges += _edges(approval)
+        entries.append(_describe(approval))
         state = after
-    with notes.held():
+    with notes.collect():
         require_protected(steps)
     if state is not None and steps[-1].contract_sha256 is not None:
-        with notes.held():
+        with notes.collect():
             require_explained(state, metadata, steps[-1].contract_sha256)
-    return Protected(tuple(steps), tuple(edges)), tuple(explained)
+    return ProtectionHistory(tuple(steps), tuple(edges)), tuple(entries)
 
 
-def _own(evidence: Evidence, statements: Statements, notes: Notes) -> list[Said[Protection] | Said[Migration]]:
-    """The approvals about this very table that hold."""
+def _own_approvals(
+    evidence: Evidence, statements: Statements, notes: Notes
+) -> list[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]]:
+    """The valid approvals of this table."""
     uuid = evidence.table.uuid
-    found: list[Said[Protection] | Said[Migration]] = [
-        said
-        for said in statements.protections
-        if isinstance(said.predicate.target, TableTarget) and said.predicate.target.table.uuid == uuid
+    found: list[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]] = [
+        approval
+        for approval in statements.protections
+        if isinstance(approval.predicate.target, TableTarget) and approval.predicate.target.table.uuid == uuid
     ]
-    found += [said for said in statements.migrations if said.predicate.table.uuid == uuid]
+    found += [approval for approval in statements.migrations if approval.predicate.table.uuid == uuid]
     good = []
-    for said in sorted(found, key=lambda each: each.logged.index):
-        with notes.held():
-            statements.approval(said)
-            good.append(said)
+    for approval in sorted(found, key=lambda each: each.logged.index):
+        with notes.collect():
+            statements.approval(approval)
+            good.append(approval)
     return good
 
 
-def _born(
-    own: Sequence[Said[Protection] | Said[Migration]], evidence: Evidence, statements: Statements, notes: Notes
+def _creation_contract(
+    own: Sequence[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]],
+    evidence: Evidence,
+    statements: Statements,
+    notes: Notes,
 ) -> str | None:
-    """The contract that the table was created under, as one in a protected namespace is; the namespace's word says so.
+    """The contract under which the table was created, by the protection of its namespace.
 
-    A table that leaves a contract, or migrates, without ever having come under one was born under it.
+    A table that is unprotected or migrated without an earlier protection was created under the contract.
     """
     wanted = evidence.contract_sha256
     if own:
@@ -115,10 +120,10 @@ def _born(
         wanted = first.before.contract_sha256 if isinstance(first, Migration) else first.target.contract_sha256
     if wanted is None:
         return None
-    with notes.held():
-        for said in statements.protections:
-            if _covers(said.predicate, evidence, wanted):
-                statements.approval(said)
+    with notes.collect():
+        for approval in statements.protections:
+            if _covers(approval.predicate, evidence, wanted):
+                statements.approval(approval)
                 return wanted
         raise refused(
             "audit_protection_missing",
@@ -129,9 +134,9 @@ def _born(
     return wanted
 
 
-def _covers(said: Protection, evidence: Evidence, contract_sha256: str) -> bool:
-    target = said.target
-    if not isinstance(target, NamespaceTarget) or said.action is not ProtectionAction.PROTECT:
+def _covers(approval: Protection, evidence: Evidence, contract_sha256: str) -> bool:
+    target = approval.target
+    if not isinstance(target, NamespaceTarget) or approval.action is not ProtectionAction.PROTECT:
         return False
     wanted = (evidence.table.catalog, _parts(evidence.table.name)[:-1], contract_sha256)
     return (target.namespace.catalog, _parts(target.namespace.name), target.contract_sha256) == wanted
@@ -143,67 +148,84 @@ def _parts(name: str) -> list[str]:
     return found if isinstance(found, list) else [name]
 
 
-def _result(said: Protection | Migration) -> tuple[str | None, TableState | None]:
-    """The contract and the state afterwards; without protection nobody answers for the state."""
-    if isinstance(said, Migration):
-        return said.after.contract_sha256, said.after
-    if said.action is ProtectionAction.UNPROTECT or not isinstance(said.target, TableTarget):
+def _result(approval: Protection | Migration) -> tuple[str | None, TableState | None]:
+    """The contract and the state after the approval. Without protection there is no approved state."""
+    if isinstance(approval, Migration):
+        return approval.after.contract_sha256, approval.after
+    if approval.action is ProtectionAction.UNPROTECT or not isinstance(approval.target, TableTarget):
         return None, None
-    return said.target.contract_sha256, said.target.state
+    return approval.target.contract_sha256, approval.target.state
 
 
-def _edges(said: Said[Protection] | Said[Migration]) -> list[Edge]:
-    """A migration goes from contract to contract: protection neither begins nor ends with it."""
-    found = said.predicate
+def _edges(approval: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> list[Edge]:
+    """Where protection begins or ends with this approval. A migration does neither."""
+    found = approval.predicate
     if isinstance(found, Migration) or not isinstance(found.target, TableTarget):
         return []
-    return [Edge(said.logged.index, found.action is ProtectionAction.PROTECT, found.target.snapshot_id)]
+    return [Edge(approval.logged.index, found.action is ProtectionAction.PROTECT, found.target.snapshot_id)]
 
 
-def _require_follows(said: Protection | Migration, state: TableState | None) -> None:
-    """What an operator saw is what the approval before left: nothing changed the table in between."""
+def _require_follows(approval: Protection | Migration, state: TableState | None) -> None:
+    """The state before this approval is the one after the approval before it."""
     if state is None:
         return
-    target = None if isinstance(said, Migration) else said.target
-    seen = said.before if isinstance(said, Migration) else target.state if isinstance(target, TableTarget) else state
+    target = None if isinstance(approval, Migration) else approval.target
+    seen = (
+        approval.before
+        if isinstance(approval, Migration)
+        else target.state
+        if isinstance(target, TableTarget)
+        else state
+    )
     if seen != state:
         raise refused(
             "audit_state_gap",
-            "the table was changed between two approvals, and nobody signed it",
+            "the table was changed between two approvals without a signature",
             "the state that the approval before led to",
             f"other {' and '.join(name for name, _, _ in state_changes(state, seen))}",
         )
 
 
-def require_protected(steps: Sequence[_Step]) -> None:
-    """There is something to audit by."""
+def require_protected(steps: Sequence[_ContractStep]) -> None:
+    """The table was protected at some time."""
     if all(step.contract_sha256 is None for step in steps):
         raise refused(
-            "audit_not_protected", "the table was never protected: no snapshot has to be proved", "a protection", "none"
+            "audit_not_protected",
+            "the table was never protected, so that no snapshot needs a proof",
+            "a protection",
+            "none",
         )
 
 
 def require_explained(state: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
-    """The table is built now as the last approval left it."""
+    """The table has the state after the last approval."""
     found = state_of(metadata, contract_sha256)
     if found != state:
         raise refused(
             "audit_structure_unexplained",
-            "the table is built otherwise than the last approval left it",
+            "the table's structure is not the one after the last approval",
             f"structure {state.structure_sha256}",
             f"other {' and '.join(name for name, _, _ in state_changes(state, found))}",
         )
 
 
-def _explained(said: Said[Protection] | Said[Migration]) -> Explained:
-    found = said.predicate
+def _describe(approval: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> ApprovalEntry:
+    found = approval.predicate
     if isinstance(found, Migration):
         kind, contract, shown = "migration", found.after.contract_sha256, None
         changes = tuple(f"{name} {old} → {new}" for name, old, new in state_changes(found.before, found.after))
     else:
         kind, contract, changes = found.action.value, found.target.contract_sha256, ()
         shown = found.target.snapshot_id if isinstance(found.target, TableTarget) else None
-    logged = said.logged
-    return Explained(
-        kind, said.statement_id, logged.logged_at, logged.index, found.operator, found.reason, contract, shown, changes
+    logged = approval.logged
+    return ApprovalEntry(
+        kind,
+        approval.statement_id,
+        logged.logged_at,
+        logged.index,
+        found.operator,
+        found.reason,
+        contract,
+        shown,
+        changes,
     )

@@ -1,8 +1,7 @@
-"""Bytes read again from where they lie: data files against their proofs, manifests against what was audited."""
+"""Reads files again: data files against their proofs, manifests against the audited bytes."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.metadata.audit.report import Notes, Rehashed
+from pvdm.metadata.audit.report import Notes, RehashCounts
 from pvdm.trust.refusal import refused
 from pvdm.verify.fetch import Files, Seen
 
@@ -20,8 +19,8 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A file that must be there with exactly these bytes, and where it is noted if it is not."""
+class BoundFile:
+    """A file that must exist with exactly these bytes, and the notes for a finding about it."""
 
     location: str
     size_bytes: int
@@ -30,13 +29,10 @@ class Bound:
     version: str | None = None
 
 
-def bound(location: str, data: bytes, notes: Notes) -> Bound:
-    """A file whose bytes are known."""
-    return Bound(location, len(data), hashlib.sha256(data).hexdigest(), notes)
-
-
-def rehash(data_files: Iterable[Bound], manifests: Iterable[Bound], files: Files, watch: Progress) -> Rehashed:
-    """Hash every file; one that is gone or changed is noted, one that cannot be reached ends the audit."""
+def rehash(
+    data_files: Iterable[BoundFile], manifests: Iterable[BoundFile], files: Files, watch: Progress
+) -> RehashCounts:
+    """Hash every file. A missing or changed file is noted. An unreachable one ends the audit."""
     data, lists = list(data_files), list(manifests)
     total = 0
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
@@ -44,21 +40,21 @@ def rehash(data_files: Iterable[Bound], manifests: Iterable[Bound], files: Files
         for done, (each, seen) in enumerate(
             zip(wanted, pool.map(lambda one: _hashed(one, files), wanted), strict=True)
         ):
-            with each.notes.held(changed=True):
+            with each.notes.collect(changed=True):
                 total += require_bytes(each, seen)
             watch("reading files again", done + 1, len(wanted))
-    return Rehashed(len(data), len(lists), total)
+    return RehashCounts(len(data), len(lists), total)
 
 
-def _hashed(wanted: Bound, files: Files) -> Seen | PvdmError:
+def _hashed(wanted: BoundFile, files: Files) -> Seen | PvdmError:
     try:
         return files.hash(wanted.location, pinned=wanted.version is not None)
     except VerificationError as error:
         return error
 
 
-def require_bytes(wanted: Bound, seen: Seen | PvdmError) -> int:
-    """The file's size, once its bytes are those that were published."""
+def require_bytes(wanted: BoundFile, seen: Seen | PvdmError) -> int:
+    """The size of the file, if its bytes are those that were published."""
     if isinstance(seen, PvdmError):
         raise seen
     if (seen.size, seen.sha256) != (wanted.size_bytes, wanted.sha256):

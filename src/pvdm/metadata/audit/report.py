@@ -1,4 +1,4 @@
-"""What an audit found: one line a snapshot, what explains the table's changes, and everything that does not hold."""
+"""The report of an audit: its snapshots, the approvals of the table, and all findings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pvdm.model.statements.table import TableRef
 
 
 class Standing(Enum):
-    """What can be said of a snapshot; the last two have no proof, and none was required.
+    """The result for a snapshot. The last two have no proof, and none was required.
 
-    One of them came before the first protection, the other while the table was not protected any more.
+    BEFORE came before the first protection, IN_GAP while the table was not protected.
     """
 
     OK = "ok"
@@ -27,7 +27,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """One thing that does not hold; `changed` where bytes are not those that were published."""
+    """One failed check. `changed` means that bytes are not those that were published."""
 
     code: str
     message: str
@@ -36,23 +36,23 @@ class AuditFinding:
     changed: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """The finding for programs."""
+        """The finding as JSON."""
         return {"code": self.code, "message": self.message, "expected": self.expected, "got": self.got}
 
 
 class Notes:
-    """Findings as they are met; what does not hold is noted, and the walk goes on."""
+    """Collects findings, so that an audit goes on after a failed check."""
 
     def __init__(self) -> None:
         self.findings: list[AuditFinding] = []
 
-    def held(self, *, changed: bool = False) -> _Held:
-        """Within, a refusal is noted; what cannot be reached, and bugs, end the audit."""
-        return _Held(self, changed)
+    def collect(self, *, changed: bool = False) -> _Collector:
+        """Note a refusal that is raised inside. Other errors, such as an unreachable store, end the audit."""
+        return _Collector(self, changed)
 
 
-class _Held:
-    """One thing that is tried."""
+class _Collector:
+    """The context of `Notes.collect`."""
 
     def __init__(self, notes: Notes, changed: bool) -> None:
         self._notes = notes
@@ -92,7 +92,7 @@ class AuditedSnapshot:
     findings: tuple[AuditFinding, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """The snapshot for programs; numbers of 64 bits are strings."""
+        """The snapshot as JSON. 64-bit numbers are strings."""
         return {
             "snapshot_id": str(self.snapshot_id),
             "parent_id": None if self.parent_id is None else str(self.parent_id),
@@ -113,10 +113,10 @@ class AuditedSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """An approval in the walk: a protection, its end, or a migration, by whom and why.
+class ApprovalEntry:
+    """An approval in the report: a protection, its end, or a migration, with operator and reason.
 
-    `snapshot_id` is what `main` showed when protection began or ended; None where it showed nothing.
+    `snapshot_id` is the head of `main` when protection began or ended, None for an empty table.
     """
 
     kind: str
@@ -130,7 +130,7 @@ class Explained:
     changes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """The approval for programs."""
+        """The approval as JSON."""
         return {
             "kind": self.kind,
             "statement_id": self.statement_id,
@@ -146,29 +146,28 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class CountedFiles:
-    """Files and their rows, by the manifests' counts; None rows are unknown."""
+    """Numbers of files and rows, by the manifests' counts. None rows are unknown."""
 
     files: int
     rows: int | None
 
     def to_json(self) -> dict[str, object]:
-        """The counts for programs."""
+        """The counts as JSON."""
         return {"files": self.files, "rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without protection after a time with it; None counts could not be found out.
+    """A time without protection after a protection. Counts are None if they are unknown.
 
-    `begun` is None while the table is not protected. `uncovered` is what `main` shows now and no proof covers, of which
-    `bytes_proved` has path and size of a proved file, though no receipt binds how it is listed. `lost` is what was
-    covered, and is shown no more without a proof of its removal; its rows are counted too high rather than too low.
-    What may as well be of another gap is in none of these counts: `UndecidedGaps` has it.
+    `begun` is None while the table is not protected. `uncovered` counts live files that no proof covers. Of these,
+    `bytes_proved` counts files with path and size of a proved file. `lost` counts files that are gone without a proof;
+    its rows are an upper bound. What may belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str
-    ended: Explained
-    begun: Explained | None
+    ended: ApprovalEntry
+    begun: ApprovalEntry | None
     snapshot_ids: tuple[int, ...]
     snapshots_expired: bool
     same_snapshot: bool
@@ -180,7 +179,7 @@ class Gap:
     accepted: bool
 
     def to_json(self) -> dict[str, object]:
-        """The gap for programs."""
+        """The gap as JSON."""
         return {
             "gap_id": self.gap_id,
             "accepted": self.accepted,
@@ -199,7 +198,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedGaps:
-    """What came or went in one of these gaps, counted once: no receipt binds what `main` showed between them."""
+    """What came or went in one of these gaps, counted once. No receipt binds the head between them."""
 
     gap_ids: tuple[str, ...]
     snapshot_ids: tuple[int, ...]
@@ -208,7 +207,7 @@ class UndecidedGaps:
     lost: CountedFiles | None
 
     def to_json(self) -> dict[str, object]:
-        """The counts for programs."""
+        """The counts as JSON."""
         return {
             "gap_ids": list(self.gap_ids),
             "snapshot_ids": [str(each) for each in self.snapshot_ids],
@@ -219,46 +218,46 @@ class UndecidedGaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehashed:
-    """What was read again: data files that proofs bind, and manifests and lists."""
+class RehashCounts:
+    """The numbers of files that were read again: data files that proofs bind, and manifests with lists."""
 
     data_files: int
     manifests: int
     total_bytes: int
 
     def to_json(self) -> dict[str, object]:
-        """The counts for programs."""
+        """The counts as JSON."""
         return {"data_files": self.data_files, "manifests": self.manifests, "bytes": self.total_bytes}
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The walk, oldest first, and what concerns the table as a whole."""
+    """The snapshots, oldest first, and the findings about the table as a whole."""
 
     table: TableRef
     log_size: int
     snapshots: tuple[AuditedSnapshot, ...]
-    approvals: tuple[Explained, ...]
+    approvals: tuple[ApprovalEntry, ...]
     gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
-    rehashed: Rehashed | None
+    rehashed: RehashCounts | None
     shown: tuple[str, ...] = field(default=())
     not_shown: tuple[str, ...] = field(default=())
     undecided: UndecidedGaps | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is unproved, changed or otherwise wrong, and every gap is accepted; a break-glass holds."""
+        """Whether there is no finding. Break-glass publications are allowed, and gaps must be accepted."""
         return not self.findings and not any(each.findings for each in self.snapshots)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many snapshots of each standing."""
+        """The number of snapshots by standing."""
         found = Counter(each.standing for each in self.snapshots)
         return {standing.value: found[standing] for standing in Standing}
 
     def to_json(self) -> dict[str, object]:
-        """The report for programs."""
+        """The report as JSON."""
         return {
             "holds": self.holds,
             "table": self.table.to_json(),

@@ -1,4 +1,4 @@
-"""The statements of an audit: judged when a snapshot rests on them, by log, trust root and the time of their entry."""
+"""The statements of an audit, verified on use: by log, by trust root, and at the time of their log entry."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, Verified, VerifiedProof, ve
 
 
 @dataclass(frozen=True, slots=True)
-class Said(Generic[P]):
-    """A statement as it reads; nothing of it is believed before it was judged."""
+class UnverifiedStatement(Generic[P]):
+    """A parsed statement whose signature has not been checked."""
 
     logged: LoggedStatement
     statement_id: str
@@ -38,7 +38,7 @@ class Said(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class ProvedChunk:
-    """One core that enough notaries signed, and the places of their words in the log."""
+    """One core that enough notaries signed, and the first and last log index of their proofs."""
 
     proof: VerifiedProof
     first_index: int
@@ -46,38 +46,42 @@ class ProvedChunk:
 
 
 class Statements:
-    """What the evidence holds, by what it says of itself, and the judge of it."""
+    """Indexes the statements of the evidence and verifies them."""
 
     def __init__(self, evidence: Evidence, root: TrustRoot, origin: str, now: int, notes: Notes) -> None:
-        """The checkpoint must hold; a statement that cannot be read is noted."""
+        """Raises if the checkpoint is invalid. A statement that cannot be read is noted."""
         keys = log_checker(root, origin=origin).keys
         self.checkpoint: Checkpoint = open_checkpoint(evidence.checkpoint, origin=origin, keys=keys).checkpoint
         self._root = root
         self._now = now
-        self.receipts: dict[int, list[Said[Receipt]]] = {}
-        self.protections: list[Said[Protection]] = []
-        self.migrations: list[Said[Migration]] = []
+        self.receipts: dict[int, list[UnverifiedStatement[Receipt]]] = {}
+        self.protections: list[UnverifiedStatement[Protection]] = []
+        self.migrations: list[UnverifiedStatement[Migration]] = []
         self._proofs: dict[str, LoggedStatement] = {}
         self._overrides: dict[str, LoggedStatement] = {}
         require_count(evidence.statements)
         seen: set[str] = set()
         for logged in evidence.statements:
-            with notes.held():
+            with notes.collect():
                 self._sort(logged, seen)
 
     def _sort(self, logged: LoggedStatement, seen: set[str]) -> None:
         statement_id = parse_envelope(logged.envelope).payload_sha256
         if statement_id in seen:
-            raise refused("audit_statement_repeated", "a statement is there twice", "each once", statement_id)
+            raise refused("audit_statement_repeated", "a statement occurs twice", "each once", statement_id)
         seen.add(statement_id)
         match logged.kind:
             case EntryKind.RECEIPT:
-                receipt = Said(logged, statement_id, read_signed(logged.envelope, Receipt))
+                receipt = UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Receipt))
                 self.receipts.setdefault(receipt.predicate.new_snapshot_id, []).append(receipt)
             case EntryKind.PROTECTION:
-                self.protections.append(Said(logged, statement_id, read_signed(logged.envelope, Protection)))
+                self.protections.append(
+                    UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Protection))
+                )
             case EntryKind.MIGRATION:
-                self.migrations.append(Said(logged, statement_id, read_signed(logged.envelope, Migration)))
+                self.migrations.append(
+                    UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Migration))
+                )
             case EntryKind.PROOF:
                 self._proofs[statement_id] = logged
             case EntryKind.BREAK_GLASS:
@@ -86,7 +90,7 @@ class Statements:
                 raise refused("audit_statement_unexpected", "a statement has no place in an audit", "another", other)
 
     def require_logged(self, logged: LoggedStatement) -> None:
-        """Its entry is in the tree of the checkpoint, and is not from the future, as far as clocks agree."""
+        """The log entry is in the checkpoint's tree, and not in the future beyond the allowed clock skew."""
         size, root = self.checkpoint.size, self.checkpoint.root
         included = InclusionProof(logged.index, size, logged.hashes)
         verify_inclusion(included, entry=logged.leaf, size=size, root=root)
@@ -96,22 +100,22 @@ class Statements:
                 "audit_logged_in_future", "the log entry is later than now", f"at most {latest}", logged.logged_at
             )
 
-    def receipt(self, said: Said[Receipt]) -> Verified[Receipt]:
-        """The receipt, once it is logged and signed by a notary whose key was good then."""
-        self.require_logged(said.logged)
-        return verify_statement(said.logged.envelope, self._root, Receipt, now=said.logged.logged_at)
+    def receipt(self, statement: UnverifiedStatement[Receipt]) -> Verified[Receipt]:
+        """The verified receipt: logged, and signed by a notary whose key was valid at that time."""
+        self.require_logged(statement.logged)
+        return verify_statement(statement.logged.envelope, self._root, Receipt, now=statement.logged.logged_at)
 
-    def approval(self, said: Said[Protection] | Said[Migration]) -> None:
-        """The approval is logged, and an operator's word that was good then."""
-        self.require_logged(said.logged)
-        envelope, now = said.logged.envelope, said.logged.logged_at
-        if isinstance(said.predicate, Migration):
+    def approval(self, statement: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> None:
+        """The approval is logged, and signed by an operator whose key was valid at that time."""
+        self.require_logged(statement.logged)
+        envelope, now = statement.logged.envelope, statement.logged.logged_at
+        if isinstance(statement.predicate, Migration):
             verify_approval(envelope, self._root, Migration, now=now)
         else:
             verify_approval(envelope, self._root, Protection, now=now)
 
     def chunks(self, proof_ids: Sequence[str]) -> tuple[ProvedChunk, ...]:
-        """The proofs of these ids, those of several notaries over one core taken together."""
+        """The verified proofs of these ids, grouped by core."""
         groups: dict[bytes, list[LoggedStatement]] = {}
         for proof_id in proof_ids:
             logged = self._proof(proof_id)
@@ -121,12 +125,12 @@ class Statements:
     def _proof(self, proof_id: str) -> LoggedStatement:
         found = self._proofs.get(proof_id)
         if found is None:
-            raise refused("audit_proof_missing", "a proof that the receipt names is not there", proof_id, "none")
+            raise refused("audit_proof_missing", "a proof that the receipt names is missing", proof_id, "none")
         self.require_logged(found)
         return found
 
     def _proved(self, group: Sequence[LoggedStatement]) -> ProvedChunk:
-        """Judged at the time the log took it in: keys that expired since then were good when it counted."""
+        """Verified at the time of the log entry, so that keys which have expired since are accepted."""
         envelopes = [each.envelope for each in group]
         now = max(each.logged_at for each in group)
         proof = verify_threshold(envelopes, self._root, threshold=self._root.notary_threshold, now=now)
@@ -134,25 +138,25 @@ class Statements:
         return ProvedChunk(proof, min(places), max(places))
 
     def override(self, override_id: str) -> tuple[Verified[BreakGlass], int]:
-        """The override on its own FAIL proof, judged when it was logged; and its place in the log."""
+        """The override with its FAIL proof, verified at the time of its log entry, and its log index."""
         found = self._overrides.get(override_id)
         if found is None:
-            raise refused("audit_override_missing", "the override is not there", override_id, "none")
+            raise refused("audit_override_missing", "the override is missing", override_id, "none")
         self.require_logged(found)
-        said = read_signed(found.envelope, BreakGlass)
-        (failed,) = self.chunks([said.fail_proof_id])
+        statement = read_signed(found.envelope, BreakGlass)
+        (failed,) = self.chunks([statement.fail_proof_id])
         verified = verify_override(
             found.envelope, self._root, failed=failed.proof, now=found.logged_at, used=lambda _: False
         )
         return verified, found.index
 
-    def all_receipts(self) -> Iterable[Said[Receipt]]:
-        """Every receipt, by what it says of itself."""
-        return (said for group in self.receipts.values() for said in group)
+    def all_receipts(self) -> Iterable[UnverifiedStatement[Receipt]]:
+        """Every receipt, unverified."""
+        return (statement for group in self.receipts.values() for statement in group)
 
 
 def require_count(statements: Sequence[LoggedStatement]) -> None:
-    """Not more than an audit can hold."""
+    """Raise `audit_too_large` for more statements than an audit accepts."""
     if len(statements) > AUDIT_STATEMENTS_MAX:
         raise VerificationError(
             "audit_too_large",

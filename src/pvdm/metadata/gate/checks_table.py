@@ -1,89 +1,68 @@
-"""Gate checks 5 and 7 to 9: the proof is about this table and attempt, as the base of the swap shows them."""
+"""The gate's checks 7 to 15, in the order of their numbers: the table, the bytes, the log, the ledger and the result.
+
+Checks 1 to 6, of the signed statements alone, are in `checks_statements`. Check 13, the swap, is the commit itself
+(`gate`, `publication`). Each `check_N…` is the row N of the table in spec/gate.md and raises with that number.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pvdm.digest.plan import fingerprint
-from pvdm.errors import VerificationError
+from pvdm.errors import InputError, PvdmError, StateUnknownError, VerificationError
+from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import FileContent, ManifestContent
+from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.snapshots import MAIN, Snapshot
+from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import FileReader, branch_changes, listed_manifests, read_listed
-from pvdm.ledger.catalog.tables import TableRow
+from pvdm.lake.stores.seal import Seals
+from pvdm.lake.vault import VaultKind
+from pvdm.ledger.record import events
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import attempts, chunks, claims, nonces, target_sources, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.gate.context import of_main
-from pvdm.metadata.gate.proposal import Part
-from pvdm.model.contract import BoundContract
+from pvdm.ledger.work.nonces import Nonce
+from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
+from pvdm.metadata.gate.context import Gate, about, blame_main, check
+from pvdm.metadata.gate.order import Order, OrderPart
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot, require_seen
+from pvdm.metadata.gate.target import Base
+from pvdm.model.contract import Source
+from pvdm.model.filter.claim import Claim
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import Operation, ProofCore
 from pvdm.model.statements.files import AddedFile
 from pvdm.model.statements.proof import Storage
-from pvdm.model.statements.table import TableRef
-from pvdm.trust.expectation import require_same
-from pvdm.trust.refusal import refused, refusing
+from pvdm.model.states import NonceState, WorkloadState
+from pvdm.trust.inclusion import log_checker
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.refusal import refused, refusing, require_same
 from pvdm.trust.verify import VerifiedProof
+from pvdm.verify.fetch import Files
 from pvdm.verify.staged import boundary_files
 
 FORMATS: Final = (2, 3)
-# What `main` and the contract are to one another; everything else is that main's manifests cannot be read.
-_OF_THE_BOUNDARY: Final = frozenset({"boundary_unclear", "partition_unknown"})
+REHASH_THREADS_MAX: Final = 4
+PUBLISHED: Final = "published"
+"""Kind and subject of the event that holds the facts for a receipt. Its key is `UUID/snapshot`."""
+# These say how `main` and the contract relate. Every other error means that a manifest of `main` cannot be read.
+_BOUNDARY_CODES: Final = frozenset({"boundary_unclear", "partition_unknown"})
+_COMPLETE: Final = "every chunk is published"
 
 
-def check_5_target(
-    proof: VerifiedProof, table: TableRef, row: TableRow, workload: Workload, attempt: Attempt, bound: BoundContract
-) -> None:
-    """This catalog, table, branch, partition and operation, under the contract that the table is protected under."""
-    core, contract = proof.core, bound.contract
-    said, target = core.attempt, core.target
-    for code, what, expected, got in (
-        ("proof_wrong_catalog", "catalog", table.catalog, target.table.catalog),
-        ("proof_wrong_table", "table", row.table_uuid, target.table.uuid),
-        ("proof_wrong_branch", "branch", MAIN, target.branch),
-        ("proof_wrong_contract", "contract", row.contract_hash, said.contract_sha256),
-        ("proof_wrong_contract", "contract", workload.opening.contract_hash, said.contract_sha256),
-        ("proof_wrong_contract", "contract", contract.sha256, said.contract_sha256),
-        ("proof_wrong_parameters", "set of parameters", bound.parameters, said.parameters),
-        ("proof_wrong_operation", "operation", contract.boundary.operation, target.operation),
-        ("proof_wrong_partition", "partition", bound.partition, target.partition),
-        ("proof_wrong_method", "profile", contract.profile, core.method.profile),
-        ("proof_wrong_method", "extraction", contract.extraction, core.method.extraction),
-        ("proof_wrong_workload", "workload", workload.opening.workload_id, said.workload_id),
-        ("proof_wrong_plan", "chunk plan", workload.plan_hash, said.plan_sha256),
-        ("proof_wrong_chunk", "chunk", attempt.chunk_id, said.chunk_id),
-        ("proof_wrong_attempt", "attempt", attempt.attempt_id, said.attempt_id),
-        ("proof_wrong_attempt", "attempt", attempt.number, said.number),
-    ):
-        require_same(code, what, expected, got)
-    require_projections(core, bound)
-    require_storage(proof, contract.storage)
+# 7 structure
 
 
-def require_projections(core: ProofCore, bound: BoundContract) -> None:
-    """The contract's keys, and content without its declared exclusions and no others: nobody narrows a projection."""
-    declared = bound.contract.projections
-    found = {each.projection.name: each.projection for each in core.projections}
-    identity, content = found.get(ProjectionName.IDENTITY), found.get(ProjectionName.CONTENT)
-    keys = None if identity is None else tuple(sorted(identity.columns))
-    excluded = None if content is None else tuple(sorted((gone.column, gone.reason) for gone in content.excluded))
-    require_same("proof_wrong_projection", "identity projection", declared.identity, keys)
-    require_same("proof_wrong_projection", "content projection", declared.excluded, excluded)
-
-
-def require_storage(proof: VerifiedProof, declared: Storage) -> None:
-    """As the contract has it; a copy of the Steward's own is good for any contract."""
-    for each in proof.statements:
-        if each.predicate.notary.storage not in (declared, Storage.COPIED):
-            got = each.predicate.notary.storage.value
-            raise refused("proof_wrong_storage", "the proof is for another storage", declared.value, got)
-
-
-def check_7_structure(core: ProofCore, metadata: TableMetadata) -> None:
-    """Schema, partition spec and format version are those that the rows were verified for."""
+@check(7)
+def check_7_structure(signed: SignedProposal, base: Base) -> None:
+    """The table has the schema, partition spec and format version for which the rows were verified."""
+    metadata = base.metadata
     if metadata.format_version not in FORMATS:
         raise refused(
             "format_not_published",
@@ -92,85 +71,115 @@ def check_7_structure(core: ProofCore, metadata: TableMetadata) -> None:
             metadata.format_version,
             "migrate the table to format 2 first",
         )
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_structure(chunk.core, metadata)
+
+
+def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
+    """The structure that one proof names is the table's."""
     schema = to_model(metadata.current_schema)
     require_same("proof_wrong_schema", "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
-    require_same("proof_wrong_projection", "set of content columns", set(schema.names), _content(core))
+    require_same("proof_wrong_projection", "set of content columns", set(schema.names), _content_columns(core))
     require_same("proof_wrong_spec", "partition spec", metadata.default_spec_id, core.target.spec_id)
     require_same("proof_wrong_format", "format version", metadata.format_version, core.target.format_version)
 
 
-def _content(core: ProofCore) -> set[str]:
-    """The columns that content covers or leaves out with a reason."""
-    content = next(
-        (each.projection for each in core.projections if each.projection.name is ProjectionName.CONTENT), None
-    )
-    return set() if content is None else {*content.columns, *(gone.column for gone in content.excluded)}
+def _content_columns(core: ProofCore) -> set[str]:
+    """The columns that content covers or excludes with a reason."""
+    found = (each.projection for each in core.projections if each.projection.name is ProjectionName.CONTENT)
+    content = next(found, None)
+    return set() if content is None else {*content.columns, *(each.column for each in content.excluded)}
 
 
-def check_8_branch(core: ProofCore, attempt: Attempt, metadata: TableMetadata) -> None:
-    """The attempt's branch shows exactly the verified snapshot, which descends from the bound base; so does `main`."""
-    staged, base_id = core.staged, core.target.base_snapshot_id
-    require_same("proof_wrong_staging", "staging branch", attempt.branch, staged.branch)
+# 8 branch
+
+
+@check(8)
+def check_8_branch(signed: SignedProposal, base: Base) -> None:
+    """Each attempt's branch is at the verified snapshot, which descends from the bound base. `main` has that base."""
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_seen(base.metadata, chunk.core.staged.snapshot_id, upstream=base.row.upstream)
+            require_staged(chunk.core, chunk.part.attempt)
+            require_branch_head(chunk.core, base.metadata)
+
+
+def require_staged(core: ProofCore, attempt: Attempt) -> None:
+    """The proof names the attempt's branch, and the snapshot that was staged there."""
+    require_same("proof_wrong_staging", "staging branch", attempt.branch, core.staged.branch)
     recorded = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
-    require_same("proof_wrong_staged", "staged snapshot", recorded, staged.snapshot_id)
+    require_same("proof_wrong_staged", "staged snapshot", recorded, core.staged.snapshot_id)
+
+
+def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
+    """The branch is at the staged snapshot, on a base that `main` has in its history."""
+    staged, base_id = core.staged, core.target.base_snapshot_id
     ref = metadata.refs.get(staged.branch)
     head = None if ref is None else ref.snapshot_id
-    shown = _ancestors(metadata, metadata.current_snapshot_id)
-    # The Steward makes the branch from main's head: where nothing was staged it is still there, or not made at all.
-    if head != staged.snapshot_id and not (staged.snapshot_id is None and head in shown):
+    history = _ancestors(metadata, metadata.current_snapshot_id)
+    # The Steward creates the branch at the head of main. With nothing staged it is still there, or has no ref at all.
+    if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
         raise refused("branch_moved", "the branch is not at the snapshot that was verified", staged.snapshot_id, head)
-    if base_id is not None and base_id not in shown:
+    if base_id is not None and base_id not in history:
         raise refused("base_left_main", "main does not show the bound base any more", base_id, "another history")
     if staged.snapshot_id is not None and base_id not in (None, *_ancestors(metadata, staged.snapshot_id)):
         raise refused("proof_wrong_base", "the branch does not descend from the bound base", base_id, head)
 
 
-def check_9_files(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader, vault: Location) -> None:
+def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
+    return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}
+
+
+# 9 files
+
+
+@check(9)
+def check_9_files(signed: SignedProposal, base: Base, gate: Gate) -> None:
+    """The files added and removed are exactly the bound ones, each in its place and each once."""
+    vault = gate.vault.root.child(base.row.table_uuid, VaultKind.DATA.value)
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_bound_files(chunk, base.metadata, gate.files, vault)
+            require_copies(chunk.proof, vault)
+    check_9_boundary(signed, base.metadata, gate.files)
+    require_files_once(signed.chunks)
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_verified_core(chunk.part, chunk.core)
+
+
+def require_bound_files(chunk: SignedChunk, metadata: TableMetadata, reader: FileReader, vault: Location) -> None:
     """The branch adds and removes exactly the bound files, and the verified manifest lists exactly them."""
     with refusing():
-        require_entries(core, metadata, reader)
-    require_verified(part, core)
-    for file in core.files.added:
-        require_home(file, part.attempt, vault)
-
-
-def check_9_copies(proof: VerifiedProof, vault: Location) -> None:
-    """Where a notary says that the Steward's own files are published, none of the producer's is among them."""
-    if all(each.predicate.notary.storage is not Storage.COPIED for each in proof.statements):
-        return
-    for file in proof.core.files.added:
-        if not parse_location(file.published_path).is_under(vault):
-            raise refused(
-                "published_path_outside",
-                "a producer's own file would be published where the proof says that the Steward's are",
-                f"a file below {vault}",
-                file.published_path,
-            )
+        require_entries(chunk.core, metadata, reader)
+    require_listed(chunk.part, chunk.core)
+    for file in chunk.core.files.added:
+        require_location(file, chunk.part.attempt, vault)
 
 
 def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """What the branch's own snapshots did, read from their manifests."""
+    """The manifests of the branch's own snapshots add and remove exactly the bound paths."""
     head = None if core.staged.snapshot_id is None else metadata.snapshot(core.staged.snapshot_id)
     added: set[str] = set()
     removed: set[str] = set()
     if head is not None:
         _, changes = branch_changes(metadata, head, core.target.base_snapshot_id, reader)
-        # Those that it takes away belonged to files that it replaces; which of them go is the Steward's to say.
+        # A delete file that the branch removes belonged to a replaced file. The Steward decides which of them go.
         new = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
         if new:
             raise refused("staged_deletes", "the branch adds delete files", "data files only", new[0])
         added = {entry.data_file.file_path for entry in changes.added}
         removed = {entry.data_file.file_path for entry in changes.removed}
-    _require_set("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
-    _require_set("proof_wrong_removals", "removed", set(core.files.removed), removed)
+    _require_paths("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
+    _require_paths("proof_wrong_removals", "removed", set(core.files.removed), removed)
 
 
-def require_verified(part: Part, core: ProofCore) -> None:
-    """The manifest that verification wrote for this core: its files are what gets published, to the last row."""
-    listed = {file.file_path: file for file in part.files}
+def require_listed(part: Part, core: ProofCore) -> None:
+    """The verified manifest lists exactly the bound data files, with their sizes and as many rows as the proof."""
+    listed = {file.file_path: file.file_size_in_bytes for file in part.files}
     bound = {file.published_path: file.published_size_bytes for file in core.files.added}
-    sizes = {path: file.file_size_in_bytes for path, file in listed.items()}
-    if len(listed) != len(part.files) or sizes != bound:
+    if len(listed) != len(part.files) or listed != bound:
         raise refused(
             "proof_wrong_files",
             "the verified manifest lists other files than the proof binds",
@@ -183,28 +192,50 @@ def require_verified(part: Part, core: ProofCore) -> None:
     require_same("proof_wrong_rows", "number of rows", rows, core.rows.staged)
 
 
-def require_home(file: AddedFile, attempt: Attempt, vault: Location) -> None:
-    """What is published lies in the attempt's own place, or is the Steward's copy for it; no link leads elsewhere."""
+def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None:
+    """A published file is below the attempt's prefix, or is the Steward's copy for it. No link leads elsewhere."""
     place = parse_location(file.published_path)
     home = vault.child(attempt.attempt_id) if place.is_under(vault) else parse_location(attempt.prefix)
     link = place.link_below(home)
     if not place.is_under(home) or place == home or link is not None:
         raise refused(
             "published_path_outside",
-            "a file to be published lies where it should not",
+            "a file to be published is outside of its attempt's folder",
             f"a file below {home}",
             str(place if link is None else link),
         )
 
 
-def check_9_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """What is removed is exactly what the boundary holds now, with no delete that the verification did not see."""
+def require_copies(proof: VerifiedProof, vault: Location) -> None:
+    """Where a proof says `copied`, every published file is a file of the Steward."""
+    if all(each.predicate.notary.storage is not Storage.COPIED for each in proof.statements):
+        return
+    for file in proof.core.files.added:
+        if not parse_location(file.published_path).is_under(vault):
+            raise refused(
+                "published_path_outside",
+                "the proof says that the Steward's copies are published, and this file is the producer's",
+                f"a file below {vault}",
+                file.published_path,
+            )
+
+
+@check(9)
+def check_9_boundary(signed: SignedProposal, metadata: TableMetadata, reader: FileReader) -> None:
+    """Each proof removes exactly the files that its boundary has at the head of `main`."""
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_boundary(chunk.part, chunk.core, metadata, reader)
+
+
+def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
+    """The removed files of one chunk, and no delete file that is newer than the verification."""
     head, target = metadata.current_snapshot, core.target
     moved = metadata.current_snapshot_id != target.base_snapshot_id
     if target.operation is Operation.APPEND:
-        _require_set("proof_wrong_removals", "removed", set(), set(core.files.removed))
+        _require_paths("proof_wrong_removals", "removed", set(), set(core.files.removed))
         return
-    with refusing(), of_main(but=_OF_THE_BOUNDARY):
+    with refusing(), blame_main(except_codes=_BOUNDARY_CODES):
         live = boundary_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
@@ -216,14 +247,14 @@ def check_9_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
             f"{len(live)} files",
             "nothing was published; it is verified again",
         )
-    _require_set("proof_wrong_removals", "removed", set(live), set(core.files.removed))
+    _require_paths("proof_wrong_removals", "removed", set(live), set(core.files.removed))
     if moved and core.files.removed and head is not None:
         base = None if target.base_snapshot_id is None else metadata.snapshot(target.base_snapshot_id)
         _require_no_newer_deletes(metadata, head, 0 if base is None else base.sequence_number, reader)
 
 
 def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> None:
-    with of_main():
+    with blame_main():
         newer = next(_deletes_since(metadata, head, since, reader), None)
     if newer is not None:
         raise refused(
@@ -244,26 +275,218 @@ def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: 
                 yield entry.data_file.file_path
 
 
-def check_9_apart(cores: Sequence[ProofCore]) -> None:
-    """No file is published twice by one publication, under whatever names."""
+def require_files_once(chunks: Sequence[SignedChunk]) -> None:
+    """The publication adds no file twice, whatever the spelling of its path."""
     seen: set[str] = set()
-    for core in cores:
-        for file in core.files.added:
+    for chunk in chunks:
+        for file in chunk.core.files.added:
             path = str(parse_location(file.published_path))
             if path in seen:
-                raise VerificationError(
-                    "file_listed_twice", "one file would be published twice", expected="each file once", got=path
-                )
+                raise refused("file_listed_twice", "one file would be published twice", "each file once", path)
             seen.add(path)
 
 
-def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
-    return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}
+def require_verified_core(part: Part, core: ProofCore) -> None:
+    """The verified manifest was written for exactly this core, and the proofs are for the attempt's nonce."""
+    proved = f"nonce {core.attempt.nonce}, core {hashlib.sha256(core.to_bytes()).hexdigest()}"
+    verified = f"nonce {part.nonce}, core {part.core_sha256}"
+    if proved != verified:
+        what = "the verified manifest belongs to another proof"
+        raise refused("verified_of_other_proof", what, proved, verified)
 
 
-def _require_set(code: str, what: str, expected: set[str], got: set[str]) -> None:
+def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> None:
     if expected != got:
         other = min(expected ^ got)
         raise refused(
             code, f"the files {what} are not the bound ones", f"{len(expected)} files", f"{len(got)}, such as {other}"
         )
+
+
+# 10 bytes
+
+
+@check(10)
+def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
+    """Every file to be published is hashed again. A sealed file must still be the version that was verified.
+
+    A producer's file may not be on disk yet. It is synced before `main` shows it.
+    """
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            added = chunk.core.files.added
+            if all(each.predicate.notary.storage is Storage.SEALED for each in chunk.proof.statements):
+                require_versions(added, parse_location(chunk.part.attempt.prefix), gate.seals)
+            else:
+                require_bytes(added, gate.files, threads=REHASH_THREADS_MAX)
+                gate.files.make_durable([file.published_path for file in added])
+
+
+def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> None:
+    """Each file, read to its end, has the bound size and SHA-256."""
+    with ThreadPoolExecutor(threads) as pool:
+        # In the order of the files, so that the error names the first one that fails.
+        for _ in pool.map(lambda file: _require_bytes(file, files), added):
+            pass
+
+
+def _require_bytes(file: AddedFile, files: Files) -> None:
+    with in_file(file.published_path):
+        seen = files.hash(file.published_path)
+        if (seen.size, seen.sha256) != file.published_bytes:
+            raise VerificationError(
+                "published_bytes_changed",
+                f"a file was changed after it was verified: {file.published_path}",
+                expected=f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
+                got=f"{seen.size} bytes, SHA-256 {seen.sha256}",
+                hint="nothing was published; with storage `copied` producers cannot reach what is published",
+                file=file.published_path,
+            )
+
+
+def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
+    """The prefix is sealed, and the store shows the verified versions, whose bytes cannot change."""
+    if seals is None:
+        raise refused("seal_unknown", "a proof says that its files are sealed", "a store that can seal", "none")
+    seals.close(prefix)
+    shown = seals.versions(prefix)
+    for file in added:
+        found = shown.get(parse_location(file.published_path))
+        if file.version is None or found != file.version:
+            raise refused(
+                "sealed_version_changed",
+                "a sealed file is not the version that was verified",
+                f"version {file.version} of {file.published_path}",
+                f"version {found}",
+                "nothing was published; the file was written by someone other than the producer",
+            )
+
+
+# 11 log
+
+
+@check(11)
+def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
+    """Every statement that the publication relies on is in the log that the trust root names."""
+    checker = log_checker(signed.trust.root, origin=gate.origin)
+    for logged in _relied_on(signed.proposal):
+        leaf = LogEntry(EntryKind(logged.kind), hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
+        try:
+            checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
+        except (InputError, VerificationError) as error:
+            what = f"the {logged.kind.value} is not in the log"
+            raise refused("statement_not_logged", what, f"entry {logged.index}", error.code) from None
+
+
+def _relied_on(proposal: Proposal) -> Iterator[Logged]:
+    for part in proposal.parts:
+        yield from part.proofs
+        if part.waiver is not None:
+            yield part.waiver.override
+            yield from part.waiver.failed
+    if proposal.statement is not None:
+        yield proposal.statement
+
+
+# 12 once, in the transaction
+
+
+@check(12)
+def check_12_nonces(signed: SignedProposal, unit: Unit) -> None:
+    """Each proof's nonce is still RESERVED."""
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_reserved(chunk.core, nonces.find(unit, chunk.core.attempt.nonce))
+
+
+def require_reserved(core: ProofCore, held: Nonce | None) -> None:
+    """The ledger's record of the nonce says RESERVED."""
+    if held is None or held.state is not NonceState.RESERVED:
+        raise refused(
+            "nonce_reused", "the proof's nonce was used before", "a nonce that is still reserved", core.attempt.nonce
+        )
+
+
+def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
+    """Write the publication to the ledger: nonces, chunks, source, claim, override and the facts for the receipt.
+
+    Any error undoes the unit as a whole.
+    """
+    shown = order.shown
+    snapshot_id = str(shown.new_snapshot_id)
+    for part in order.parts:
+        check_12_chunk(unit, part, snapshot_id)
+    check_12_source(unit, shown.workload_id, order.source)
+    check_12_claim(unit, shown.workload_id, order.claim)
+    if order.override_nonce is not None:
+        check_12_override(unit, order.override_nonce, snapshot_id)
+    if chunks.published_count(unit, shown.workload_id) == chunks.count(unit, shown.workload_id):
+        workloads.move(unit, shown.workload_id, WorkloadState.COMPLETE, reason=_COMPLETE)
+    events.note(unit, PUBLISHED, PUBLISHED, f"{shown.table.uuid}/{snapshot_id}", shown.facts())
+    return shown
+
+
+@check(12)
+def check_12_chunk(unit: Unit, part: OrderPart, snapshot_id: str) -> None:
+    """(workload, chunk) was not published before. Publish it and use up its nonce."""
+    try:
+        attempts.publish(unit, part.attempt_id, nonce=part.nonce, snapshot_id=snapshot_id, extent=part.extent)
+    except PvdmError as error:
+        error.details.setdefault("attempt_id", part.attempt_id)
+        raise
+
+
+@check(12)
+def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
+    """The workload's source is the one that the target was published from, or the one that the contract names."""
+    opening = workloads.get(unit, workload_id).opening
+    claims.lock(unit, opening.table_uuid)
+    target_sources.require_same(unit, opening.table_uuid, named, opening.source)
+    target_sources.note(unit, opening.table_uuid, named, opening.source, workload_id=workload_id)
+
+
+@check(12)
+def check_12_claim(unit: Unit, workload_id: str, claim: Claim | None) -> None:
+    """No other workload has published what this one claims of the target. Take the claim."""
+    if claim is not None:
+        target = workloads.get(unit, workload_id).opening.table_uuid
+        claims.take(unit, workload_id, target=target, claim=claim)
+
+
+@check(12)
+def check_12_override(unit: Unit, nonce: str, snapshot_id: str) -> None:
+    """The override's nonce is RESERVED. Use it up."""
+    nonces.commit(unit, nonce, snapshot_id=snapshot_id)
+
+
+# 14 read back, 15 receipt, after the commit
+
+
+@check(14)
+def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
+    """A new connection shows the snapshot in the history of `main`, with the manifest list that was written."""
+    metadata = gate.target.read_back().metadata
+    current = metadata.current_snapshot_id
+    history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+    found = history.get(shown.new_snapshot_id)
+    if found is None or found.parent_id != shown.old_snapshot_id or found.manifest_list is None:
+        raise _not_shown(f"snapshot {shown.new_snapshot_id} on {shown.old_snapshot_id}", f"snapshot {current}")
+    sha256 = hashlib.sha256(gate.files.read(found.manifest_list, most=MANIFEST_LIST_MAX_BYTES)).hexdigest()
+    if sha256 != shown.manifest_list_sha256:
+        raise _not_shown(f"a manifest list with SHA-256 {shown.manifest_list_sha256}", sha256)
+
+
+def _not_shown(expected: str, got: str) -> StateUnknownError:
+    return StateUnknownError(
+        "publication_not_shown",
+        "the publication was committed, but main does not show it",
+        expected=expected,
+        got=got,
+        hint="no receipt was signed; run an audit of the table",
+    )
+
+
+@check(15)
+def check_15_receipt(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
+    """The receipt is signed and logged."""
+    return PublicationResult(shown, gate.witness(shown))

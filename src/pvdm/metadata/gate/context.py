@@ -1,4 +1,4 @@
-"""What the gate stands on, and how a refusal tells which check and which attempt it is about."""
+"""What the gate works with, and how a refusal carries the number of its check and the attempt that it is about."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
-from pvdm.metadata.gate.proposal import Part, Shown, in_doubt
+from pvdm.metadata.gate.proposal import Part, PublishedSnapshot, table_in_doubt
 from pvdm.metadata.gate.target import Target
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import Files
 
 
 class Trust(Protocol):
-    """The trust roots that this Steward stands under."""
+    """The chain of trust roots that this Steward has accepted."""
 
     def current(self) -> TrustRoot:
-        """The newest one."""
+        """The newest trust root."""
 
     def ids(self) -> tuple[str, ...]:
-        """The chain's ids, the newest last."""
+        """The ids of the chain, the newest last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One table behind the gate; `log_proof` shows an entry to be in the log, `witness` signs and logs the receipt."""
+    """One table behind the gate.
+
+    `log_proof` gives the inclusion proof of a log entry. `witness` signs and logs a receipt and returns its id.
+    """
 
     ledger: Ledger
     clock: LedgerClock
@@ -40,13 +43,16 @@ class Gate:
     files: Files
     origin: str
     log_proof: Callable[[int], bytes]
-    witness: Callable[[Shown], str]
+    witness: Callable[[PublishedSnapshot], str]
     seals: Seals | None = None
 
 
 @contextlib.contextmanager
 def check(number: int) -> Iterator[None]:
-    """A refusal inside is told with the number of the check."""
+    """Give an error raised inside the number of this check (`error.check`). Also usable as a decorator.
+
+    An error that has a number already keeps it.
+    """
     try:
         yield
     except PvdmError as error:
@@ -56,7 +62,7 @@ def check(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def about(part: Part) -> Iterator[None]:
-    """A refusal inside is about this attempt, and about no other of the same workload."""
+    """Give an error raised inside the attempt that it is about (`attempt_id`)."""
     try:
         yield
     except PvdmError as error:
@@ -65,14 +71,14 @@ def about(part: Part) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def of_main(*, but: Collection[str] = ()) -> Iterator[None]:
-    """What is wrong inside is wrong with the lists and manifests of `main`: no word about what was staged and proved.
+def blame_main(*, except_codes: Collection[str] = ()) -> Iterator[None]:
+    """Raise `table_in_doubt` for an error inside: the lists or manifests of `main` are wrong, not the staged files.
 
-    `but` are codes of what is found in them, once they are read.
+    Errors of `except_codes` are raised as they are.
     """
     try:
         yield
     except (InputError, VerificationError) as error:
-        if error.code in but:
+        if error.code in except_codes:
             raise
-        raise in_doubt(error) from error
+        raise table_in_doubt(error) from error

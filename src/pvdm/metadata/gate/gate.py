@@ -1,13 +1,13 @@
-"""The gate: `validate_then_commit`, the numbered checks in their order, and the one way in which `main` moves.
+"""The gate: `validate_then_commit` is the only function that moves `main` of a protected table.
 
-spec/gate.md says what each check is for, which are repeated inside the transaction, and which code tells of it.
+spec/gate.md lists the numbered checks, those that are repeated in the transaction, and the code of each refusal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pvdm import fault
@@ -25,21 +25,33 @@ from pvdm.ledger.catalog import pending_deletes
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, receipts
 from pvdm.ledger.work.chunks import Extent
-from pvdm.metadata.gate import checks_ledger
-from pvdm.metadata.gate.context import Gate, about, check
-from pvdm.metadata.gate.judging import (
-    Judged,
-    JudgedPart,
-    judge_again,
-    judge_base,
-    judge_boundary,
-    judge_bytes,
-    judge_log,
-    judge_words,
-    wanted_removals,
+from pvdm.metadata.gate.checks_statements import (
+    SignedChunk,
+    SignedProposal,
+    TrustState,
+    check_1_envelopes,
+    check_2_again,
+    check_2_notaries,
+    check_2_signatures,
+    check_3_statements,
+    check_4_verdict,
+    check_5_target,
+    check_6_expiry,
 )
-from pvdm.metadata.gate.order import Order, OrderPart
-from pvdm.metadata.gate.proposal import Proposal, Published, Shown
+from pvdm.metadata.gate.checks_table import (
+    check_7_structure,
+    check_8_branch,
+    check_9_boundary,
+    check_9_files,
+    check_10_bytes,
+    check_11_logged,
+    check_12_nonces,
+    check_14_shown,
+    check_15_receipt,
+)
+from pvdm.metadata.gate.context import Gate, check
+from pvdm.metadata.gate.order import Order, OrderPart, claim_taken
+from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
 from pvdm.metadata.gate.publication import permit_publication, publication
 from pvdm.metadata.gate.target import Base, Next
 from pvdm.verify.claim_columns import with_target_column
@@ -49,48 +61,78 @@ SUMMARY_PROOF: Final = "pvdm.proof"
 SUMMARY_STATEMENT: Final = "pvdm.statement"
 
 
-def validate_then_commit(proposal: Proposal, gate: Gate) -> Published:
-    """Every check, then the swap and what follows it; whatever does not hold is raised, and nothing is shown."""
-    judged = judge_words(proposal, gate)
+def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
+    """Publish what the proofs allow and nothing else (spec/gate.md).
+
+    Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published.
+    """
+    trust = TrustState.read(gate)
+    envelopes = check_1_envelopes(proposal)  # 1 envelope
+    keys = check_2_signatures(proposal, envelopes, trust)  # 2 signatures: trusted keys
+    statements = check_3_statements(proposal, envelopes, keys)  # 3 statement
+    signed = check_2_notaries(proposal, statements, trust)  # 2 signatures: enough notaries
+    signed = check_4_verdict(signed, gate)  # 4 verdict
+    check_6_expiry(signed, now=trust.now)  # 6 expiry
+
+    def check_base(base: Base) -> None:
+        check_5_target(signed, base, base.row)  # 5 target
+        check_7_structure(signed, base)  # 7 structure
+        check_8_branch(signed, base)  # 8 branch
+        check_9_files(signed, base, gate)  # 9 files
+
     base = gate.target.load()
-    judge_base(judged, base, gate)
-    judge_bytes(judged, gate)
+    check_base(base)
+    check_10_bytes(signed, gate)  # 10 bytes
     fault.point("gate.after_rehash")
-    judge_log(judged, gate)
-    return _Swap(judged, base, gate).run()
+    check_11_logged(signed, gate)  # 11 log
+
+    swap = _Swap(signed, base, gate, check_base)
+    with swap.removing_files(), check(13):  # in the table's queue
+        gate.target.publish(
+            swap.make_snapshot,  # 13 swap: makes the snapshot; 5 and 7 to 9 again if the base has moved
+            swap.check_in_transaction,  # 12 once; 2, 5 and 6 again
+            swap.finish,  # 14 read back, 15 receipt
+        )
+    return swap.result
 
 
 class _Swap:
-    """Checks 12 to 15: nothing shows before the transaction, and nothing after it is undone."""
+    """The three steps of checks 12 to 15 that a target calls: before, in and after its transaction."""
 
-    def __init__(self, judged: Judged, base: Base, gate: Gate) -> None:
-        self._judged = judged
+    def __init__(self, signed: SignedProposal, base: Base, gate: Gate, check_base: Callable[[Base], None]) -> None:
+        self._signed = signed
         self._gate = gate
-        self._judged_on = base.row
+        self._check_base = check_base
+        self._checked_row = base.row
         self._tried: tuple[Base, Publication] | None = None
         self._written: list[str] = []
         self._expired: frozenset[int] = frozenset()
-        self._done: Published | None = None
+        self._result: PublicationResult | None = None
 
-    def run(self) -> Published:
-        """Publish, read back, sign the receipt."""
+    @property
+    def result(self) -> PublicationResult:
+        """What was published."""
+        if self._result is None:
+            raise AssertionError("a target that published calls `finish`")
+        return self._result
+
+    @contextlib.contextmanager
+    def removing_files(self) -> Iterator[None]:
+        """Remove the written files on an error, unless the commit may have happened."""
         try:
-            self._gate.target.publish(self._make, self._in_transaction, self._finish)
+            yield
         except StateUnknownError:
-            raise  # it may have happened: what was written stays
-        except PvdmError:
-            self._forget()
             raise
-        if self._done is None:
-            raise AssertionError("a target that published has called what comes then")
-        return self._done
+        except PvdmError:
+            self._remove_written()
+            raise
 
-    def _make(self, base: Base) -> Next:
-        """Check 13, before the transaction: the Steward's own snapshot on this base, its files in the vault, synced."""
-        self._forget()
-        if base.row != self._judged_on:
-            judge_base(self._judged, base, self._gate)
-            self._judged_on = base.row
+    def make_snapshot(self, base: Base) -> Next:
+        """Check 13, before the transaction: write the Steward's own snapshot of this base into the vault."""
+        self._remove_written()
+        if base.row != self._checked_row:
+            self._check_base(base)
+            self._checked_row = base.row
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
         steady = SteadyFiles(self._gate.files)
         made = publication(
@@ -103,19 +145,18 @@ class _Swap:
             found_sha256=self._found_sha256(uuid),
         )
         if made.found_sha256 is not None:
-            # Others could write the manifests since check 9: it holds for the very bytes that are taken over.
-            judge_boundary(self._judged, metadata, steady)
+            # The manifests could be changed since check 9. It must hold for the very bytes that are taken over.
+            check_9_boundary(self._signed, metadata, steady)
         for file in made.files:
             self._written.append(file.location)
             vault.write(uuid, VaultKind.METADATA, file.name, file.data)
         self._tried = base, made
         fault.point("gate.after_files")
-        branches = tuple(each.core.staged.branch for each in self._judged.parts)
-        # Each commit is another document: what is published needs its branch no more.
+        branches = tuple(chunk.core.staged.branch for chunk in self._signed.chunks)
         gone = BranchRemoval()
         if self._gate.target.removes_branches:
             own = BranchRemoval.plan(metadata, branches)
-            expired = self._expired = self._history_that_goes(base)
+            expired = self._expired = self._expired_history(base)
             gone = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
         return Next(
             (*made.updates, *gone.updates()),
@@ -123,8 +164,8 @@ class _Swap:
             branches,
         )
 
-    def _history_that_goes(self, base: Base) -> frozenset[int]:
-        """What the table keeps no longer; everything since the oldest publication without a receipt stays."""
+    def _expired_history(self, base: Base) -> frozenset[int]:
+        """Snapshots beyond the table's retention, older than every publication without a receipt."""
         now_ms = self._gate.clock.now_micros() // 1_000
         expired = expired_history(base.metadata, now_ms)
         if not expired:
@@ -137,53 +178,53 @@ class _Swap:
         with self._gate.ledger.read() as unit:
             return protections.found_sha256(unit, table_uuid)
 
-    def _in_transaction(self, unit: Unit, row: TableRow) -> Order:
-        """Checks 2, 5 and 6 again, and the nonces of 12; the order that comes of it does the rest, or nothing shows."""
+    def check_in_transaction(self, unit: Unit, row: TableRow) -> Order:
+        """Checks 2, 5 and 6 again, and the nonces of check 12. The target carries out the order in the transaction."""
         if self._tried is None:
-            raise AssertionError("a target swaps what was made")
-        (base, made), judged = self._tried, self._judged
-        # Who slept since the files were written may find them swept away: then they are written anew.
+            raise AssertionError("a target calls `make_snapshot` first")
+        (base, made), signed = self._tried, self._signed
+        now = max(unit.at_micros, self._gate.clock.now_micros())
+        # The written files can be swept while this process is paused. Then the commit is tried again.
         pending_deletes.require_none(unit, [file.name for file in made.files])
         receipts.require_made(unit, base.row.table_uuid, self._expired)
-        judge_again(judged, unit, base, row, now=max(unit.at_micros, self._gate.clock.now_micros()))
-        unit.lock_name(f"workload {judged.proposal.workload.opening.workload_id}")
-        with check(12):
-            for each in judged.parts:
-                with about(each.part):
-                    checks_ledger.check_12_nonce(unit, each.core)
-        cores, bound = [each.core for each in judged.parts], judged.proposal.bound
-        # By the columns of the very base that is swapped: a name may be another column's since the workload was opened.
-        claim = with_target_column(bound, judged.proposal.claim, to_model(base.metadata.current_schema))
+        check_2_again(signed, unit, now=now)
+        check_5_target(signed, base, row)
+        check_6_expiry(signed, now=now)
+        unit.lock_name(f"workload {signed.proposal.workload.opening.workload_id}")
+        check_12_nonces(signed, unit)
+        bound = signed.proposal.bound
+        # By the columns of the base that is swapped: since the opening, a name can have become another column's.
+        claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
         return Order(
-            tuple(_ordered(each, made) for each in judged.parts),
+            tuple(_order_part(chunk, made) for chunk in signed.chunks),
             bound.contract.boundary.source,
-            checks_ledger.claim_taken(cores, claim),
-            None if judged.override is None else judged.override.predicate.nonce,
+            claim_taken([chunk.core for chunk in signed.chunks], claim),
+            None if signed.override is None else signed.override.predicate.nonce,
             made.manifest_list,
-            self._as_shown(base, made, row, unit.at_micros),
+            self._shown(base, made, row, unit.at_micros),
         )
 
-    def _finish(self, shown: Shown) -> None:
-        """Checks 14 and 15; a crash before the receipt is made good at the next start."""
-        with committed():
-            self._done = witnessed(shown, self._gate)
+    def finish(self, shown: PublishedSnapshot) -> None:
+        """Checks 14 and 15, after the commit."""
+        with translate_errors_after_commit():
+            self._result = confirm_publication(shown, self._gate)
 
     def _wanted(self) -> Wanted:
-        parts, statement = self._judged.parts, self._judged.statement
-        added = tuple(file for each in parts for file in each.part.files)
-        summary = {SUMMARY_WORKLOAD: self._judged.proposal.workload.opening.workload_id}
-        if statement is None:
-            summary[SUMMARY_PROOF] = parts[0].proof.proof_ids[0]
+        signed = self._signed
+        added = tuple(file for chunk in signed.chunks for file in chunk.part.files)
+        summary = {SUMMARY_WORKLOAD: signed.proposal.workload.opening.workload_id}
+        if signed.statement is None:
+            summary[SUMMARY_PROOF] = signed.chunks[0].proof.proof_ids[0]
         else:
-            summary[SUMMARY_STATEMENT] = statement.statement_id
-        return Wanted(added, wanted_removals(parts), summary)
+            summary[SUMMARY_STATEMENT] = signed.statement.statement_id
+        return Wanted(added, signed.removed, summary)
 
-    def _as_shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> Shown:
-        override = self._judged.override
-        return Shown(
-            self._judged.proposal.workload.opening.workload_id,
-            tuple(sorted(proof_id for each in self._judged.parts for proof_id in each.proof.proof_ids)),
-            None if override is None else override.statement_id,
+    def _shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
+        signed = self._signed
+        return PublishedSnapshot(
+            signed.proposal.workload.opening.workload_id,
+            tuple(sorted(proof_id for chunk in signed.chunks for proof_id in chunk.proof.proof_ids)),
+            None if signed.override is None else signed.override.statement_id,
             base.table,
             MAIN,
             base.metadata.current_snapshot_id,
@@ -194,32 +235,30 @@ class _Swap:
             at_micros,
         )
 
-    def _forget(self) -> None:
-        """Files of tries that surely did not happen; one that cannot be removed does no harm."""
+    def _remove_written(self) -> None:
+        """Remove the files of a try that did not commit. One that cannot be removed is left over and does no harm."""
         while self._written:
             with contextlib.suppress(PvdmError):
                 self._gate.vault.remove(self._written.pop())
 
 
-def _ordered(each: JudgedPart, made: Publication) -> OrderPart:
-    files = each.part.files
+def _order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
+    files = chunk.part.files
     rows = sum(file.record_count for file in files)
     extent = Extent(rows, len(files), made.removed_rows, made.removed_files)
-    return OrderPart(each.part.attempt.attempt_id, each.core.attempt.nonce, extent)
+    return OrderPart(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)
 
 
-def witnessed(shown: Shown, gate: Gate) -> Published:
-    """Check 14 on what was committed, then 15: its receipt, signed and logged."""
-    with check(14):
-        checks_ledger.check_14_shown(shown, gate.target.read_back(), gate.files)
+def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
+    """Read a committed publication back, then sign and log its receipt: checks 14 and 15."""
+    check_14_shown(shown, gate)
     fault.point("gate.before_receipt")
-    with check(15):
-        return Published(shown, gate.witness(shown))
+    return check_15_receipt(shown, gate)
 
 
 @contextlib.contextmanager
-def committed() -> Iterator[None]:
-    """What comes after a commit: whatever fails here, nobody may hear that nothing was published."""
+def translate_errors_after_commit() -> Iterator[None]:
+    """Raise `receipt_not_signed` (state unknown) for any error: the publication was committed."""
     try:
         yield
     except StateUnknownError:
@@ -230,7 +269,7 @@ def committed() -> Iterator[None]:
             "the publication was committed, but its receipt could not be made",
             expected="a receipt",
             got=error.code,
-            hint="ask for the attempt's state; the receipt is made good as soon as it can be",
+            hint="ask for the attempt's state; the receipt is made as soon as it can be",
             **error.details,
         ) from error
 
@@ -238,6 +277,6 @@ def committed() -> Iterator[None]:
 def _new_id(metadata: TableMetadata) -> int:
     """An id that no snapshot of the table has."""
     while True:
-        found = secrets.randbits(63)
-        if found and metadata.snapshot(found) is None:
-            return found
+        snapshot_id = secrets.randbits(63)
+        if snapshot_id and metadata.snapshot(snapshot_id) is None:
+            return snapshot_id

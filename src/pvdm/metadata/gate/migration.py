@@ -1,4 +1,4 @@
-"""The gate's way for signed migrations: from exactly the approved state to exactly the approved state, and no data."""
+"""The gate for signed migrations: from exactly the approved state to exactly the approved state, without data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pvdm.metadata.gate.state import state_changes, state_of
 from pvdm.model.statements.migration import Migration, TableState
 from pvdm.trust.verify import Verified
 
-# What was signed names the old state on both sides: another signature on it would be as stale.
+# The signed states are both derived from the old one, so that signing the same migration again does not help.
 _AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
 
 
 def permit_migration(
     approved: Verified[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
 ) -> Permit:
-    """The permit for the swap from this row to these bytes, once it is what the operator has signed."""
+    """The permit for the swap from this row to these bytes, if it is what the operator signed."""
     said = approved.predicate
     require_table(said.table.uuid, row)
     require_state(said.before, before, require_protected(row), again=_AGAIN)
@@ -35,7 +35,7 @@ def permit_migration(
 
 
 def require_table(table_uuid: str, row: TableRow) -> None:
-    """The UUID is what counts: a table of the same name may be another one."""
+    """The approval is for this table by its UUID. Another table can have the same name."""
     if row.table_uuid != table_uuid:
         raise NotAllowedError(
             "approval_wrong_table",
@@ -62,7 +62,7 @@ def require_protected(row: TableRow) -> str:
 def require_state(
     approved: TableState, metadata: TableMetadata, contract_sha256: str, *, again: str = "sign again"
 ) -> None:
-    """The table is in the state that the operator saw; what moved meanwhile is named."""
+    """The table is in the state that the operator saw. The error names what has changed since."""
     found = state_of(metadata, contract_sha256)
     moved = state_changes(approved, found)
     if moved:
@@ -76,7 +76,7 @@ def require_state(
 
 
 def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
-    """A migration changes neither which table it is nor where it lies."""
+    """A migration changes neither the UUID nor the location."""
     for what, old, new in (
         ("UUID", before.table_uuid, after.table_uuid),
         ("location", before.location, after.location),
@@ -92,7 +92,7 @@ def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
 
 
 def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
-    """A migration changes nothing that is shown: rows come and go by proofs alone."""
+    """A migration changes no snapshot, ref or statistics file. Only proofs change rows."""
     for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
         if old != new:
             raise NotAllowedError(
@@ -105,7 +105,7 @@ def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
 
 
 def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
-    """A column keeps its initial default: files without the column show it, and were proved without another one."""
+    """A column keeps its initial default, because files without the column show it and were proved with it."""
     old, new = _defaults(before), _defaults(after)
     for field_id in sorted(old.keys() & new.keys()):
         if new[field_id] - old[field_id]:
@@ -129,7 +129,7 @@ def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
 
 
 def require_result(approved: TableState, after: TableMetadata) -> None:
-    """The updates lead to the state that the operator saw, to the last property."""
+    """The updates lead to exactly the state that the operator signed."""
     found = state_of(after, approved.contract_sha256)
     moved = state_changes(approved, found)
     if moved:
@@ -143,7 +143,7 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
 
 
 def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """What is shown, each part in one spelling; the current snapshot is the one that the ref `main` has."""
+    """Each part of the data in canonical form. The current snapshot is that of the ref `main`."""
     refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
     log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
     yield "snapshots", canonical([snapshot.raw for snapshot in metadata.snapshots])

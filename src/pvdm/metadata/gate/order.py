@@ -1,6 +1,7 @@
-"""What a publication does to the ledger, as a value: done with the swap, or noted before an upstream is asked.
+"""The order: everything that a publication writes to the ledger, as a value.
 
-All of it is known before anything shows, so that a crash in between loses nothing that has to be done.
+It is carried out in the transaction of the swap. For an upstream catalog it is stored before the upstream is called, so
+that a crash in between loses nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import Final
 
 from pvdm.ledger.work.announced import ORDER_MAX_BYTES
 from pvdm.ledger.work.chunks import Extent
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
 from pvdm.model.contract import Source
 from pvdm.model.fields import Fields
 from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.core import Operation, ProofCore
 
 _KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "proof_ids", "shown")
 
 
 @dataclass(frozen=True, slots=True)
 class OrderPart:
-    """One attempt that becomes visible, the nonce that pays for it, and how much it is."""
+    """One published attempt, the nonce that it uses up, and the counts of its rows and files."""
 
     attempt_id: str
     nonce: str
@@ -32,26 +34,26 @@ class OrderPart:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The attempts, their source as the contract has it, what they take, the override, and what the receipt says."""
+    """The attempts, their source as the contract names it, the claim, the override, and the facts of the receipt."""
 
     parts: tuple[OrderPart, ...]
     source: Source
     claim: Claim | None
     override_nonce: str | None
     manifest_list: str
-    shown: Shown
+    shown: PublishedSnapshot
 
     def seen_as(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> Order:
-        """The same with the document in which it is seen, where that is known only afterwards."""
+        """The same order with the metadata file that an upstream made of it."""
         shown = replace(
             self.shown, metadata_path=metadata_path, metadata_sha256=metadata_sha256, published_at=published_at
         )
         return replace(self, shown=shown)
 
     def to_text(self) -> str:
-        """The order as the ledger keeps it."""
+        """The order as the ledger stores it."""
         claim = self.claim
-        said: Value = {
+        document: Value = {
             "parts": [[each.attempt_id, each.nonce, *_numbers(each.extent)] for each in self.parts],
             "source": [self.source.table, self.source.manifest, self.source.uuid],
             "claim": None
@@ -68,13 +70,13 @@ class Order:
             "proof_ids": list(self.shown.proof_ids),
             "shown": self.shown.facts(),
         }
-        return canonical_json.dump(said).decode()
+        return canonical_json.dump(document).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Order:
-        """What `to_text` wrote."""
-        said = canonical_json.parse(text.encode(), size_max_bytes=ORDER_MAX_BYTES)
-        fields = Fields(said, "an order", _KEYS)
+        """The order that `to_text` wrote."""
+        document = canonical_json.parse(text.encode(), size_max_bytes=ORDER_MAX_BYTES)
+        fields = Fields(document, "an order", _KEYS)
         ids = fields.value("proof_ids")
         proof_ids = tuple(str(each) for each in ids) if isinstance(ids, Sequence) else ()
         return cls(
@@ -83,8 +85,17 @@ class Order:
             _claim(fields.value("claim")),
             fields.optional_text("override_nonce"),
             fields.text("manifest_list"),
-            Shown.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
+            PublishedSnapshot.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
         )
+
+
+def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
+    """The claim of an append that publishes a row; None for other publications.
+
+    An overwrite shows its rows once however often it runs. Without a row nothing can be published twice.
+    """
+    takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
+    return claim if takes else None
 
 
 def _numbers(extent: Extent) -> list[Value]:
@@ -111,5 +122,5 @@ def _claim(value: Value) -> Claim | None:
 
 def _listed(value: Value) -> Sequence[Value]:
     if not isinstance(value, list | tuple):
-        raise AssertionError("an order holds what was put into it")
+        raise AssertionError("a stored order has lists where `to_text` writes lists")
     return value

@@ -1,4 +1,4 @@
-"""The permit: the value that only the gate's checks construct and only the commit consumes, in the same process."""
+"""The permit: only the gate's checks construct it, and only the commit in the same process uses it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pvdm.errors import NotAllowedError
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One change of what `main` of one table shows: from exactly this metadata file to exactly that one."""
+    """Permission for one change of `main` of one table: from exactly this metadata file to exactly that one."""
 
     table_uuid: str
     base_sha256: str
     new_sha256: str
 
     def require(self, *, table_uuid: str, base_sha256: str, new_sha256: str) -> None:
-        """This permit is for this swap and no other."""
+        """Raise `permit_for_other_commit` unless this permit is for this swap."""
         if (self.table_uuid, self.base_sha256, self.new_sha256) != (table_uuid, base_sha256, new_sha256):
             raise NotAllowedError(
                 "permit_for_other_commit",

@@ -1,4 +1,4 @@
-"""What is put before the gate, and what comes of it: proofs, verified files and the ledger's own words about them."""
+"""The input of the gate (proofs, verified files and ledger records) and its result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 
-# Besides `proof_expired`: what another verification may cure, since the table moved and not the bytes.
-MOVED: Final = frozenset(
+# Refusals after which the attempt is verified again: the proof expired, or the table moved. The bytes are the same.
+VERIFY_AGAIN_CODES: Final = frozenset(
     {
+        "proof_expired",
         "proof_wrong_schema",
         "proof_wrong_spec",
         "proof_wrong_format",
@@ -31,8 +32,8 @@ MOVED: Final = frozenset(
         "deletes_newer",
     }
 )
-# What is wrong with the table itself, as its catalog shows it: no word about what was staged and proved.
-IN_DOUBT: Final = frozenset(
+# Errors about the table itself, as its catalog shows it. They say nothing about what was staged and proved.
+TABLE_IN_DOUBT_CODES: Final = frozenset(
     {
         "location_outside",
         "location_reserved",
@@ -49,42 +50,42 @@ IN_DOUBT: Final = frozenset(
 
 
 @contextlib.contextmanager
-def doubting() -> Iterator[None]:
-    """What is wrong with the table itself is told as that."""
+def raise_table_in_doubt() -> Iterator[None]:
+    """Raise `table_in_doubt` for an error that is about the table itself, as its catalog shows it."""
     try:
         yield
     except PvdmError as error:
-        if error.code in IN_DOUBT:
-            raise in_doubt(error) from error
+        if error.code in TABLE_IN_DOUBT_CODES:
+            raise table_in_doubt(error) from error
         raise
 
 
 def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """An upstream may answer with what it showed before something was staged: that says nothing about what was."""
+    """Raise `table_in_doubt` if an upstream does not show the staged snapshot: its answer is older than the staging."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise _doubt(f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
 
 
-def in_doubt(error: PvdmError) -> UnavailableError:
-    """A table that its catalog does not show as it must be: what was staged waits, and is not to blame for it."""
+def table_in_doubt(error: PvdmError) -> UnavailableError:
+    """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
     return _doubt(f"{error.code}: {error.message}", **error.details)
 
 
 def _doubt(got: str, **details: str | int) -> UnavailableError:
     return UnavailableError(
         "table_in_doubt",
-        "nothing is published to the table as it is shown now",
+        "publishing is paused: the catalog does not show the table as the ledger knows it",
         expected="the table as the ledger knows it",
         got=got,
-        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        hint="nothing is lost, and it is tried again; the operator has to find out what happened to the table",
         **details,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A signed statement as the ledger keeps it, with its place in the log and the time of that entry."""
+    """A signed statement as the ledger stores it, with the index and the time of its log entry."""
 
     kind: StatementKind
     envelope: bytes
@@ -125,8 +126,8 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a publication made visible: everything that its receipt will say, but who signs it."""
+class PublishedSnapshot:
+    """The snapshot that a publication made visible: the content of its receipt without the signer."""
 
     workload_id: str
     proof_ids: tuple[str, ...]
@@ -141,7 +142,7 @@ class Shown:
     published_at: int
 
     def receipt(self, notary: str, epoch: int) -> Receipt:
-        """The receipt, to be signed by this notary with its key of this epoch."""
+        """The receipt for this notary to sign with its key of this epoch."""
         return Receipt(
             notary,
             epoch,
@@ -159,7 +160,7 @@ class Shown:
         )
 
     def facts(self) -> dict[str, Value]:
-        """What the ledger notes of it; the proofs are known by what they published, and may be many."""
+        """The facts that the ledger stores. The proofs, which may be many, are found by their nonces."""
         return {
             "workload_id": self.workload_id,
             "override_id": self.override_id,
@@ -173,8 +174,8 @@ class Shown:
         }
 
     @classmethod
-    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> Shown:
-        """What `facts` noted, with the proofs that the ledger has for it."""
+    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> PublishedSnapshot:
+        """The snapshot from stored `facts`, with the proofs that the ledger has for it."""
         keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
         hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
         fields = Fields(value, "what was published", (*keys, *hashes))
@@ -194,8 +195,8 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """What became visible, and the receipt that says so."""
+class PublicationResult:
+    """The published snapshot, and the id of its receipt."""
 
-    shown: Shown
+    shown: PublishedSnapshot
     receipt_id: str

@@ -1,6 +1,6 @@
-"""The Steward's own snapshot of `main`: from its head plus verified files, wherever the head is by now.
+"""Makes the Steward's own snapshot: the current head of `main` plus the verified files.
 
-Nothing that a producer wrote as metadata is taken over; a `main` that has moved meanwhile is no other case.
+No metadata that a producer wrote is used. A `main` that has moved meanwhile is handled in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pvdm.lake.format.table.structure import structure_sha256
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.write.branches import BranchRemoval, reached
 from pvdm.lake.write.next_snapshot import NewFile, Publication, Wanted, next_snapshot
-from pvdm.metadata.gate.context import of_main
+from pvdm.metadata.gate.context import blame_main
 from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.target import Base
 
@@ -43,11 +43,11 @@ def publication(
     reader: FileReader,
     found_sha256: str | None,
 ) -> Publication:
-    """The next snapshot of `main`; `place` says where a file of that name will lie, in the vault.
+    """The next snapshot of `main`. `place` gives the location in the vault for a file name.
 
-    `found_sha256` is what protection found: a `main` that is taken over must still be that.
+    `found_sha256` binds the manifests at the time of the protection. A `main` that is taken over must still have it.
     """
-    with of_main(but=("removed_file_not_live",)):
+    with blame_main(except_codes=("removed_file_not_live",)):
         made = next_snapshot(
             metadata,
             wanted,
@@ -64,23 +64,23 @@ def publication(
 
 
 def require_as_found(bound: str | None, found: str | None) -> None:
-    """The list and the manifests that are taken over have the bytes that they had when the table was protected."""
+    """The list and manifests that are taken over have the same bytes as when the table was protected."""
     if bound is not None and found is not None and bound != found:
         raise VerificationError(
             "found_manifests_changed",
             "the manifest list or a manifest of main was changed after the table was protected",
             expected=bound,
             got=found,
-            hint="bring the files back, or look at what main shows now, and unprotect and protect the table anew",
+            hint="restore the files; or review what main shows now, then unprotect the table and protect it again",
         )
 
 
 def permit_publication(
     base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval = NOTHING_GOES
 ) -> Permit:
-    """The permit for the swap from this base to these bytes, once all that they change is what was made.
+    """The permit for the swap from this base to these bytes, if they change only what was made.
 
-    `gone` are the branches that were judged, and go with it.
+    `gone` has the checked branches, which are removed in the same commit.
     """
     require_only(base.metadata, made, after, gone)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
@@ -89,9 +89,9 @@ def permit_publication(
 def require_only(
     before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval = NOTHING_GOES
 ) -> None:
-    """`main` shows the new snapshot; every other ref, snapshot and statistics file, and all structure, is as before.
+    """The new snapshot is the head of `main`. All other refs, snapshots, statistics and the structure are unchanged.
 
-    But for `gone`: staging branches, and snapshots that nothing else holds, their statistics among them.
+    `gone` is the exception: staging branches, and snapshots that no other ref holds, with their statistics.
     """
     update = made.updates[0]
     snapshot = update.get("snapshot") if isinstance(update, dict) else None
@@ -121,7 +121,7 @@ def require_only(
 
 
 def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
-    """Whether these are the oldest of `main`'s history, without a gap, and not its head."""
+    """Whether these are the oldest snapshots of `main`, without a gap, and without its head."""
     shown = [] if before.current_snapshot_id is None else list(before.ancestry(before.current_snapshot_id))
     kept = shown[: len(shown) - len(expired)]
     return not expired or (bool(kept) and not any(each.snapshot_id in expired for each in kept))
@@ -140,7 +140,7 @@ def _statistics_kept(files: Sequence[StatisticsFile], gone: BranchRemoval) -> tu
 
 
 def _same(old: Mapping[_K, Raw], new: Mapping[_K, Raw]) -> bool:
-    """Parts that a commit left alone are the same objects, so that a long history is not spelled out again."""
+    """Equality of parts. A commit keeps unchanged parts as the same objects, so most need no comparison."""
     return old.keys() == new.keys() and all(
         each is new[key] or canonical(each) == canonical(new[key]) for key, each in old.items()
     )

@@ -1,4 +1,4 @@
-"""A table as approvals name it, and what differs between two states; needs no ledger."""
+"""The state of a table as approvals name it, and the differences between two states. Needs no ledger."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
 
 
 def target_of(table: TableRef, metadata: TableMetadata, contract_sha256: str) -> TableTarget:
-    """The table as it comes under a contract, or leaves it: its state, and what its `main` shows."""
+    """The table of a protection: its state under the contract, and the head of its `main`."""
     return TableTarget(table, state_of(metadata, contract_sha256), metadata.current_snapshot_id)
 
 
 def state_changes(old: TableState, new: TableState) -> list[tuple[str, object, object]]:
-    """What is other in the second state, in words, with both values."""
+    """The facts that differ, each by its name with the old and the new value."""
     facts = (
         ("contract", old.contract_sha256, new.contract_sha256),
         ("schema", old.schema_fingerprint, new.schema_fingerprint),

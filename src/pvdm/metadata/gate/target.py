@@ -1,4 +1,4 @@
-"""The table that the gate publishes to, behind one small interface: what is judged is what the swap compares."""
+"""The interface of a table that the gate publishes to. The swap compares the row that the checks used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.permit import Permit
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.statements.table import TableRef
 
 
@@ -27,12 +27,12 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What one try wants done to its base, and the gate's word on the document that comes of it."""
+    """The updates of one try to its base, and the function that permits the resulting document."""
 
     updates: Sequence[Json]
     permit: Callable[[TableMetadata, bytes], Permit]
     branches: tuple[str, ...] = ()
-    """The staging branches that were judged."""
+    """The staging branches that were checked."""
 
 
 class Target(Protocol):
@@ -40,23 +40,23 @@ class Target(Protocol):
 
     @property
     def removes_branches(self) -> bool:
-        """Whether a publication takes the staging branches away in the same commit. Else a later commit does."""
+        """Whether a publication removes the staging branches in the same commit. If not, a later commit does."""
 
     def load(self) -> Base:
-        """The table as it is now; one that is not there is an error."""
+        """The table as it is now. A table that does not exist is an error."""
 
     def publish(
         self,
         make: Callable[[Base], Next],
         in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[Shown], None],
+        then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        """Show what `make` makes of a base, and carry its order out; a base that moved is made anew.
+        """Publish what `make` makes of a base, and carry out its order. If the base has moved, call `make` again.
 
-        `in_transaction` judges once more and gives the order. Where the pointer and the ledger are one database, it
-        runs where the pointer is swapped, with the row as it is after it, and whatever it or the order raises undoes
-        all of it. `then` runs after the commit, before anyone else's turn.
+        `in_transaction` repeats checks and returns the order. Where pointer and ledger are one database, it runs in
+        the transaction of the swap, with the row as it is after the swap; any error undoes the transaction. `then`
+        runs after the commit, before the next commit in the table's queue.
         """
 
     def read_back(self) -> Base:
-        """The table as a new connection to the catalog shows it, with nothing remembered."""
+        """The table as a new connection to the catalog shows it, without any cache."""

@@ -19,10 +19,16 @@ from pvdm.ledger.record import events, proofs, receipts
 from pvdm.ledger.record.receipts import Unwitnessed
 from pvdm.ledger.work import announced, attempts, nonces
 from pvdm.ledger.work.announced import Announced
-from pvdm.metadata.gate.carrying import PUBLISHED
+from pvdm.metadata.gate.checks_table import PUBLISHED
 from pvdm.metadata.gate.context import Gate
-from pvdm.metadata.gate.gate import committed, validate_then_commit, witnessed
-from pvdm.metadata.gate.proposal import IN_DOUBT, MOVED, Published, Shown, in_doubt
+from pvdm.metadata.gate.gate import confirm_publication, translate_errors_after_commit, validate_then_commit
+from pvdm.metadata.gate.proposal import (
+    TABLE_IN_DOUBT_CODES,
+    VERIFY_AGAIN_CODES,
+    PublicationResult,
+    PublishedSnapshot,
+    table_in_doubt,
+)
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.logs import log_failure
@@ -66,7 +72,7 @@ class Publishing:
         self._proposals = proposals
         self._witness = witness
 
-    def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
+    def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts at once: one of a chunk, or one of every chunk under atomicity `workload`.
 
         An attempt that the gate refuses is VERIFICATION_FAILED, one whose proof ran out or whose table moved goes back
@@ -75,7 +81,7 @@ class Publishing:
         with working_on(self._ledger, publication_of(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
 
-    def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
+    def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         earlier = self._earlier(attempt_ids)
         if earlier is not None:
             return earlier
@@ -89,8 +95,8 @@ class Publishing:
             earlier = self._earlier(attempt_ids)
             if earlier is not None:
                 return earlier
-            if error.code in IN_DOUBT:
-                raise in_doubt(error) from error
+            if error.code in TABLE_IN_DOUBT_CODES:
+                raise table_in_doubt(error) from error
             if _is_untrusted(error):
                 raise _untrusted(error) from error
             self._move(error, judged)
@@ -105,7 +111,7 @@ class Publishing:
         except PvdmError as error:
             raise _untrusted(error) from error
 
-    def settle(self) -> list[Published]:
+    def settle(self) -> list[PublicationResult]:
         """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.
 
         Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published. To an
@@ -164,7 +170,7 @@ class Publishing:
             ground.seals,
         )
 
-    def _earlier(self, attempt_ids: Sequence[str]) -> Published | None:
+    def _earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
         """What came of an earlier call, if that published exactly these."""
         with self._ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
@@ -175,19 +181,19 @@ class Publishing:
         self._clean_up(attempt_ids)
         return done
 
-    def _receipted(self, each: Unwitnessed) -> Published:
+    def _receipted(self, each: Unwitnessed) -> PublicationResult:
         """Checks 14 and 15 for what is committed; a receipt that is there is the one that counts."""
         with self._ledger.read() as unit:
             (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
             of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
             receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
         facts = dict(noted.new or {})
-        shown = Shown.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
+        shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
         if receipt is not None:
             self._witness.cover()
-            return Published(shown, receipt.receipt_id)
-        with committed():
-            return witnessed(shown, self._gate(each.table_uuid))
+            return PublicationResult(shown, receipt.receipt_id)
+        with translate_errors_after_commit():
+            return confirm_publication(shown, self._gate(each.table_uuid))
 
     def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
         """The nonces that the attempts hold, before any of it is judged."""
@@ -197,7 +203,7 @@ class Publishing:
 
     def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
         """What the gate's refusal makes of the attempts it is about: of one of a workload's chunks, that one."""
-        again = error.code == "proof_expired" or error.code in MOVED
+        again = error.code in VERIFY_AGAIN_CODES
         if not again and not isinstance(error, VerificationError | NotAllowedError):
             return
         about = error.details.get("attempt_id")
@@ -241,7 +247,7 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
 def _is_untrusted(error: PvdmError) -> bool:
     """Whether nobody's word counts just now, since the trust root was not renewed: not what the proofs say is wrong."""
     if error.code == "key_expired":
-        return error.details.get("check") == _CHECK_OF_NOTARIES
+        return error.check == _CHECK_OF_NOTARIES
     return error.code in _UNTRUSTED
 
 

@@ -29,7 +29,7 @@ from pvdm.ledger.work import attempts, chunks, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.gate.proposal import doubting, require_seen
+from pvdm.metadata.gate.proposal import raise_table_in_doubt, require_seen
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Attempt as ProvedAttempt
@@ -240,7 +240,7 @@ class Verification:
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
         chunk = ChunkDefinition.from_bytes(planned.definition)
-        with doubting():
+        with raise_table_in_doubt():
             metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_seen(metadata, staged, upstream=row.upstream)

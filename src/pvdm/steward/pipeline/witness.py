@@ -8,7 +8,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.schema.work import StatementKind
-from pvdm.metadata.gate.proposal import Logged, Shown
+from pvdm.metadata.gate.proposal import Logged, PublishedSnapshot
 from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import KeyRole
@@ -25,7 +25,7 @@ class Witness:
         self._recorder = recorder
         self.notary = notary
 
-    def sign(self, shown: Shown) -> str:
+    def sign(self, shown: PublishedSnapshot) -> str:
         """The receipt of what is shown, in the ledger and in the log; its id."""
         epoch = signing_epoch(self._keys.book())
         envelope = sign_statement(shown.receipt(self.notary, epoch), self._keys.signer(KeyRole.SIGNING, epoch))

@@ -23,7 +23,7 @@ from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work import attempts, chunks
-from pvdm.metadata.gate import checks_receipt
+from pvdm.metadata.gate import receipt_document
 from pvdm.metadata.gate.migration import (
     require_result,
     require_same_data,
@@ -328,16 +328,16 @@ class _Desk:
         said = each.said
         stored = StoredFile(said.metadata_path, said.metadata_sha256)
         with in_file(stored.location):
-            metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
+            metadata = receipt_document.read_receipted(said, self._metadata.read(stored))
         lineage = self._lineage(each, until, metadata, backup)
         if lineage.closed and not lineage.free:
             until = [before for before in until if before.said.new_snapshot_id in lineage.reached]
         for before in until:
-            checks_receipt.require_proved(before.said, before.cores)
+            receipt_document.require_proved(before.said, before.cores)
         cores = [core for before in until for core in before.cores.values() if core is not None]
         cores += self._loose.find(said.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
-        live = checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
+        live = receipt_document.require_published_bytes(said, metadata, list(added.values()), self._files)
         self._require_place(said, metadata)
         filled = self._filled(each, metadata, lineage, live, cores, backup)
         return _Newest(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)

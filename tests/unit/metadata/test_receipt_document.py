@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.metadata.gate.checks_receipt import read_receipted, require_proved, require_published_bytes
+from pvdm.metadata.gate.receipt_document import read_receipted, require_proved, require_published_bytes
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.verdict import FailureClass, Verdict

@@ -1,4 +1,4 @@
-"""A document that a receipt binds, checked again to its last data file before a table may show it."""
+"""Checks a metadata file against its receipt, down to the data files, before a restore points a table to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.metadata.audit import checks
-from pvdm.metadata.gate.checks_ledger import check_10_bytes
+from pvdm.metadata.gate.checks_table import require_bytes
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.files import AddedFile
 from pvdm.model.statements.receipt import Receipt
@@ -25,7 +25,7 @@ _THREADS: Final = 8
 
 
 def read_receipted(receipt: Receipt, data: bytes) -> TableMetadata:
-    """The document of a receipt: its bytes, its table, and the snapshot that it shows must be those of the receipt."""
+    """The metadata file of a receipt. Its bytes, table and current snapshot must be those of the receipt."""
     got = hashlib.sha256(data).hexdigest()
     if got != receipt.metadata_sha256:
         raise refused(
@@ -55,7 +55,7 @@ def _head(receipt: Receipt, metadata: TableMetadata) -> Snapshot:
 
 
 def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> None:
-    """Every proof that the receipt names is there, is about its table, and is a PASS or waived by its override."""
+    """Every proof that the receipt names exists, is about its table, and is a PASS or waived by the override."""
     for proof_id, core in cores.items():
         if core is None:
             raise refused("audit_proof_missing", "a proof that the receipt names is not there", proof_id, "none")
@@ -75,8 +75,7 @@ def require_published_bytes(
 ) -> dict[str, int | None]:
     """The files that `main` of the document shows, each with the snapshot that added it.
 
-    The list, its manifests, and those of the added files that are shown must have the bound bytes; the error about one
-    of them names it (`file`).
+    The list, its manifests and the live added files must have the bound bytes. The error names the file (`file`).
     """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
@@ -92,5 +91,5 @@ def require_published_bytes(
             checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
             entries = read_listed(metadata, each, reader).entries
         live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
-    check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
+    require_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
     return live

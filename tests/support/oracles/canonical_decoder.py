@@ -8,15 +8,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
-from pvdm.digest.decoded import (
-    DecimalValue,
-    FloatBits,
-    MapValue,
-    StructValue,
-    Value,
-    VariantKind,
-    VariantValue,
-)
 from pvdm.digest.plan import Mode
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.errors import InputError
@@ -35,6 +26,15 @@ from pvdm.model.schema import (
     Schema,
     StructType,
     Type,
+)
+from tests.support.oracles.canonical_values import (
+    DecimalValue,
+    FloatBits,
+    MapValue,
+    StructValue,
+    Value,
+    VariantKind,
+    VariantValue,
 )
 
 _NULL: Final = 0x00

@@ -1,0 +1,399 @@
+"""The gate's checks 1 to 6, in the order of their numbers: who signed the statements, and what they name.
+
+These checks read no file of the table. Checks 7 to 15 are in `checks_table`. Each `check_N…` is the row N of the table
+in spec/gate.md. It raises the refusal with that number (`error.check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.lake.format.table.snapshots import MAIN
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record import statements as statement_records
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import nonces
+from pvdm.metadata.gate.context import Gate, about, check
+from pvdm.metadata.gate.proposal import Part, Proposal, Waiver
+from pvdm.metadata.gate.target import Base
+from pvdm.model.clock import shown_time
+from pvdm.model.contract import Atomicity, BoundContract
+from pvdm.model.projection import ProjectionName
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Proof, Storage
+from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
+from pvdm.model.states import NonceState
+from pvdm.trust.envelope import Envelope, parse_envelope
+from pvdm.trust.override import MAIN_MOVED, verify_override
+from pvdm.trust.refusal import refused, require_same
+from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.statement import read_statement
+from pvdm.trust.succession import require_root_current
+from pvdm.trust.verify import (
+    Verified,
+    VerifiedProof,
+    require_agreed,
+    require_envelope_count,
+    require_epoch,
+    require_not_expired,
+    require_not_revoked,
+    require_own_word,
+    require_pass,
+    require_role,
+    require_signer,
+    require_valid_at,
+    verify_threshold,
+)
+
+_P = TypeVar("_P")
+_W = TypeVar("_W")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustState:
+    """The newest trust root, the ids of its chain, and the time at which the statements are checked."""
+
+    root: TrustRoot
+    root_ids: tuple[str, ...]
+    now: int
+
+    @classmethod
+    def read(cls, gate: Gate) -> TrustState:
+        """The state now. The ids come first: check 2 in the transaction finds a root that is accepted in between."""
+        root_ids = gate.trust.ids()
+        return cls(gate.trust.current(), root_ids, gate.clock.now_micros())
+
+
+@dataclass(frozen=True, slots=True)
+class PerStatement(Generic[_P, _W]):
+    """One value for each proof of each chunk, and one for the workload statement if there is one."""
+
+    proofs: tuple[tuple[_P, ...], ...]
+    workload: _W | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedChunk:
+    """A chunk whose proofs are signed by enough notaries. `override` waives its FAIL."""
+
+    part: Part
+    proof: VerifiedProof
+    override: Verified[BreakGlass] | None = None
+
+    @property
+    def core(self) -> ProofCore:
+        """The facts that all its notaries signed."""
+        return self.proof.core
+
+
+@dataclass(frozen=True, slots=True)
+class SignedProposal:
+    """A proposal whose statements are signed, and the trust state by which they are."""
+
+    proposal: Proposal
+    chunks: tuple[SignedChunk, ...]
+    statement: Verified[WorkloadStatement] | None
+    trust: TrustState
+
+    @property
+    def keys(self) -> tuple[RootKey, ...]:
+        """The notary keys of all its statements."""
+        own = () if self.statement is None else (self.statement.key,)
+        return (*(said.key for chunk in self.chunks for said in chunk.proof.statements), *own)
+
+    @property
+    def override(self) -> Verified[BreakGlass] | None:
+        """The override that the publication uses, if it uses one."""
+        return next((chunk.override for chunk in self.chunks if chunk.override is not None), None)
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The paths that the publication removes: the union over its chunks."""
+        return frozenset(path for chunk in self.chunks for path in chunk.core.files.removed)
+
+
+# 1 envelope
+
+
+@check(1)
+def check_1_envelopes(proposal: Proposal) -> PerStatement[Envelope, Envelope]:
+    """The proposal is complete. Each envelope parses within its limits, in canonical JSON, with one signature."""
+    require_complete(proposal)
+    proofs = []
+    for part in proposal.parts:
+        with about(part):
+            require_envelope_count([logged.envelope for logged in part.proofs])
+            proofs.append(tuple(parse_envelope(logged.envelope) for logged in part.proofs))
+    statement = proposal.statement
+    return PerStatement(tuple(proofs), None if statement is None else parse_envelope(statement.envelope))
+
+
+def require_complete(proposal: Proposal) -> None:
+    """One chunk of the plan; under atomicity `workload` every chunk once, with a workload statement."""
+    chunk_ids = [part.attempt.chunk_id for part in proposal.parts]
+    whole = proposal.bound.contract.atomicity is Atomicity.WORKLOAD
+    complete = frozenset(chunk_ids) == proposal.chunk_ids if whole else len(chunk_ids) == 1
+    if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
+        raise refused(
+            "publication_not_whole",
+            "these chunks are not published together",
+            f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan",
+            f"{len(chunk_ids)} chunks",
+        )
+    if whole != (proposal.statement is not None):
+        raise refused(
+            "workload_statement_missing" if whole else "workload_statement_needless",
+            "a workload statement binds all chunks of a plan that are published at once",
+            "one" if whole else "none",
+            "none" if whole else "one",
+        )
+
+
+# 2 signatures, 3 statement: the key is checked before anything that it signed is read
+
+
+@check(2)
+def check_2_signatures(
+    proposal: Proposal, envelopes: PerStatement[Envelope, Envelope], trust: TrustState
+) -> PerStatement[RootKey, RootKey]:
+    """Each envelope is signed with a notary key that the trust root trusts now."""
+    proofs = []
+    for part, of_part in zip(proposal.parts, envelopes.proofs, strict=True):
+        with about(part):
+            proofs.append(tuple(require_notary_key(envelope, trust) for envelope in of_part))
+    workload = envelopes.workload
+    return PerStatement(tuple(proofs), None if workload is None else require_notary_key(workload, trust))
+
+
+def require_notary_key(envelope: Envelope, trust: TrustState) -> RootKey:
+    """The notary key that signed the envelope."""
+    require_root_current(trust.root, trust.now)
+    return require_signer(envelope, trust.root, RootRole.NOTARY, now=trust.now, require_role=require_role)
+
+
+@check(3)
+def check_3_statements(
+    proposal: Proposal, envelopes: PerStatement[Envelope, Envelope], keys: PerStatement[RootKey, RootKey]
+) -> PerStatement[Verified[Proof], Verified[WorkloadStatement]]:
+    """Each payload is an in-toto statement of the expected kind, in the version that is known here."""
+    proofs = []
+    for part, of_part, keys_of_part in zip(proposal.parts, envelopes.proofs, keys.proofs, strict=True):
+        with about(part):
+            proofs.append(tuple(map(_read_proof, of_part, keys_of_part)))
+    envelope, key = envelopes.workload, keys.workload
+    if envelope is None or key is None:
+        return PerStatement(tuple(proofs), None)
+    statement = read_statement(envelope.payload, WorkloadStatement)
+    return PerStatement(tuple(proofs), Verified(statement, envelope.payload_sha256, envelope, key))
+
+
+def _read_proof(envelope: Envelope, key: RootKey) -> Verified[Proof]:
+    return Verified(read_statement(envelope.payload, Proof), envelope.payload_sha256, envelope, key)
+
+
+@check(2)
+def check_2_notaries(
+    proposal: Proposal, statements: PerStatement[Verified[Proof], Verified[WorkloadStatement]], trust: TrustState
+) -> SignedProposal:
+    """Each notary signs in its own name. Enough distinct ones sign byte-equal cores, in the workload's epoch."""
+    threshold = max(proposal.bound.contract.governance.threshold, trust.root.notary_threshold)
+    chunks = []
+    for part, proofs in zip(proposal.parts, statements.proofs, strict=True):
+        with about(part):
+            for each in proofs:
+                require_own_word(each.predicate, each.key, trust.now)
+            proof = require_agreed(proofs, threshold)
+            require_epoch(proof, proposal.workload.epoch)
+            chunks.append(SignedChunk(part, proof))
+    workload = statements.workload
+    if workload is not None:
+        require_own_word(workload.predicate, workload.key, trust.now)
+    return SignedProposal(proposal, tuple(chunks), workload, trust)
+
+
+@check(2)
+def check_2_again(signed: SignedProposal, unit: Unit, *, now: int) -> None:
+    """In the transaction: the trust root is still the newest one, and its keys are still valid."""
+    if statement_records.ids_of_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
+        raise ConflictError(
+            "trust_root_moved",
+            "a newer trust root was accepted meanwhile",
+            hint="nothing was published; it is checked again by that root",
+        )
+    require_root_current(signed.trust.root, now)
+    for key in signed.keys:
+        require_not_revoked(key, now)
+        require_valid_at(key, now)
+
+
+# 4 verdict
+
+
+@check(4)
+def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
+    """Each verdict is PASS, or a FAIL that a break-glass override waives for exactly these bytes."""
+
+    def is_used(nonce: str) -> bool:
+        with gate.ledger.read() as unit:
+            held = nonces.find(unit, nonce)
+        return held is None or held.state is not NonceState.RESERVED
+
+    chunks = []
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            if chunk.part.waiver is None or chunk.core.verdict.passed:
+                require_pass(chunk.proof)
+                chunks.append(chunk)
+            else:
+                override = verify_waiver(chunk.core, chunk.part.waiver, signed.trust, is_used)
+                chunks.append(replace(chunk, override=override))
+    if sum(chunk.override is not None for chunk in chunks) > 1:
+        raise refused("overrides_many", "a publication is waived by one override at most", "one", "several")
+    return replace(signed, chunks=tuple(chunks))
+
+
+def verify_waiver(
+    core: ProofCore, waiver: Waiver, trust: TrustState, is_used: Callable[[str], bool]
+) -> Verified[BreakGlass]:
+    """The override that waives the FAIL of this core."""
+    failed = verify_threshold(
+        [logged.envelope for logged in waiver.failed],
+        trust.root,
+        threshold=trust.root.notary_threshold,
+        now=max(logged.at_micros for logged in waiver.failed),
+    )
+    override = verify_override(waiver.override.envelope, trust.root, failed=failed, now=trust.now, used=is_used)
+    require_waived(override.predicate, failed.core, core)
+    return override
+
+
+def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> None:
+    """The core is about what the operator saw fail: the same chunk, on the same base, with the same bytes."""
+    tried, now = failed.attempt, core.attempt
+    for code, what, expected, got in (
+        ("override_wrong_table", "table", override.table.uuid, core.target.table.uuid),
+        ("override_wrong_base", "base snapshot", override.base_snapshot_id, core.target.base_snapshot_id),
+        ("override_wrong_chunk", "workload", tried.workload_id, now.workload_id),
+        ("override_wrong_chunk", "chunk", tried.chunk_id, now.chunk_id),
+        ("override_wrong_files", "set of files", override.file_hashes, core.files.staged_hashes),
+    ):
+        if expected != got:
+            raise NotAllowedError(
+                code,
+                f"the override is for another {what}",
+                expected=str(expected)[:200],
+                got=str(got)[:200],
+                hint=MAIN_MOVED if code == "override_wrong_base" else "nothing was published; the verdict stands",
+            )
+
+
+# 5 target
+
+
+@check(5)
+def check_5_target(signed: SignedProposal, base: Base, row: TableRow) -> None:
+    """The statements name this catalog, table, branch, partition, operation and attempt, and the table's contract.
+
+    `row` is the table's row as the caller sees it. In the transaction it can be newer than the row of `base`.
+    """
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_target(chunk, signed.proposal, base, row)
+            require_projections(chunk.core, signed.proposal.bound)
+            require_storage(chunk.proof, signed.proposal.bound.contract.storage)
+    if signed.statement is not None:
+        require_bound(signed.statement.predicate, signed)
+
+
+def require_target(chunk: SignedChunk, proposal: Proposal, base: Base, row: TableRow) -> None:
+    """The proof names this table and attempt, and the contract that the table is protected under."""
+    core, attempt, workload, bound = chunk.core, chunk.part.attempt, proposal.workload, proposal.bound
+    contract, target, proved = bound.contract, core.target, core.attempt
+    for code, what, expected, got in (
+        ("proof_wrong_catalog", "catalog", base.table.catalog, target.table.catalog),
+        ("proof_wrong_table", "table", row.table_uuid, target.table.uuid),
+        ("proof_wrong_branch", "branch", MAIN, target.branch),
+        ("proof_wrong_contract", "contract", row.contract_hash, proved.contract_sha256),
+        ("proof_wrong_contract", "contract", workload.opening.contract_hash, proved.contract_sha256),
+        ("proof_wrong_contract", "contract", contract.sha256, proved.contract_sha256),
+        ("proof_wrong_parameters", "set of parameters", bound.parameters, proved.parameters),
+        ("proof_wrong_operation", "operation", contract.boundary.operation, target.operation),
+        ("proof_wrong_partition", "partition", bound.partition, target.partition),
+        ("proof_wrong_method", "profile", contract.profile, core.method.profile),
+        ("proof_wrong_method", "extraction", contract.extraction, core.method.extraction),
+        ("proof_wrong_workload", "workload", workload.opening.workload_id, proved.workload_id),
+        ("proof_wrong_plan", "chunk plan", workload.plan_hash, proved.plan_sha256),
+        ("proof_wrong_chunk", "chunk", attempt.chunk_id, proved.chunk_id),
+        ("proof_wrong_attempt", "attempt", attempt.attempt_id, proved.attempt_id),
+        ("proof_wrong_attempt", "attempt", attempt.number, proved.number),
+    ):
+        require_same(code, what, expected, got)
+
+
+def require_projections(core: ProofCore, bound: BoundContract) -> None:
+    """The projections have the contract's keys and its declared exclusions, and no others."""
+    declared = bound.contract.projections
+    found = {each.projection.name: each.projection for each in core.projections}
+    identity, content = found.get(ProjectionName.IDENTITY), found.get(ProjectionName.CONTENT)
+    keys = None if identity is None else tuple(sorted(identity.columns))
+    excluded = None if content is None else tuple(sorted((each.column, each.reason) for each in content.excluded))
+    require_same("proof_wrong_projection", "identity projection", declared.identity, keys)
+    require_same("proof_wrong_projection", "content projection", declared.excluded, excluded)
+
+
+def require_storage(proof: VerifiedProof, declared: Storage) -> None:
+    """The storage is the contract's. A copy by the Steward is accepted for any contract."""
+    for each in proof.statements:
+        if each.predicate.notary.storage not in (declared, Storage.COPIED):
+            got = each.predicate.notary.storage.value
+            raise refused("proof_wrong_storage", "the proof is for another storage", declared.value, got)
+
+
+def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
+    """The workload statement binds this workload, and for each chunk this attempt, nonce and set of proofs."""
+    workload, proofs = signed.proposal.workload, [chunk.proof for chunk in signed.chunks]
+    bound = sorted((_chunk_proofs(proof) for proof in proofs), key=lambda chunk: chunk.chunk_id)
+    for what, expected, got in (
+        ("workload", workload.opening.workload_id, statement.workload_id),
+        ("contract", workload.opening.contract_hash, statement.contract_sha256),
+        ("chunk plan", workload.plan_hash, statement.plan_sha256),
+        ("epoch", workload.epoch, statement.epoch),
+        ("table", proofs[0].core.target.table.uuid, statement.table.uuid),
+        ("set of proofs", tuple(bound), statement.chunks),
+    ):
+        if expected != got:
+            raise refused(
+                "workload_statement_differs",
+                f"the workload statement is for another {what}",
+                f"the {what} of the proofs",
+                "another",
+            )
+
+
+def _chunk_proofs(proof: VerifiedProof) -> ChunkProofs:
+    attempt = proof.core.attempt
+    return ChunkProofs(attempt.chunk_id, attempt.attempt_id, attempt.nonce, proof.proof_ids)
+
+
+# 6 expiry
+
+
+@check(6)
+def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
+    """No proof has expired, and the workload statement has not."""
+    for chunk in signed.chunks:
+        with about(chunk.part):
+            require_not_expired(chunk.proof, now)
+    statement = signed.statement
+    if statement is not None and statement.predicate.expires_at <= now:
+        raise refused(
+            "proof_expired",
+            "the workload statement has expired",
+            f"before {shown_time(statement.predicate.expires_at)}",
+            shown_time(now),
+        )
