@@ -6,6 +6,10 @@ CARGO ?= cargo
 PYTEST_WORKERS ?= 3
 # A test that takes this long hangs: the run then ends, with what each of the test's threads was doing.
 TEST_TIMEOUT_SECONDS ?= 600
+# Accepted files of `make test-readers`; `make test` has fewer.
+READERS_FILES ?= 520
+# What `make test-fast` runs.
+FAST := tests/unit tests/property tests/vectors tests/behaviour/gate
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-python test-readers test-kernel test-long lint lint-python lint-kernel \
+.PHONY: help setup prerequisites kernel demo test test-fast test-python test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
 	rck rck-postgresql vectors fuzz wheel clean
 
@@ -74,13 +78,17 @@ $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
 demo: setup ## on real Spark and Iceberg: a good run is published, seven bad ones are refused (needs Java 17)
 	@$(BIN)/pvdm demo
 
-# Packages are fetched while the kernel's tests are compiled, and types checked while its module is: none of the four
-# keeps two cores busy alone.
-test: ## lint, then every test but the long ones; says what it could not start
+# Packages are fetched while the kernel's tests are compiled: neither keeps two cores busy alone. Types are checked beside
+# the tests, with what these leave of the processor.
+test: ## lint and every test but the long ones; says what it could not start
 	@$(PREREQUISITES) python
 	@$(MAKE) --no-print-directory --jobs=2 $(STAMPS)/python test-kernel
-	@$(MAKE) --no-print-directory --jobs=2 lint
-	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory lint-style setup
+	@mkdir -p $(REPORTS); status=0; \
+	nice -n 19 $(MAKE) --no-print-directory lint > $(REPORTS)/lint.txt 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory test-python || status=1; \
+	if wait $$lint; then grep '^lint:' $(REPORTS)/lint.txt; else status=1; cat $(REPORTS)/lint.txt; fi; \
+	exit $$status
 
 # They need no Python; where they cannot be built, `kernel` says why.
 test-kernel:
@@ -91,18 +99,23 @@ test-kernel:
 test-python: setup
 	@rm -rf build/readers build/readers.json
 	@mkdir -p $(REPORTS)
+	@$(BIN)/python tools/compile_tests.py
 	@status=0; \
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --max-worker-restart=0 --ignore=tests/long \
 		-o faulthandler_timeout=$(TEST_TIMEOUT_SECONDS) -o faulthandler_exit_on_timeout=true \
 		--junitxml=$(REPORTS)/pytest.xml || status=$$?; \
+	$(BIN)/python tools/test_durations.py $(REPORTS)/pytest.xml || status=1; \
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
+test-fast: setup ## unit, gate, vector and property tests, the last with few examples; starts no Spark and no PostgreSQL
+	@PVDM_TEST_FAST=1 HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -n $(PYTEST_WORKERS) $(FAST)
+
 test-readers: setup ## changed Parquet files that verification accepts, read by four engines; build/readers.json
 	@rm -rf build/readers build/readers.json
 	@status=0; \
-	$(BIN)/pytest -n $(PYTEST_WORKERS) tests/readers || status=$$?; \
+	PVDM_READERS_FILES=$(READERS_FILES) $(BIN)/pytest -n $(PYTEST_WORKERS) tests/readers || status=$$?; \
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
@@ -112,9 +125,11 @@ test-long: setup ## the long tests, and the property tests with many more exampl
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
 
-lint-python: $(STAMPS)/python
+lint-style: $(STAMPS)/python
 	@$(BIN)/ruff check $(CHECKED)
 	@$(BIN)/ruff format --check $(CHECKED)
+
+lint-python: lint-style
 	@$(BIN)/mypy $(CHECKED)
 	@$(BIN)/lint-imports --no-logo
 

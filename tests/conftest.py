@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import json
 import os
 import shutil
 import signal
+import ssl
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+import httpx._transports.default
 import pytest
-from httpx._config import DEFAULT_TIMEOUT_CONFIG
+from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
 from pvdm.lake.stores import circuit_breaker
+from pvdm.ledger import engine as ledger_engine
 from tests.support.ledger.databases import (
     in_memory,
     ledger,
@@ -26,6 +33,7 @@ from tests.support.ledger.databases import (
     scratch,
     shared_ledger,
 )
+from tests.support.ledger.shared_statements import create_engine_with_shared_statements
 from tests.support.services import SHORT_LIVED
 
 __all__ = ["ledger", "ledger_url", "migrated_file", "migrated_url", "postgresql", "scratch", "shared_ledger"]
@@ -36,7 +44,8 @@ _COMMON = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-settings.register_profile("default", _COMMON, max_examples=200)
+settings.register_profile("few", _COMMON, max_examples=20)
+settings.register_profile("default", _COMMON, max_examples=50)
 settings.register_profile("long", _COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -46,11 +55,25 @@ ANSWER_SECONDS = 60.0
 """How long tests wait for an answer where they say nothing of it: a busy machine needs more than httpx's five."""
 
 
+@functools.cache
+def _default_tls() -> ssl.SSLContext:
+    return create_ssl_context()
+
+
+def _tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    """Read the authorities that everybody trusts once: httpx does so for every client, of plain HTTP too."""
+    if verify is True and cert is None and not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & set(os.environ):
+        return _default_tls()
+    return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in ("connect", "read", "write", "pool"):
         setattr(DEFAULT_TIMEOUT_CONFIG, each, ANSWER_SECONDS)
+    httpx._transports.default.create_ssl_context = _tls_context  # type: ignore[attr-defined]
+    ledger_engine.create_engine = create_engine_with_shared_statements  # type: ignore[attr-defined]
     if (memory := in_memory()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
         # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
@@ -60,17 +83,25 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("PVDM_TEST_FAST") != "1":
+        return
+    left_out = [
+        item for item in items if "postgresql" in item.name or "postgresql" in getattr(item, "fixturenames", ())
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
 def pytest_collection_finish() -> None:
-    # Twenty thousand collected tests stay to the end: the garbage collector need not look through them again and again.
+    # Thousands of collected tests stay to the end: the garbage collector need not look through them again and again.
     gc.collect()
     gc.freeze()
 
 
-# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at,
-# thousands of tests that take less than their handing out.
+# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at.
 TOGETHER = {
     "tests/vectors/": "vectors",
-    "tests/unit/test_errors_doc.py": "errors",
     "tests/unit/verify/test_verification_page.py": "findings",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
@@ -79,13 +110,56 @@ TOGETHER = {
     "tests/behaviour/test_bench_steward.py": "bench-steward",
     "tests/behaviour/steward/test_many_files.py": "bench-publish",
 }
+# Long modules whose tests are worth a second set-up on another worker.
+APART = ("tests/long/",)
+# Seconds of the modules that took longest: of the last `make test` here, or as they are kept in the repository.
+DURATIONS = (Path("build/test/durations.json"), Path("tests/durations.json"))
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests one by one, but those that share something dear to one worker."""
+    """Hands out modules that set something up once, and other tests one by one; what takes longest goes first."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._root = config.rootpath
+        self._scopes: dict[str, str | None] = {}
+        self._places: dict[Any, dict[str, int]] = {}
+        self._ordered = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((scope for prefix, scope in TOGETHER.items() if nodeid.startswith(prefix)), nodeid)
+        path = nodeid.partition("::")[0]
+        if path not in self._scopes:
+            self._scopes[path] = self._scope_of(path)
+        return self._scopes[path] or nodeid
+
+    def _scope_of(self, path: str) -> str | None:
+        """The scope of all tests of a module; None where each is its own."""
+        named = next((scope for prefix, scope in TOGETHER.items() if path.startswith(prefix)), None)
+        if named is not None or path.startswith(APART):
+            return named
+        file = self._root / path
+        return path if file.is_file() and 'scope="module"' in file.read_text("utf-8") else None
+
+    @functools.cached_property
+    def _seconds(self) -> dict[str, float]:
+        """The seconds of modules, and of scopes of several modules."""
+        file = next((path for path in (self._root / each for each in DURATIONS) if path.is_file()), None)
+        found: defaultdict[str, float] = defaultdict(float)
+        for path, seconds in ({} if file is None else json.loads(file.read_text("utf-8"))).items():
+            found[self._split_scope(path) if path.startswith(tuple(TOGETHER)) else path] += seconds
+        return found
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Do what the base class does, longest first; it looks through the whole collection for each test."""
+        if not self._ordered:
+            for each in sorted(self.workqueue, key=lambda scope: -self._seconds.get(scope.partition("::")[0], 0)):
+                self.workqueue.move_to_end(each)
+            self._ordered = True
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work.setdefault(node, {})[scope] = unit
+        if node not in self._places:
+            self._places[node] = {nodeid: at for at, nodeid in enumerate(self.registered_collections[node])}
+        node.send_runtest_some([self._places[node][nodeid] for nodeid, done in unit.items() if not done])
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Forget a scope that is done: the base class counts all that it ever handed out, after every single test."""

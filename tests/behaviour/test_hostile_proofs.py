@@ -17,6 +17,7 @@ from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.refusal import require_same
 from pvdm.trust.root import RootKey
 from pvdm.trust.verify import sign_statement
+from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import Asset, bring, manifest
 from tools.hostile_case import lines
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
@@ -300,12 +301,12 @@ def refusal(asset: Asset) -> PvdmError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", sorted(ASSETS))
+@for_each("name", sorted(ASSETS))
 def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
     assert refusal(ASSETS[name]).code == ASSETS[name].code
 
 
-@pytest.mark.parametrize("name", sorted(ASSETS))
+@for_each("name", sorted(ASSETS))
 def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
     allowing = ("override", "protection", "migration")
     expected = NotAllowedError if ASSETS[name].door in allowing else VerificationError

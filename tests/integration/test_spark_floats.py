@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -94,13 +93,19 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return found
 
 
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """The union of all, two by two: each union has Spark look through everything below it."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return united(frames[:half]).union(united(frames[half:]))
+
+
 @pytest.fixture(scope="module")
 def frames(shop: Shop, spark: SparkSession, paths: list[str]) -> dict[str, DataFrame]:
     """The rows in every layout; Spark writes a file of its own for each file that it reads."""
-    from pyspark.sql import DataFrame
-
     lake = operator(shop)
-    rows = functools.reduce(DataFrame.union, [spark.read.parquet(path) for path in paths])
+    rows = united([spark.read.parquet(path) for path in paths])
     found = {"files": spark.read.parquet(*paths)}
     for name, partitioned in (("plain", ""), ("by_float", "partitioned by (f)"), ("by_double", "partitioned by (d)")):
         spark.sql(f"create table {lake}.raw.{name} (id bigint, f float, d double) using iceberg {partitioned}")
@@ -113,7 +118,7 @@ def frames(shop: Shop, spark: SparkSession, paths: list[str]) -> dict[str, DataF
 def test_every_comparison_keeps_the_rows_that_the_steward_keeps(
     frames: dict[str, DataFrame], layout: str, column: str
 ) -> None:
-    from pyspark.sql import DataFrame, functions
+    from pyspark.sql import functions
 
     texts = float_filters(column)
     bound = [bind(parse_expression(text), SCHEMA, {}) for text in texts]
@@ -125,7 +130,7 @@ def test_every_comparison_keeps_the_rows_that_the_steward_keeps(
         frames[layout].where(condition(each)).select(functions.lit(at).alias("filter"), "id")
         for at, each in enumerate(bound)
     ]
-    for row in functools.reduce(DataFrame.union, asked).collect():
+    for row in united(asked).collect():
         got[row["filter"]].append(row["id"])
     for at, (text, each) in enumerate(zip(texts, bound, strict=True)):
         expected = [row["id"] for row in rows if keeps(each, row)]

@@ -12,7 +12,7 @@ from tests.support.rows.strategies import Case, cases
 
 pytestmark = pytest.mark.property
 
-# Two tests: 2,000 examples in every run of the tests, 50,000 in the long one.
+# Five times as many as of other properties: two tests, 50,000 examples in the long run.
 EXAMPLES = settings(max_examples=5 * settings().max_examples)
 KEY = bytes(range(32))
 

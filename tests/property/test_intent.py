@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.digest import combine, digest
@@ -19,6 +19,7 @@ from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 from pvdm.verify.intent import digest_plan
 from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
+from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.oracles.filters import POOLS, Row, filters, keeps, typed_literals
 from tests.support.verify.intents import digest_intent
@@ -74,7 +75,7 @@ def source_of(folder: Path, columns: Schema, files: list[list[Row]], *, partitio
     return pinned(lake)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data(), partitioned=st.booleans(), threads=st.integers(1, 2))
 def test_the_chunks_of_every_plan_add_up_to_the_filtered_source(
     data: st.DataObject, partitioned: bool, threads: int
@@ -95,7 +96,7 @@ def test_the_chunks_of_every_plan_add_up_to_the_filtered_source(
         assert total.matches(whole[name])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_a_chunk_by_values_holds_rows_of_its_values_only(data: st.DataObject) -> None:
     columns, files = data.draw(sources())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.digest import Plan, digest, kernel_engine
@@ -24,6 +24,7 @@ from pvdm.model.filter.literal import spelled
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
 from pvdm.verify.intent import Digesting, Intent, digest_plan, files_of_chunk
+from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.oracles.filters import POOLS, Row, filters, keeps
 from tests.unit.contract.examples import read
@@ -165,7 +166,7 @@ def contract(where: Expression, widened: bool) -> tuple[BoundContract, Schema]:
     return read(*changes).bind({}), Schema(tuple(fields))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(source=SOURCES, where=CONDITIONS, widened=st.booleans())
 def test_the_intent_of_columns_as_they_are_stored_is_that_of_their_rows(
     source: Source, where: Expression, widened: bool
@@ -194,7 +195,7 @@ def outcome(scan: Scan, file: ScanFile, data: bytes) -> object:
         return error.code, error.message, error.expected, error.got
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(file=files(), data=st.data())
 def test_a_broken_file_is_refused_as_one_that_is_read_plainly(file: File, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

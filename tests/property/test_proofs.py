@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError, PvdmError
@@ -17,6 +17,7 @@ from pvdm.model.statements.proof import Proof
 from pvdm.trust.envelope import Envelope, Signature, parse_envelope
 from pvdm.trust.statement import payload_of, read_statement
 from pvdm.trust.verify import sign_statement, verify_threshold
+from tests.support.examples import examples
 from tests.support.gate.proof_strategies import cores, proofs
 from tools.proof_kit import CORE, NOW, PROOF, ROOT, SIGNERS, notary_part
 
@@ -108,7 +109,7 @@ def test_an_envelope_with_any_one_byte_changed_is_refused(algorithm: str) -> Non
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300)
+@examples(300)
 def test_arbitrary_bytes_are_refused_with_a_code(data: bytes) -> None:
     with pytest.raises(PvdmError):
         parse_envelope(data)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from tests.support.examples import examples
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import Lake, identity_spec, table_of
 
@@ -143,7 +144,7 @@ def put(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> None:
             lake.equalities(table_of(columns, delete.rows), ids, **where(delete))
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(data=st.data(), version=st.sampled_from([2, 3]))
 def test_just_the_rows_that_no_delete_takes_are_left(data: st.DataObject, version: int) -> None:
     files = data.draw(st.lists(datas(), min_size=1, max_size=3))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.for_each import for_each
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conformance.md").read_text("utf-8")
 NAMED = sorted(set(re.findall(r"`((?:src|kernel|spec|tests|vectors)/[^`]+)`", PAGE)))
@@ -26,7 +28,7 @@ def test_every_test_named_exists() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("number", ROWS)
+@for_each("number", ROWS)
 def test_a_line_names_a_test_and_says_what_is_open(number: str) -> None:
     cells = [cell.strip() for cell in ROWS[number].strip("|").split("|")]
     assert len(cells) == 5

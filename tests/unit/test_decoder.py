@@ -25,6 +25,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
+from tests.support.for_each import for_each
 from tests.support.oracles import canonical_decoder, canonical_values
 from tests.support.oracles.canonical_decoder import decode_cell, decode_row
 from tests.support.oracles.canonical_values import (
@@ -120,9 +121,7 @@ EXAMPLES: list[tuple[str, Type, Mode, str, Value]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode", "cell", "value"), [each[1:] for each in EXAMPLES], ids=[each[0] for each in EXAMPLES]
-)
+@for_each(("kind", "mode", "cell", "value"), [each[1:] for each in EXAMPLES], ids=[each[0] for each in EXAMPLES])
 def test_a_cell_decodes_to_its_value(kind: Type, mode: Mode, cell: str, value: Value) -> None:
     assert decode_cell(Inner(kind), mode, bytes.fromhex(cell)) == value
 
@@ -244,9 +243,7 @@ MALFORMED: list[tuple[str, Type, Mode, str, int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode", "cell", "offset"), [each[1:] for each in MALFORMED], ids=[each[0] for each in MALFORMED]
-)
+@for_each(("kind", "mode", "cell", "offset"), [each[1:] for each in MALFORMED], ids=[each[0] for each in MALFORMED])
 def test_what_no_encoder_writes_is_refused_at_its_offset(kind: Type, mode: Mode, cell: str, offset: int) -> None:
     with pytest.raises(InputError) as refusal:
         decode_cell(Inner(kind), mode, bytes.fromhex(cell))

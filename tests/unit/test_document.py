@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pvdm.errors import InputError
 from pvdm.model.canonical_json import DOCUMENT_DEPTH_MAX, Value, dump, parse
+from tests.support.for_each import for_each
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(
@@ -27,7 +28,7 @@ def test_keys_stand_in_the_order_of_rfc_8785() -> None:
     assert dump({"\ufb33": 1, "\U0001f600": 2, "\r": 3, "1": 4}) == '{"\\r":3,"1":4,"\U0001f600":2,"\ufb33":1}'.encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b'{"a":1,"a":1}',

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from tests.support.error_codes import Reader
+from tests.support.for_each import for_each
 
 HELPERS = """
     from pvdm.errors import InputError, VerificationError
@@ -60,7 +61,7 @@ def run():
     return Reader({"sample.helpers": textwrap.dedent(HELPERS), "sample.desk": module})
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_a_code_is_found(way: str) -> None:
     body, expected = WAYS[way]
     found = {(each.pattern, each.exit_code) for each in read(body).raised}

@@ -15,6 +15,7 @@ from pvdm.api.errors import kind_of
 from pvdm.client.wire import FailureKind
 from pvdm.steward.http.errors import status_of
 from tests.support.error_codes import CLASSES, Raised, Reader
+from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import manifest
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +116,7 @@ def test_every_documented_code_is_raised() -> None:
     assert [code for code in DOCUMENTED if code not in raised_exits()] == []
 
 
-@pytest.mark.parametrize("code", sorted(DOCUMENTED))
+@for_each("code", sorted(DOCUMENTED))
 def test_the_documented_exit_codes_are_those_of_the_classes(code: str) -> None:
     assert raised_exits()[code] == DOCUMENTED[code]
 
@@ -125,7 +126,7 @@ def test_each_code_has_one_row_on_the_page() -> None:
     assert sorted(codes) == sorted(set(codes))
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
+@for_each("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
 def test_the_rows_of_a_section_are_in_order(section: str) -> None:
     codes = [row["code"] for row in ROW.finditer(section)]
     assert codes

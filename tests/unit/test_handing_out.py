@@ -1,13 +1,15 @@
-"""How tests are handed out to workers: what the run does when a worker dies."""
+"""How tests are handed out to workers: what goes together, what goes first, and what is done when a worker dies."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import TOGETHER, Together
+from tests.conftest import DURATIONS, TOGETHER, Together
 
 SHARED = next(iter(TOGETHER))
 
@@ -75,3 +77,24 @@ def test_a_worker_that_ends_with_nothing_to_do_ended_in_no_test(
     )
     assert (finish(together, one), together.remove_node(one)) == ([0], None)
     assert finish(together, other) == [1]
+
+
+def test_a_module_that_sets_something_up_once_is_one_workers(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, single = "tests/behaviour/steward/test_routes.py", "tests/unit/test_handing_out.py"
+    tests = [f"{path}::test_{number}" for path in (single, shared) for number in range(4)]
+    _, (one, other) = scheduled(pytestconfig, monkeypatch, tests)
+    assert one.handed_out == [4, 5, 6, 7]
+    assert set(other.handed_out) < {0, 1, 2, 3}
+
+
+def test_what_took_longest_goes_first(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / DURATIONS[1]).parent.mkdir()
+    (tmp_path / DURATIONS[1]).write_text(json.dumps({"tests/unit/test_c.py": 9.5, "tests/unit/test_b.py": 4.5}))
+    monkeypatch.setattr(type(pytestconfig), "rootpath", tmp_path)
+    tests = [f"tests/unit/test_{letter}.py::test_it" for letter in "abc"]
+    _, (one, other) = scheduled(pytestconfig, monkeypatch, tests)
+    assert (one.handed_out[0], other.handed_out[0]) == (2, 1)

@@ -15,6 +15,7 @@ from pvdm.digest import Digester, Engine, Plan, reference_engine, schema_from_ar
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.secret import DigestKey
+from tests.support.for_each import for_each
 
 TILE_ROWS = 256
 BORDERS = (0, 1, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 3 * TILE_ROWS + 17)
@@ -83,8 +84,8 @@ def plan_of(batch: pa.RecordBatch) -> Plan:
     return Plan(schema, (content(schema),))
 
 
-@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
-@pytest.mark.parametrize("name", COLUMNS)
+@for_each("nulls", [False, True], ids=["full", "nulls"])
+@for_each("name", COLUMNS)
 def test_rows_around_tile_borders_are_the_references(kernel: Engine, name: str, nulls: bool) -> None:
     for rows in BORDERS:
         batch = batch_of(name, rows, nulls=nulls)

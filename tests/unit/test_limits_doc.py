@@ -7,7 +7,7 @@ import importlib
 import re
 from pathlib import Path
 
-import pytest
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 LIMIT = re.compile(r"^[A-Z][A-Z0-9_]*_MAX(_[A-Z]+)?$")
@@ -44,7 +44,7 @@ def test_every_limit_in_the_code_is_documented_and_no_other() -> None:
     assert sorted(documented()) == sorted(in_code())
 
 
-@pytest.mark.parametrize("constant", sorted(documented()))
+@for_each("constant", sorted(documented()))
 def test_the_documented_value_is_the_one_in_the_code(constant: str) -> None:
     module, _, name = constant.rpartition(".")
     assert getattr(importlib.import_module(module), name) == documented()[constant]

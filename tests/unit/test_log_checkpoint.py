@@ -16,6 +16,7 @@ from pvdm.trust.keys.service import Signer
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
 from pvdm.trust.log.merkle import EMPTY_ROOT
 from pvdm.trust.log.note import NOTE_SIGNATURES_MAX, NOTE_SIZE_MAX_BYTES, NoteKey, open_note, parse_vkey, sign_note
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, EcdsaSigner, MemorySigner
 
 # The example of the C2SP signed-note specification.
@@ -83,7 +84,7 @@ def test_a_verifier_key_reads_back_as_itself(vkey: str) -> None:
     assert parse_vkey(vkey).to_vkey() == vkey
 
 
-@pytest.mark.parametrize(
+@for_each(
     "vkey",
     [
         "",
@@ -122,7 +123,7 @@ def test_signed_extension_lines_are_read() -> None:
     assert opened(signed(f"{ORIGIN}\n1\n{ROOT_TEXT}\nfirst\nsecond\n")).extensions == ("first", "second")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "code"),
     [
         pytest.param(f"other.example/log\n5\n{ROOT_TEXT}\n", "checkpoint_origin", id="wrong-origin"),
@@ -173,7 +174,7 @@ LINE = signature_line(GOOD.note)
 WRONG = b"\xe2\x80\x94 " + ORIGIN.encode() + b" " + base64.b64encode(KEY.key_id + b"\x00" * 64) + b"\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "code"),
     [
         pytest.param(lambda: body() + resigned(ORIGIN, STRANGER), "note_key_unknown", id="other-key-same-name"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-
+from tests.support.for_each import for_each
 from tools.mutate_gate import MUTATIONS, ROOM, ROOT, TESTS, Mutation, mutated
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.check)
+@for_each("mutation", MUTATIONS, ids=lambda mutation: mutation.check)
 def test_a_check_is_found_and_taken_out(mutation: Mutation) -> None:
     whole = (ROOT / ROOM / mutation.file).read_text()
     assert mutated(whole, mutation) != ast.unparse(ast.parse(whole))

@@ -8,11 +8,11 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from pvdm.cli.app import pvdm
 from pvdm.steward.config.steward import CatalogConfig, load_config
 from pvdm.steward.http.roles import RULES
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "security.md", "verification.md")
@@ -41,7 +41,7 @@ def resolved(line: str) -> tuple[click.Command, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
+@for_each(("page", "line"), commands())
 def test_a_command_on_a_page_exists(page: str, line: str) -> None:
     command, words = resolved(line)
     known = {name for parameter in command.params for name in parameter.opts}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.client import StewardClient
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 RUNNING = ("README.md", "docs/client.md", "docs/library.md")
@@ -79,7 +80,7 @@ def test_every_page_is_listed_and_no_other() -> None:
     assert sorted(listed) == sorted(path.name for path in ROOT.glob("docs/*.md") if path.name != "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@for_each("page", PAGES)
 def test_every_file_that_a_page_links_exists(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]

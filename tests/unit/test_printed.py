@@ -8,6 +8,7 @@ import unicodedata
 import pytest
 
 from pvdm.model.printable import json_printable, place, printable, quoted
+from tests.support.for_each import for_each
 
 STEERING = ["\x1b[2J", "a\nerror: b", "\r", "\x07", "\x9b31m", "\x7f", "\u202eabc", "\u2066", "\u200b", "\u2028", "\0"]
 
@@ -44,7 +45,7 @@ def test_a_path_is_told_as_it_is_unless_it_is_odd() -> None:
     assert place("file:///a, b (3)\x1b") == "'file:///a, b (3)\\x1b'"
 
 
-@pytest.mark.parametrize("text", [*STEERING, "\U000e0041", "Köln", "\\u202e"])
+@for_each("text", [*STEERING, "\U000e0041", "Köln", "\\u202e"])
 def test_json_that_is_printed_means_the_same(text: str) -> None:
     made = json_printable(json.dumps({"a": [text]}, indent=2, ensure_ascii=False))
     assert json.loads(made) == {"a": [text]}

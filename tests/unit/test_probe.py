@@ -27,6 +27,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
+from tests.support.for_each import for_each
 
 LONG = PrimitiveType(Kind.LONG)
 STRING = PrimitiveType(Kind.STRING)
@@ -102,7 +103,7 @@ def replaced(batch: pa.RecordBatch, column: str, value: object) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=str)
+@for_each("kind", LEAVES, ids=str)
 def test_a_change_of_a_leaf_of_every_type_is_noticed(kind: Type, engine: Engine) -> None:
     probed = by_leaf(probe_coverage(one_column(kind), engine=engine))["x"]
     assert (probed.changes, probed.noticed_by) == (("value", "null"), (ProjectionName.CONTENT,))

@@ -20,6 +20,7 @@ from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_enve
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.statement import FAMILIES, Predicate, payload_of, read_statement
 from pvdm.trust.verify import verify_statement
+from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import manifest
 from tools.make_proof_examples import EXAMPLES, envelopes, stale
 from tools.proof_kit import NOW, ROOT
@@ -90,7 +91,7 @@ def test_an_example_verifies_under_the_example_root(name: str) -> None:
     assert payload_of(verify_statement(data, ROOT, kind, now=NOW).predicate) == parse_envelope(data).payload
 
 
-@pytest.mark.parametrize("name", sorted(envelopes()))
+@for_each("name", sorted(envelopes()))
 def test_an_example_envelope_satisfies_the_schema(name: str) -> None:
     assert valid("envelope", json.loads((EXAMPLES / name).read_bytes()))
 
@@ -152,7 +153,7 @@ def test_every_kind_of_statement_has_a_schema_and_an_example() -> None:
     assert set(SCHEMAS) == {*KINDS, "audit", "common", "contract.schema", "envelope", "trust-root", "bundle"}
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS))
+@for_each("name", sorted(SCHEMAS))
 def test_a_schema_is_a_schema(name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])
 

@@ -15,6 +15,7 @@ from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.secret import DigestKey
+from tests.support.for_each import for_each
 from tests.support.rows.one_column import (
     ARROW,
     CONTENT,
@@ -62,7 +63,7 @@ EXAMPLES: list[tuple[Any, object, Mode, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("array", "kind", "mode", "expected"), EXAMPLES)
+@for_each(("array", "kind", "mode", "expected"), EXAMPLES)
 def test_an_example_of_the_specification_has_its_bytes(array: Any, kind: object, mode: Mode, expected: str) -> None:
     assert cells(array, kind, mode) == [expected]
 
@@ -204,7 +205,7 @@ REFUSED: list[tuple[str, Any, object, Mode]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "array", "kind", "mode"), REFUSED)
+@for_each(("code", "array", "kind", "mode"), REFUSED)
 def test_what_breaks_a_rule_is_refused_with_its_code(code: str, array: Any, kind: object, mode: Mode) -> None:
     error = refusal(array, kind, mode)
     assert error.code == code
@@ -238,7 +239,7 @@ CAST_REFUSED: list[tuple[Any, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), CAST_REFUSED, ids=str)
+@for_each(("source", "target"), CAST_REFUSED, ids=str)
 def test_a_cast_outside_the_closed_list_is_refused_before_any_row(source: Any, target: object) -> None:
     assert refusal(pa.array([], source), target).code == "cast_refused"
 

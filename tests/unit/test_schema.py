@@ -27,6 +27,7 @@ from pvdm.model.schema import (
     type_from_json,
     type_to_json,
 )
+from tests.support.for_each import for_each
 
 STRING = PrimitiveType(Kind.STRING)
 LONG = PrimitiveType(Kind.LONG)
@@ -84,7 +85,7 @@ def test_every_change_of_the_schema_changes_the_fingerprint(other: Schema) -> No
     assert fingerprint(other) != fingerprint(PAYMENTS)
 
 
-@pytest.mark.parametrize("kind", EVERY_TYPE, ids=str)
+@for_each("kind", EVERY_TYPE, ids=str)
 def test_a_type_comes_back_from_its_json(kind: Type) -> None:
     again = type_from_json(json.loads(json.dumps(type_to_json(kind))))
     assert type_to_json(again) == type_to_json(kind)
@@ -95,7 +96,7 @@ def test_field_ids_come_back_from_json() -> None:
     assert Schema.from_json(schema.to_json()) == schema
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         None,
@@ -124,7 +125,7 @@ def test_a_type_name_that_is_not_known_is_refused(name: str) -> None:
     assert refusal(lambda: type_from_json(name)) == "schema_type_unknown"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: DecimalType(0, 0),

@@ -13,6 +13,7 @@ from pvdm.ledger.schema.columns import metadata
 from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.work import nonces
 from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState
+from tests.support.for_each import for_each
 from tests.support.ledger.rows import hex32, in_state, opened
 from tools.make_states import PAGE, page
 
@@ -31,7 +32,7 @@ def test_the_terminal_states_are_those_of_the_design() -> None:
     assert set(ATTEMPT.terminal()) == {"COMMITTED", "VERIFICATION_FAILED", "ROLLED_BACK"}
 
 
-@pytest.mark.parametrize(("old", "new"), list(product(AttemptState, AttemptState)))
+@for_each(("old", "new"), list(product(AttemptState, AttemptState)))
 def test_the_code_allows_a_step_exactly_if_the_table_has_it(old: AttemptState, new: AttemptState) -> None:
     if any((step.old, step.new) == (old, new) for step in ATTEMPT.transitions):
         ATTEMPT.require(old, new)

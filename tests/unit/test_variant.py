@@ -9,6 +9,7 @@ import pytest
 from pvdm.digest.variant import Array, Node, Object, Scalar, decode
 from pvdm.errors import InputError
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType
+from tests.support.for_each import for_each
 
 EMPTY = bytes((0x01, 0, 0))
 
@@ -39,7 +40,7 @@ def scalar(kind: Kind, value: object) -> Node:
     return Scalar(PrimitiveType(kind), value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "expected"),
     [
         (primitive(0), None),
@@ -142,7 +143,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("metadata", "value"), MALFORMED.values(), ids=MALFORMED.keys())
+@for_each(("metadata", "value"), MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_bytes_are_refused(metadata: bytes, value: bytes) -> None:
     with pytest.raises(InputError) as caught:
         decode(metadata, value)

@@ -14,6 +14,7 @@ import pytest
 from pvdm.digest import Engine, Mode, Partial, combine
 from pvdm.digest.plan import element_key, key_check
 from pvdm.model.schema import Inner, ListType, MapType, Schema, StructType, Type, type_from_json
+from tests.support.for_each import for_each
 from tests.support.oracles.canonical_decoder import decode_cell, decode_row
 from tests.vectors.agreement import agrees
 from tests.vectors.loader import VECTORS, Vector, load
@@ -30,8 +31,8 @@ SCALARS = {
 }  # fmt: skip
 STORED_ONLY = {"float", "double", "geometry", "geography"}
 
-each_value = pytest.mark.parametrize("vector", VALUES, ids=lambda vector: ascii(vector.name))
-each_multiset = pytest.mark.parametrize("multiset", MULTISETS, ids=lambda multiset: ascii(multiset.name))
+each_value = for_each("vector", VALUES, ids=lambda vector: ascii(vector.name))
+each_multiset = for_each("multiset", MULTISETS, ids=lambda multiset: ascii(multiset.name))
 
 
 def _children(kind: Type) -> list[Type]:
@@ -148,13 +149,13 @@ def test_a_partial_survives_the_wire(multiset: Multiset) -> None:
     assert Partial.from_bytes(bytes.fromhex(multiset.entry["partial"])).to_bytes().hex() == multiset.entry["partial"]
 
 
-@pytest.mark.parametrize("multiset", [m for m in MULTISETS if m.entry["parts"]], ids=lambda multiset: multiset.name)
+@for_each("multiset", [m for m in MULTISETS if m.entry["parts"]], ids=lambda multiset: multiset.name)
 def test_the_parts_combine_to_the_whole(multiset: Multiset) -> None:
     parts = [Partial.from_bytes(bytes.fromhex(part["partial"])) for part in multiset.entry["parts"]]
     assert combine(parts).to_bytes().hex() == multiset.entry["partial"]
 
 
-@pytest.mark.parametrize("multiset", [m for m in MULTISETS if m.entry["parts"]], ids=lambda multiset: multiset.name)
+@for_each("multiset", [m for m in MULTISETS if m.entry["parts"]], ids=lambda multiset: multiset.name)
 def test_every_row_is_in_one_part(multiset: Multiset) -> None:
     indices = [index for part in multiset.entry["parts"] for index in part["rows"]]
     assert sorted(indices) == list(range(multiset.entry["count"]))
@@ -225,7 +226,7 @@ def test_a_partial_follows_from_its_fields_by_hand(multiset: Multiset) -> None:
 # Multisets beside one another.
 
 
-@pytest.mark.parametrize("multiset", [m for m in MULTISETS if "equals" in m.entry], ids=lambda multiset: multiset.name)
+@for_each("multiset", [m for m in MULTISETS if "equals" in m.entry], ids=lambda multiset: multiset.name)
 def test_equal_multisets_have_equal_digests(multiset: Multiset) -> None:
     other = BY_NAME[multiset.entry["equals"]].entry
     assert (multiset.entry["count"], multiset.entry["sum"]) == (other["count"], other["sum"])

@@ -9,6 +9,7 @@ import pytest
 
 from pvdm.digest import Engine
 from pvdm.errors import PvdmError
+from tests.support.for_each import for_each
 from tests.vectors.loader import VECTORS, Vector, load
 
 # Names with an underscore on the page that are types, columns, fields and limits; every other one is an error code.
@@ -35,19 +36,19 @@ def _named(vector: Vector) -> str:
     return vector.name.encode("ascii", "backslashreplace").decode()
 
 
-@pytest.mark.parametrize("vector", VALUES, ids=_named)
+@for_each("vector", VALUES, ids=_named)
 def test_a_hand_derived_cell_is_reproduced(engine: Engine, vector: Vector) -> None:
     encoded = engine.encode(vector.plan(), vector.projection, vector.batch())
     assert [row.hex() for row in encoded] == [vector.entry["cell"]], vector.entry["why"]
 
 
-@pytest.mark.parametrize("vector", ROWS, ids=_named)
+@for_each("vector", ROWS, ids=_named)
 def test_hand_derived_rows_are_reproduced(engine: Engine, vector: Vector) -> None:
     encoded = engine.encode(vector.plan(), vector.projection, vector.batch())
     assert [row.hex() for row in encoded] == vector.entry["rows"], vector.entry["why"]
 
 
-@pytest.mark.parametrize("vector", [vector for vector in REFUSED if vector.has_rows], ids=_named)
+@for_each("vector", [vector for vector in REFUSED if vector.has_rows], ids=_named)
 def test_an_input_that_breaks_a_rule_is_refused_with_its_code(engine: Engine, vector: Vector) -> None:
     batch = vector.batch()
     with pytest.raises(PvdmError) as refusal:
@@ -55,7 +56,7 @@ def test_an_input_that_breaks_a_rule_is_refused_with_its_code(engine: Engine, ve
     assert refusal.value.code in {vector.entry["error"], *vector.entry.get("also", ())}, vector.entry["why"]
 
 
-@pytest.mark.parametrize("vector", [vector for vector in REFUSED if not vector.has_rows], ids=_named)
+@for_each("vector", [vector for vector in REFUSED if not vector.has_rows], ids=_named)
 def test_a_schema_or_projection_that_breaks_a_rule_is_refused_with_its_code(vector: Vector) -> None:
     with pytest.raises(PvdmError) as refusal:
         vector.plan()

@@ -22,6 +22,7 @@ from tests.support.catalog.bypass import (
     scene_at,
 )
 from tests.support.catalog.http import set_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import partition_statistics, statistics
 
 FAR = 2**63 - 1
@@ -164,8 +165,8 @@ UNSEEN = {
 """For a publisher what is staged is not there."""
 
 
-@pytest.mark.parametrize("by", ["producer", "operator", "publisher", "steward", "attempt one"])
-@pytest.mark.parametrize("what", MAIN)
+@for_each("by", ["producer", "operator", "publisher", "steward", "attempt one"])
+@for_each("what", MAIN)
 def test_no_update_changes_what_main_shows(scene: Scene, what: str, by: str) -> None:
     status, code = 403, OTHERWISE.get(what, "main_gated")
     if by == "publisher" and what in UNSEEN:

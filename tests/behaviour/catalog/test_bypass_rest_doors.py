@@ -28,6 +28,7 @@ from tests.support.catalog.bypass import (
     scene_at,
 )
 from tests.support.catalog.http import SCHEMA, V1, Caller, set_ref, spelled
+from tests.support.for_each import for_each
 from tests.support.steward.http import bearer
 
 Place = Callable[[Scene], str]
@@ -371,7 +372,7 @@ def ctas(scene: Scene, manifest_list: str | None = None, *, folder: str = "sales
     ]
 
 
-@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.named)
+@for_each("attack", ALL, ids=lambda attack: attack.named)
 def test_no_other_door_is_open(scene: Scene, attack: Attack) -> None:
     run(scene, attack)
 

@@ -30,6 +30,7 @@ from tests.support.catalog.bypass import (
     scene_at,
 )
 from tests.support.catalog.http import Caller, file_of, set_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import statistics
 
 TABLES = "/namespaces/sales/tables"
@@ -114,7 +115,7 @@ SEEING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("attack", SEEING, ids=lambda attack: attack.named)
+@for_each("attack", SEEING, ids=lambda attack: attack.named)
 def test_what_is_hidden_is_not_told(scene: Scene, attack: Attack) -> None:
     response = run(scene, attack)
     if response.status_code == 200 and "metadata-location" in response.text:

@@ -27,6 +27,7 @@ from tests.support.catalog.bypass import (
     scene_at,
 )
 from tests.support.catalog.http import Caller, set_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import statistics
 
 FAR = 2**63 - 1
@@ -313,7 +314,7 @@ BODIES = [
 ALL = [*TAGS, *BRANCHES, *NAMES, *INSANE, *REQUIREMENTS, *BODIES]
 
 
-@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.named)
+@for_each("attack", ALL, ids=lambda attack: attack.named)
 def test_staging_is_no_way_around(scene: Scene, attack: Attack) -> None:
     run(scene, attack)
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +115,7 @@ class Team:
     def _address(self, process: subprocess.Popen[str]) -> str:
         log = self.folder / "steward.log"
         while process.poll() is None:
+            time.sleep(0.02)
             for line in log.read_text("utf-8").splitlines():
                 with contextlib.suppress(json.JSONDecodeError, KeyError):
                     return str(json.loads(line)["address"])

@@ -10,6 +10,7 @@ import pytest
 
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES, AttemptToken
+from tests.support.for_each import for_each
 from tests.support.steward.http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
 from tests.support.steward.notary import attempt_token, core_of
 
@@ -123,7 +124,7 @@ def path_of(template: str) -> str:
 GUARDED = sorted(line for line, rule in RULES.items() if not rule.public and line[0] != "HEAD")
 
 
-@pytest.mark.parametrize(("method", "path"), GUARDED)
+@for_each(("method", "path"), GUARDED)
 def test_every_route_refuses_every_role_that_the_table_does_not_name(
     steward: Served, roles: dict[Role, dict[str, str]], method: str, path: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_what_is_about_the_whole_steward_refuses_a_token_of_one_domain(steward: 
     assert refusal(steward.http.request(method, path_of(path), headers=headers)) == (403, "domain_wrong")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "path"),
     [
         line
@@ -234,7 +235,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@for_each("name", BODIES)
 def test_a_malformed_body_is_refused_and_changes_nothing(steward: Served, operator: dict[str, str], name: str) -> None:
     before = steward.stand.notary.epochs.book()
     body, code = BODIES[name]

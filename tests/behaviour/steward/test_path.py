@@ -300,6 +300,7 @@ def test_what_was_staged_when_the_steward_stopped_is_published_by_the_next_one(
     ends = time.monotonic() + SECONDS
     state = AttemptState.VERIFYING
     while state is not AttemptState.COMMITTED and time.monotonic() < ends:
+        time.sleep(0.01)
         with notary.ledger.read() as unit:
             state = attempts.get(unit, tried.attempt_id).state
     with notary.ledger.read() as unit:

@@ -23,6 +23,7 @@ from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule
 from pvdm.steward.http.routes import methods_of
 from pvdm.steward.notary import Notary
 from pvdm.steward.record.proofs import Recorded
+from tests.support.for_each import for_each
 from tests.support.steward.http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
 from tests.support.steward.notary import attempt_token, failed, override_of, signed_override
 
@@ -277,7 +278,7 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize(("method", "path"), GUARDED)
+@for_each(("method", "path"), GUARDED)
 def test_no_route_answers_a_caller_without_a_good_token(walk: Walk, method: str, path: str) -> None:
     callers = dict(TOKENS)
     callers |= {name: (bearer(text), f"token_{name.split()[-1]}") for name, text in walk.bad.items()}
@@ -288,7 +289,7 @@ def test_no_route_answers_a_caller_without_a_good_token(walk: Walk, method: str,
         assert error_of(response)["kind"] == "not_allowed", name
 
 
-@pytest.mark.parametrize(("method", "path"), GUARDED)
+@for_each(("method", "path"), GUARDED)
 def test_no_route_answers_a_role_that_it_is_not_for(walk: Walk, method: str, path: str) -> None:
     for role in set(Role) - {Role(word) for word in ALLOWED[f"{method} {path}"].split()}:
         for domain in ("*", "sales"):
@@ -333,7 +334,7 @@ def test_another_domains_override_handed_in_again_is_refused(walk: Walk) -> None
 LISTS = [line for line in GUARDED if line[0] == "GET" and not RULES[line].everywhere]
 
 
-@pytest.mark.parametrize(("method", "path"), LISTS)
+@for_each(("method", "path"), LISTS)
 def test_nothing_that_another_domain_may_read_names_the_domains_objects(walk: Walk, method: str, path: str) -> None:
     for role in RULES[method, path].roles:
         for query in queries(walk, method, path):
@@ -364,7 +365,7 @@ def bound(rule: Rule) -> bool:
     return Role.PRODUCER in rule.roles and rule.attempt_token is not AttemptToken.ALLOWED
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if bound(RULES[line])])
+@for_each(("method", "path"), [line for line in GUARDED if bound(RULES[line])])
 def test_a_token_for_one_attempt_is_good_for_no_other(walk: Walk, method: str, path: str) -> None:
     response = walk.send(method, path, headers=bearer(walk.other_attempt), **good(method, path))
     assert refusal(response) == (403, "token_of_other_attempt")
@@ -390,8 +391,8 @@ def judged(response: httpx.Response, path: str, status: int, code: str) -> None:
 LIMITED = [line for line in LINES if RULES[line].limited]
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
-@pytest.mark.parametrize(("method", "path"), LIMITED)
+@for_each("chunked", [False, True], ids=["declared", "chunked"])
+@for_each(("method", "path"), LIMITED)
 def test_a_body_above_the_routes_limit_is_refused(walk: Walk, method: str, path: str, chunked: bool) -> None:
     kind = RULES[method, path].body
     most = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES, Body.COMMIT: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
@@ -428,7 +429,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
+@for_each(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
 def test_a_body_of_many_parts_is_refused_before_it_is_parsed(walk: Walk, method: str, path: str) -> None:
     headers = {**allowed(walk, method, path), "content-type": "application/json"}
     for name, body in BOMBS.items():
@@ -450,7 +451,7 @@ def test_a_body_that_is_no_json_is_refused(walk: Walk, method: str, path: str) -
 TYPES = (None, "text/plain", "application/json; charset=latin-1", "multipart/form-data; boundary=x", "application/xml")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "path"),
     [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE, Body.COMMIT, Body.FORM)],
 )
@@ -479,7 +480,7 @@ def test_the_oauth_endpoint_refuses_a_client_that_proves_nothing(walk: Walk, nam
     assert response.headers["www-authenticate"].startswith("Basic")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@for_each("path", PATHS)
 def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, path: str) -> None:
     served_here = sorted(method for method, each in ALL_LINES if each == path)
     caller = walk.token(Role.OPERATOR)
@@ -491,7 +492,7 @@ def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, pa
             assert refusal(response) == (405, "method_not_allowed"), method
 
 
-@pytest.mark.parametrize(("method", "path"), LINES)
+@for_each(("method", "path"), LINES)
 def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method: str, path: str) -> None:
     headers, given = allowed(walk, method, path), good(method, path)
     for query in ("surprise=1", "access_token=pvdm_x", "token=x"):

@@ -172,10 +172,20 @@ class Engines:
             "pyiceberg": plain(self._table.scan(selected_fields=NAMES).to_arrow().select(list(NAMES))),
         }
 
+    def ids_by_spark(self, questions: Sequence[Question]) -> list[list[int]]:
+        """The ids of the rows for which each holds: one query, in which each question has a scan of its own."""
+        scans = [f"select {at} as asked, id from {self._name} where {each.spark}" for at, each in enumerate(questions)]
+        found: list[list[int]] = [[] for _ in questions]
+        for row in self._spark.sql(" union all ".join(scans)).toArrow().to_pylist():
+            found[row["asked"]].append(int(str(row["id"])))
+        return [sorted(ids) for ids in found]
+
     def ids(self, asked: Question) -> dict[str, list[int]]:
         """The ids of the rows for which it holds."""
+        return {"spark": self.ids_by_spark([asked])[0], **self.ids_by_others(asked)}
+
+    def ids_by_others(self, asked: Question) -> dict[str, list[int]]:
         found = {
-            "spark": self._spark.sql(f"select id from {self._name} where {asked.spark}").toArrow(),
             "duckdb": self._ask(f"select id from {self._source} where {asked.duckdb}"),
             "pyiceberg": self._table.scan(row_filter=asked.pyiceberg, selected_fields=("id",)).to_arrow(),
         }

@@ -8,6 +8,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.paths import LOCATION_MAX_CHARACTERS, Location, parse_location
+from tests.support.for_each import for_each
 
 HOME = parse_location("/lake/sales/orders")
 
@@ -33,7 +34,7 @@ def test_every_name_of_the_object_store_is_one_scheme(text: str) -> None:
     assert parse_location(text) == Location("s3", "lake", ("orders",))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

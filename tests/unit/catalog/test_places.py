@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from pvdm.catalog.places import home_of, own_place
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.catalog.namespaces import Levels
+from tests.support.for_each import for_each
 
 WAREHOUSE = parse_location("file:///warehouse")
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -20,7 +19,7 @@ ALIKE: list[Levels] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "two"), [*itertools.combinations(ALIKE, 2)])
+@for_each(("one", "two"), [*itertools.combinations(ALIKE, 2)])
 def test_no_two_namespaces_share_a_folder(one: Levels, two: Levels) -> None:
     assert not home_of(WAREHOUSE, one).overlaps(home_of(WAREHOUSE, two))
 
@@ -29,7 +28,7 @@ def test_a_plain_name_is_its_own_folder() -> None:
     assert home_of(WAREHOUSE, ("Sales-2", "raw_1")) == WAREHOUSE.child("Sales-2", "raw_1")
 
 
-@pytest.mark.parametrize("levels", ALIKE)
+@for_each("levels", ALIKE)
 def test_a_table_lies_below_its_namespaces_folder_in_a_place_that_can_be_spelled(levels: Levels) -> None:
     place = own_place(WAREHOUSE, levels, "orders/../x", UUID)
     home = home_of(WAREHOUSE, levels)

@@ -13,6 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import UPDATES, apply_updates
 from pvdm.model.role import Role
 from tests.support.catalog.core import grant, set_ref, to_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import (
     FILE,
     LOCATION,
@@ -94,7 +95,7 @@ def after(before: TableMetadata, updates: list[Doc]) -> TableMetadata:
     return apply_updates(before, updates, now_ms=NOW + 20, previous_location=FILE)
 
 
-@pytest.mark.parametrize("what", MAIN)
+@for_each("what", MAIN)
 def test_nothing_that_changes_main_passes(what: str) -> None:
     version, updates = MAIN[what]
     before = base(version)
@@ -156,7 +157,7 @@ def test_a_sentence_about_many_changes_stays_short() -> None:
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     "updates",
     [
         to_ref("stage", snapshot(14, 4, 13)),
@@ -170,7 +171,7 @@ def test_a_sentence_about_many_changes_stays_short() -> None:
     ],
     ids=["write", "first write", "branch", "tag", "branch removed", "expiry", "statistics", "main as it is"],
 )
-@pytest.mark.parametrize("version", [1, 2, 3])
+@for_each("version", [1, 2, 3])
 def test_staging_passes(version: int, updates: list[Doc]) -> None:
     before = base(version)
     changed = after(before, [fit(version, update) for update in updates])
@@ -236,8 +237,8 @@ def test_a_tag_into_mains_ancestry_is_for_those_who_publish(role: Role, updates:
     refs(updates, role)
 
 
-@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR, Role.STEWARD])
-@pytest.mark.parametrize(
+@for_each("role", [Role.PRODUCER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR, Role.STEWARD])
+@for_each(
     "updates",
     [
         TAG,
@@ -282,14 +283,14 @@ BRANCHES: dict[str, list[Doc]] = {
 }
 
 
-@pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
-@pytest.mark.parametrize("what", BRANCHES)
+@for_each("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
+@for_each("what", BRANCHES)
 def test_a_branch_is_for_those_who_stage(role: Role, what: str) -> None:
     refs(BRANCHES[what], role)
 
 
-@pytest.mark.parametrize("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
-@pytest.mark.parametrize("what", BRANCHES)
+@for_each("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
+@for_each("what", BRANCHES)
 def test_a_branch_is_not_for_others(role: Role, what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(BRANCHES[what], role)
@@ -390,8 +391,8 @@ def test_an_attempt_does_as_it_likes_on_its_own_branch(updates: list[Doc]) -> No
     own(updates, Role.PRODUCER, "pvdm-mine")()
 
 
-@pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
-@pytest.mark.parametrize("what", TOUCHES)
+@for_each("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
+@for_each("what", TOUCHES)
 def test_who_stages_for_the_domain_touches_what_is_staged(role: Role, what: str) -> None:
     own(TOUCHES[what], role, None)()
 

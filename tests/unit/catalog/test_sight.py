@@ -12,6 +12,7 @@ from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import apply_updates
 from pvdm.model.role import Role
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column, document, partition_statistics, schema, snapshot, statistics
 
 HIDDEN = 7_700_000_000_000_001
@@ -48,8 +49,8 @@ def with_staging(version: int) -> TableMetadata:
     return TableMetadata.from_json(doc)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("trace", TRACES)
+@for_each("version", [1, 2, 3])
+@for_each("trace", TRACES)
 def test_no_byte_tells_of_what_is_hidden(version: int, trace: str) -> None:
     whole = with_staging(version).to_bytes()
     if trace == "17000000055":

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from pvdm.client import Retries, StewardClient, TimeOuts
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from tests.support.for_each import for_each
 from tests.unit.client.examples import INFO, client
 from tests.unit.client.peer import Peer, answer
 
@@ -93,8 +94,8 @@ def test_a_page_of_another_size_is_refused(limit: Any) -> None:
     assert caught.value.code == "page_size_invalid"
 
 
-@pytest.mark.parametrize("value", [0, -1, 86_401, float("nan"), float("inf"), True, "5", None])
-@pytest.mark.parametrize("name", ["connect_seconds", "read_seconds", "total_seconds", "long_seconds"])
+@for_each("value", [0, -1, 86_401, float("nan"), float("inf"), True, "5", None])
+@for_each("name", ["connect_seconds", "read_seconds", "total_seconds", "long_seconds"])
 def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         TimeOuts(**{name: value})

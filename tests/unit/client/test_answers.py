@@ -36,6 +36,7 @@ from pvdm.client.token import read_exchanged
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass
+from tests.support.for_each import for_each
 from tests.unit.client.examples import ATTEMPT, CHANGE, HASH, ID, IDENTITY, INFO, TIME, Json
 
 WORKLOAD: Json = {
@@ -221,13 +222,13 @@ def refused(read: Callable[[object], object], value: object) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("name", ANSWERS)
 def test_a_whole_answer_is_read(name: str) -> None:
     read, good = ANSWERS[name]
     read(good)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("name", ANSWERS)
 def test_what_a_newer_steward_adds_is_passed_over(name: str) -> None:
     read, good = ANSWERS[name]
     more: Any = {**good, "new_field": {"deep": [1.5, None]}}
@@ -240,7 +241,7 @@ def test_what_a_newer_steward_adds_is_passed_over(name: str) -> None:
     read(more)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("name", ANSWERS)
 def test_every_field_must_be_there(name: str) -> None:
     read, good = ANSWERS[name]
     passed = [
@@ -251,8 +252,8 @@ def test_every_field_must_be_there(name: str) -> None:
     assert passed == []
 
 
-@pytest.mark.parametrize("wrong", [1.5, -1, True, "¡", [[]], {"x": [1.5]}], ids=repr)
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("wrong", [1.5, -1, True, "¡", [[]], {"x": [1.5]}], ids=repr)
+@for_each("name", ANSWERS)
 def test_every_field_must_be_of_its_type(name: str, wrong: object) -> None:
     read, good = ANSWERS[name]
     passed = []
@@ -266,8 +267,8 @@ def test_every_field_must_be_of_its_type(name: str, wrong: object) -> None:
     assert passed == []
 
 
-@pytest.mark.parametrize("top", [None, [], "x", 7, 1.5, True], ids=repr)
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("top", [None, [], "x", 7, 1.5, True], ids=repr)
+@for_each("name", ANSWERS)
 def test_an_answer_must_be_an_object(name: str, top: object) -> None:
     assert refused(ANSWERS[name][0], top)
 

@@ -28,6 +28,7 @@ from pvdm.model.role import Role
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, type_from_json
 from pvdm.model.statements.core import ExtractionPath, Profile
 from pvdm.model.statements.proof import Storage
+from tests.support.for_each import for_each
 from tests.unit.contract.examples import SMALL, changed, read, refused, written
 
 ROOT = Path(__file__).parents[3]
@@ -115,7 +116,7 @@ def claiming(where: str | None) -> bytes:
     return written(changed(*wanted, ("boundary/claim", {"column": "day"})))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "true",
@@ -237,7 +238,7 @@ UNFIT: list[tuple[list[tuple[str, Any]], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "path", "expected"), UNFIT, ids=lambda part: str(part)[:60])
+@for_each(("changes", "path", "expected"), UNFIT, ids=lambda part: str(part)[:60])
 def test_parts_that_do_not_fit_are_refused(changes: list[tuple[str, Any]], path: str, expected: str) -> None:
     error = refused(written(changed(*changes)))
     assert error.code == "contract_invalid"

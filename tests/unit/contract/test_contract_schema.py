@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pvdm.errors import InputError
 from pvdm.model.contract import json_schema, parse_contract
+from tests.support.for_each import for_each
 from tests.unit.contract.examples import GONE, SMALL, changed, refused, written
 from tools.make_contract_reference import PAGE, SCHEMA, page_text, schema_text
 
@@ -175,14 +176,14 @@ def with_what_it_needs(path: str, value: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize(("path", "value"), GOOD, ids=str)
+@for_each(("path", "value"), GOOD, ids=str)
 def test_schema_and_reader_accept_each_key(path: str, value: Any) -> None:
     made = with_what_it_needs(path, value)
     assert VALIDATOR.is_valid(made)
     assert reads(made)
 
 
-@pytest.mark.parametrize(("path", "value", "expected"), FORM, ids=lambda part: str(part)[:40])
+@for_each(("path", "value", "expected"), FORM, ids=lambda part: str(part)[:40])
 def test_schema_and_reader_refuse_each_wrong_form(path: str, value: Any, expected: str) -> None:
     made = changed((path, value))
     error = refused(written(made))

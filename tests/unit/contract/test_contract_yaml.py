@@ -7,6 +7,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Place, parse_yaml
 from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES
+from tests.support.for_each import for_each
 from tests.unit.contract.examples import SMALL, refused, written
 
 
@@ -16,7 +17,7 @@ def unreadable(data: bytes | str) -> InputError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("null", None),
@@ -63,7 +64,7 @@ def test_every_key_and_value_has_its_place() -> None:
     assert placed.place(("a", "missing")) == Place(3, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "place", "expected"),
     [
         ("a: &x 1\nb: *x\n", "1:4", "every value written out"),

@@ -9,6 +9,7 @@ from pvdm.model.filter.bind import bind
 from pvdm.model.filter.expression import Compare, Expression, Number, OneOf, StartsWith, Text, Typed
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, StructType, type_from_json
+from tests.support.for_each import for_each
 
 SIMPLE = [kind.value for kind in Kind if kind not in (Kind.VARIANT, Kind.UNKNOWN)] + ["decimal(9,2)", "fixed(2)"]
 LITERALS = {
@@ -55,14 +56,14 @@ def refused(text: str, schema: Schema, **parameters: str) -> InputError:
     return caught.value
 
 
-@pytest.mark.parametrize("kind", SIMPLE)
+@for_each("kind", SIMPLE)
 def test_each_simple_type_is_compared_for_equality_and_among_others(kind: str) -> None:
     for text in (f"c = {LITERALS[kind]}", f"c != {LITERALS[kind]}", f"c not in ({LITERALS[kind]})", "c is null"):
         assert str(bound(text, kind)) == text
 
 
-@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
-@pytest.mark.parametrize("kind", SIMPLE)
+@for_each("operator", ["<", "<=", ">", ">="])
+@for_each("kind", SIMPLE)
 def test_only_types_with_an_order_are_ordered(kind: str, operator: str) -> None:
     text = f"c {operator} {LITERALS[kind]}"
     if kind in ("boolean", "uuid"):
@@ -71,7 +72,7 @@ def test_only_types_with_an_order_are_ordered(kind: str, operator: str) -> None:
         assert str(bound(text, kind)) == text
 
 
-@pytest.mark.parametrize("kind", SIMPLE)
+@for_each("kind", SIMPLE)
 def test_only_floats_are_asked_for_nan(kind: str) -> None:
     if kind in ("float", "double"):
         bound("c is nan", kind)
@@ -79,7 +80,7 @@ def test_only_floats_are_asked_for_nan(kind: str) -> None:
         assert refused("c is nan", of(kind)).code == "predicate_unsuited"
 
 
-@pytest.mark.parametrize("kind", SIMPLE)
+@for_each("kind", SIMPLE)
 def test_only_strings_start_with_something(kind: str) -> None:
     if kind == "string":
         bound("c starts with 'x'", kind)
@@ -87,7 +88,7 @@ def test_only_strings_start_with_something(kind: str) -> None:
         assert refused("c starts with 'x'", of(kind)).code == "predicate_unsuited"
 
 
-@pytest.mark.parametrize("kind", SIMPLE)
+@for_each("kind", SIMPLE)
 def test_a_literal_of_another_spelling_is_not_guessed_at(kind: str) -> None:
     quoted, number, boolean = "'1'", "1", "true"
     wrong = {quoted, number, boolean} - {

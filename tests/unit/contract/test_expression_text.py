@@ -28,13 +28,14 @@ from pvdm.model.filter.expression import (
     parameters_of,
 )
 from pvdm.model.filter.text import EXPRESSION_DEPTH_MAX, EXPRESSION_MAX_CHARACTERS, LITERALS_MAX, parse_expression
+from tests.support.for_each import for_each
 
 ONE = Compare("a", Operator.EQUAL, Number("1"))
 TWO = Compare("b", Operator.EQUAL, Number("2"))
 THREE = Compare("c", Operator.EQUAL, Number("3"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "wanted"),
     [
         ("true", Always()),
@@ -82,7 +83,7 @@ def test_each_form_is_read(text: str, wanted: Expression) -> None:
     assert parse_expression(text) == wanted
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "character", "expected"),
     [
         ("", 1, "a column"),

@@ -13,11 +13,12 @@ from pvdm.errors import InputError
 from pvdm.model.filter.expression import LiteralValue
 from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.schema import Inner, Kind, ListType, Type, type_from_json
+from tests.support.for_each import for_each
 
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text", "value", "spelling"),
     [
         ("boolean", "true", True, "true"),
@@ -121,7 +122,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts])
+@for_each(("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts])
 def test_a_text_that_is_not_of_the_type_is_refused_with_the_form(kind: str, text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_literal(text, type_from_json(kind))

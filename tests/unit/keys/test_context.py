@@ -13,6 +13,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.trust.keys import AttemptContext, Purpose
+from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, source
 
 SPEC = (Path(__file__).parents[3] / "spec" / "keys.md").read_text()
@@ -37,7 +38,7 @@ def worked(name: str) -> str:
     return found[1].replace(" ", "")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "value"),
     [
         ("epoch", 0),

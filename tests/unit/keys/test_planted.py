@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.steward.secret_search import traces, traces_in_files
 
 SECRET = bytes(range(200, 232))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "haystack",
     [
         b"before" + SECRET + b"after",

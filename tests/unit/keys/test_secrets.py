@@ -27,6 +27,7 @@ from pvdm.trust.keys import AttemptKeys, KeyEntry, KeyRole, Passphrase, attempt_
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.keys.service import EpochKeyService
+from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, keystore
 from tests.support.steward.secret_search import traces
 
@@ -107,8 +108,8 @@ def test_a_secret_does_not_show(make: Callable[[], Secret], show: Callable[[obje
     assert [*traces(MATERIAL, show(secret)), *traces(MATERIAL, show(Holder(secret)))] == []
 
 
-@pytest.mark.parametrize("make", SECRETS, ids=lambda make: type(make()).__name__)
-@pytest.mark.parametrize(
+@for_each("make", SECRETS, ids=lambda make: type(make()).__name__)
+@for_each(
     "leak",
     [
         lambda secret: secret == secret,  # noqa: PLR0124

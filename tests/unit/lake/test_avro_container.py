@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.lake.format.avro.container import AvroLimits, decompress, encode_long, read_avro, write_avro
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import SYNC, container, record, refused, text
 
 SCHEMA = json.dumps(record("int", "string", ["null", "long"], {"type": "array", "items": "bytes"}))
@@ -128,7 +129,7 @@ def doubling(levels: int) -> dict[str, Any]:
     return record(inner)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "data"),
     [
         ("avro_magic_missing", b""),
@@ -251,7 +252,7 @@ def test_two_fields_with_one_id_are_refused() -> None:
         read_avro(container({"type": "record", "name": "r", "fields": fields}))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"),
     [
         ("int", 2**31),

@@ -10,6 +10,7 @@ import pytest
 
 from pvdm.lake.format.schema.single_value import decode_promoted, decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Inner, Kind, ListType, PrimitiveType, StructType, Type
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import refused
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE = (
@@ -22,7 +23,7 @@ STRING, BINARY, UUID_TYPE = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.
 A_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "data"),
     [
         (BOOLEAN, False, "00"),
@@ -124,7 +125,7 @@ def test_bytes_that_are_no_value_are_refused(kind: Type, data: str) -> None:
         decode_value(kind, bytes.fromhex(data))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"),
     [
         (BOOLEAN, 1),

@@ -27,6 +27,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import refused
 
 INT, DATE = PrimitiveType(Kind.INT), PrimitiveType(Kind.DATE)
@@ -55,8 +56,8 @@ SOURCES = {
 RESULTS = {"bucket[16]": INT, "year": INT, "month": INT, "day": DATE, "hour": INT}
 
 
-@pytest.mark.parametrize("source", TYPES)
-@pytest.mark.parametrize("transform", SOURCES)
+@for_each("source", TYPES)
+@for_each("transform", SOURCES)
 def test_a_transform_gives_its_type_on_its_sources_and_is_refused_on_others(transform: str, source: str) -> None:
     if source in SOURCES[transform]:
         assert Transform.parse(transform).result(TYPES[source]) == RESULTS.get(transform, TYPES[source])
@@ -157,7 +158,7 @@ def days(year: int, month: int, day: int) -> int:
     return (date(year, month, day) - date(1970, 1, 1)).days
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("transform", "source", "value", "expected"),
     [
         ("identity", "string", "x", "x"),

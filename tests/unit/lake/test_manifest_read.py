@@ -15,6 +15,7 @@ from pvdm.lake.format.manifest.entry import EntryStatus, FileContent, IdMap, Man
 from pvdm.lake.format.manifest.manifest import Manifest, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
 from pvdm.lake.format.manifest.write import write_manifest
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import data_file, delete_file, entry, header, kept, listed, refused, spun
 
 MANIFEST = write_manifest(header(), [entry(), kept()]).data
@@ -133,7 +134,7 @@ NO_DAY = b'[{"name":"x","transform":"identity","source-id":1,"field-id":1001}]'
 AS_TEXT = b'{"type":"struct","fields":[{"id":2,"name":"d","required":false,"type":"string"}]}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "meta"),
     [
         ("manifest_format_unsupported", {"format-version": b"4"}),

@@ -18,6 +18,7 @@ from pvdm.lake.format.manifest.manifest import ManifestHeader, check_listed, inh
 from pvdm.lake.format.manifest.manifest_list import FieldSummary
 from pvdm.lake.format.manifest.write import carried, removed, write_manifest
 from pvdm.lake.format.partition.spec import PartitionSpec
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import SYNC, data_file, delete_file, entry, header, kept, listed, refused
 
 UNPARTITIONED = PartitionSpec(0)
@@ -158,7 +159,7 @@ def one_column(kind: str, transform: str) -> ManifestHeader:
     )
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@for_each("kind", EVERY)
 def test_partition_values_of_every_type_come_back(kind: str) -> None:
     values = [*EVERY[kind], None]
     entries = [entry(file=data_file(partition=IdMap([(1000, value)]))) for value in values]

@@ -9,6 +9,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format.json import document
 from pvdm.lake.format.json.document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip, zipped
+from tests.support.for_each import for_each
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_true_and_one_are_not_the_same() -> None:
     assert canonical(True) != canonical(1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "code"),
     [
         (b'{"a":1,"b":2,"a":3}', "lake_json_key_duplicate"),

@@ -6,6 +6,7 @@ import pytest
 
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.updates import apply_updates
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import (
     FILE,
     NOW,
@@ -89,7 +90,7 @@ CHANGES: list[tuple[list[Doc], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("updates", "said"), CHANGES)
+@for_each(("updates", "said"), CHANGES)
 def test_a_change_of_what_main_shows_is_said(updates: list[Doc], said: str) -> None:
     assert [each for each in differences(*updates) if each.startswith(said)]
 

@@ -12,6 +12,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import RefType
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, document, snapshot, table
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
@@ -145,7 +146,7 @@ NULLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", NULLS)
+@for_each("path", NULLS)
 def test_a_null_that_icebergs_own_reader_stumbles_over_is_refused(path: str) -> None:
     doc = copy.deepcopy(document(3))
     put(path, None)(doc)
@@ -316,7 +317,7 @@ REFUSED: list[tuple[int, str, object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("version", "path", "value", "code"), REFUSED)
+@for_each(("version", "path", "value", "code"), REFUSED)
 def test_a_document_that_contradicts_itself_or_the_format_is_refused(
     version: int, path: str, value: object, code: str
 ) -> None:

@@ -10,6 +10,7 @@ from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.schema.document import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column, schema
 
 TYPES = [
@@ -41,7 +42,7 @@ def refusal(*fields: Doc, **more: object) -> str:
     return caught.value.code
 
 
-@pytest.mark.parametrize("name", TYPES)
+@for_each("name", TYPES)
 def test_every_type_goes_to_the_model_and_back(name: str) -> None:
     found = read(column(1, "c", name))
     assert to_iceberg(to_model(found))["fields"] == [column(1, "c", name)]
@@ -98,7 +99,7 @@ def test_a_type_is_read_in_any_spelling_of_iceberg(spelled: str, meant: str) -> 
     assert str(read(column(1, "c", spelled)).fields[1].type) == meant
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "text",
@@ -211,14 +212,14 @@ BAD_DEFAULTS: list[tuple[object, Json]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "value"), GOOD_DEFAULTS)
+@for_each(("kind", "value"), GOOD_DEFAULTS)
 def test_a_default_in_the_form_of_its_type_is_accepted(kind: str, value: Json) -> None:
     found = read(column(1, "c", kind, **{"initial-default": value, "write-default": value}))
     assert found.fields[1].default
 
 
-@pytest.mark.parametrize("key", ["initial-default", "write-default"])
-@pytest.mark.parametrize(("kind", "value"), BAD_DEFAULTS)
+@for_each("key", ["initial-default", "write-default"])
+@for_each(("kind", "value"), BAD_DEFAULTS)
 def test_a_default_of_another_form_is_refused(kind: object, value: Json, key: str) -> None:
     assert refusal(column(1, "c", kind, **{key: value})) == "schema_default_invalid"
 

@@ -9,6 +9,7 @@ import pytest
 
 from pvdm.errors import VerificationError
 from pvdm.lake.read.roaring import Bits, read_positions
+from tests.support.for_each import for_each
 from tests.support.lake.puffin import bitmap
 
 
@@ -94,7 +95,7 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@for_each("name", HOSTILE)
 def test_a_bitmap_that_can_be_read_in_two_ways_is_refused(name: str) -> None:
     with pytest.raises(VerificationError) as caught:
         read_positions(HOSTILE[name])

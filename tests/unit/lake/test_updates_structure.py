@@ -9,6 +9,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import UPDATES, apply_updates
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, column, document, table
 
 LATER = NOW + 20
@@ -115,7 +116,7 @@ def test_too_many_updates_of_structure_are_refused(monkeypatch: pytest.MonkeyPat
     assert refusal(table(), *updates, {"action": "remove-schemas", "schema-ids": []}) == "updates_too_many"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "update",
     [
         set_schema(1),
@@ -280,7 +281,7 @@ def test_a_schema_added_twice_in_one_commit_is_the_last_added_one() -> None:
     assert (found.current_schema_id, len(found.schemas), found.last_column_id) == (2, 4, 6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "code"),
     [
         (set_schema(9), "schema_unknown"),

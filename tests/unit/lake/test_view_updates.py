@@ -22,6 +22,7 @@ from tests.support.catalog.views import (
     set_current,
     version,
 )
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import LOCATION, NOW, UUID
 
 LATER = NOW + 1_000
@@ -254,7 +255,7 @@ def test_a_dialect_is_dropped_where_that_is_allowed() -> None:
     assert applied(DROPPING, *replaced(3, query("x", "trino"))).current_version.dialects == {"trino"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "code"),
     [
         ({"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, "view_uuid_changed"),

@@ -17,6 +17,7 @@ from pvdm.metadata.audit.report import AuditReport, Notes, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef
 from tests.support.audit.crafted_history import HASH, History, codes, standings
+from tests.support.for_each import for_each
 from tests.support.gate.approvals import COLUMN
 from tools.proof_kit import NOW, ORIGIN, ROOT, SECOND, fixed
 
@@ -319,7 +320,7 @@ HEADS: dict[str, tuple[list[Edge], Past, list[bool], int]] = {
 }
 
 
-@pytest.mark.parametrize("case", HEADS)
+@for_each("case", HEADS)
 def test_what_is_owed_lies_between_the_heads(case: str) -> None:
     edges, past, expected, noted = HEADS[case]
     notes = Notes()

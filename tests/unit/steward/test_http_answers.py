@@ -18,6 +18,7 @@ from pvdm.errors import (
     VerificationError,
 )
 from pvdm.steward.http.errors import TOKEN_CODES, refusal, status_of
+from tests.support.for_each import for_each
 
 CASES = [
     (InputError("x", "m"), 400, "input"),
@@ -43,7 +44,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("error", "status", "kind"), CASES, ids=[f"{type(e).__name__} {s}" for e, s, _ in CASES])
+@for_each(("error", "status", "kind"), CASES, ids=[f"{type(e).__name__} {s}" for e, s, _ in CASES])
 def test_an_error_has_the_status_and_kind_of_its_class(error: Exception, status: int, kind: str) -> None:
     assert (status_of(error), kind_of(error)) == (status, kind)
 

@@ -13,6 +13,7 @@ from pvdm.steward.http import openapi
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import statuses
 from pvdm.steward.http.roles import RULES, Body
+from tests.support.for_each import for_each
 from tests.support.steward.notary import Stand, stand_at
 
 # The catalog's routes stand in the document of Iceberg's protocol.
@@ -60,13 +61,13 @@ def test_every_route_is_in_it(document: dict[str, Any]) -> None:
     assert set(operations(document)) == {(method, plain(path)) for method, path in OURS}
 
 
-@pytest.mark.parametrize("line", OURS)
+@for_each("line", OURS)
 def test_every_status_of_a_route_is_documented(document: dict[str, Any], line: tuple[str, str]) -> None:
     operation = operations(document)[line[0], plain(line[1])]
     assert set(operation["responses"]) == {"200", *map(str, statuses(RULES[line], line[1]))}
 
 
-@pytest.mark.parametrize("line", OURS)
+@for_each("line", OURS)
 def test_every_error_has_the_one_envelope(document: dict[str, Any], line: tuple[str, str]) -> None:
     told = "OAuthErrorResponse" if RULES[line].body is Body.FORM else "ErrorResponse"
     for status, answer in operations(document)[line[0], plain(line[1])]["responses"].items():
@@ -74,13 +75,13 @@ def test_every_error_has_the_one_envelope(document: dict[str, Any], line: tuple[
             assert answer["content"] == {"application/json": {"schema": {"$ref": f"#/components/schemas/{told}"}}}
 
 
-@pytest.mark.parametrize("line", OURS)
+@for_each("line", OURS)
 def test_a_route_that_wants_a_token_says_so(document: dict[str, Any], line: tuple[str, str]) -> None:
     operation = operations(document)[line[0], plain(line[1])]
     assert operation["security"] == ([] if RULES[line].public else [{"bearer": []}])
 
 
-@pytest.mark.parametrize("line", [line for line in OURS if RULES[line].body is not Body.NONE])
+@for_each("line", [line for line in OURS if RULES[line].body is not Body.NONE])
 def test_a_route_that_takes_a_body_describes_it(document: dict[str, Any], line: tuple[str, str]) -> None:
     assert operations(document)[line[0], plain(line[1])]["requestBody"]["content"]
 

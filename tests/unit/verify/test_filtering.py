@@ -13,6 +13,7 @@ from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Schema, type_from_json
 from pvdm.verify.filtering import kept, mask
+from tests.support.for_each import for_each
 from tests.support.oracles.filters import float_filters, truth
 
 
@@ -36,10 +37,8 @@ def test_null_is_neither_nan_nor_unknown_when_asked_for_it() -> None:
     assert asked("c is not nan", "double", FLOATS) == [True, True, True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("kind", "arrow"), [("float", pa.float32()), ("double", pa.float64()), ("double", pa.float32())], ids=str
-)
-@pytest.mark.parametrize("text", float_filters("c"))
+@for_each(("kind", "arrow"), [("float", pa.float32()), ("double", pa.float64()), ("double", pa.float32())], ids=str)
+@for_each("text", float_filters("c"))
 def test_every_comparison_of_floats_is_the_oracles(text: str, kind: str, arrow: pa.DataType) -> None:
     values = [None, -0.0, 0.0, math.nan, math.copysign(math.nan, -1.0), -1.5, 1.5, math.inf, -math.inf]
     expression = bind(parse_expression(text), Schema((Field("c", type_from_json(kind)),)), {})
@@ -87,7 +86,7 @@ def test_literals_are_counted_in_the_unit_of_the_schema_whatever_the_data_has() 
     assert asked("c = '1970-01-01T00:00:01'", "timestamp", column) == [True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "literal", "column"),
     [
         ("int", "1", pa.array(["1"])),

@@ -17,6 +17,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.schema import Kind, PrimitiveType
 from pvdm.model.statements.verdict import FailureClass
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import refused
 from tests.support.lake.metadata import Doc, column
 from tests.support.lake.scans import table_of
@@ -87,7 +88,7 @@ def test_offsets_and_sizes_are_those_of_the_footer() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("claims", "code"),
     [
         ({"file_size_in_bytes": 10}, "file_size_lies"),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import (
     BINARY,
@@ -343,7 +344,7 @@ AMBIGUOUS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", AMBIGUOUS)
+@for_each("name", AMBIGUOUS)
 def test_a_file_that_has_two_readings_is_refused(name: str) -> None:
     assert codes(AMBIGUOUS[name]) == ["parquet_ambiguous"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pvdm.verify.findings import SHOWN_WHOLE, Finding
+from tests.support.for_each import for_each
 from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
 from tests.support.parquet.lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
 from tests.support.parquet.rare_lies import RARE
@@ -23,7 +24,7 @@ def findings(data: bytes, table: Any = TABLE) -> tuple[Finding, ...]:
     return seen(data, table).findings
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each("name", ALL)
 def test_a_lie_is_refused_with_its_row_group_and_column(name: str) -> None:
     lie = ALL[name]
     (only,) = findings(lie.data)
@@ -66,7 +67,7 @@ def test_a_finding_says_which_claim_of_which_page_and_what_the_values_have(
     assert (only.message, only.expected, only.got) == (message, expected, got)
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each("name", ALL)
 def test_the_same_file_without_the_lie_passes(name: str) -> None:
     assert findings(ALL[name].honest) == ()
 

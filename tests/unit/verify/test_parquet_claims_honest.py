@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import BINARY, I64, edited, put, statistics
 from tests.support.parquet.lies import COLUMNS, ROWS, TABLE, field, file, rows
@@ -56,12 +57,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@for_each("name", OPTIONS)
 def test_files_of_pyarrow_pass(name: str) -> None:
     assert seen(file(**OPTIONS[name]), TABLE).findings == ()
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@for_each("name", OPTIONS)
 def test_files_of_pyarrow_without_rows_pass(name: str) -> None:
     """Some of their columns have a dictionary, and others no page at all."""
     assert seen(file(rows().slice(0, 0), **OPTIONS[name]), TABLE).findings == ()

@@ -13,6 +13,7 @@ from pvdm.model.chunk import ChunkPlan
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
 from pvdm.verify.planning import claim_of, plan_workload
+from tests.support.for_each import for_each
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
 
@@ -106,7 +107,7 @@ def beyond(column: str, kind: str, lower: ClaimValue, last: ClaimValue) -> Claim
     return Claim.between(column, kind, lower, last, after_upper=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column", "where", "wanted"),
     [
         (None, "d = '1970-01-02'", Claim.everything()),

@@ -18,6 +18,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.verify import observed
 from pvdm.verify.observed import Observed
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import (
     BINARY,
@@ -89,7 +90,7 @@ def test_every_reader_sees_the_staged_rows(name: str, tmp_path: Any) -> None:
     assert shown == rows().to_pylist()
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@for_each("name", OPTIONS)
 def test_a_published_file_is_published_as_it_is(name: str) -> None:
     published, _ = made(file(**OPTIONS[name]))
     assert made(published)[0] == published
