@@ -156,7 +156,7 @@ class DevelopmentSteward(EmbeddedSteward):
             return
         if found.metadata is None:
             raise AssertionError("a table has metadata")
-        table, metadata = TableRef(found.catalog, found.id, found.name), TableMetadata.parse(found.metadata)
+        table, metadata = TableRef(found.catalog, found.id, found.name), TableMetadata.parse(found.metadata.encode())
         if found.contract_sha256 is None:
             self.submit_protection(
                 self._signed(

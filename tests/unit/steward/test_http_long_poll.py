@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from pvdm.steward.changes import Changes
-from pvdm.steward.http.waiting import Waiting
+from pvdm.steward.http.long_poll import Waiting
+from pvdm.steward.work.notify import Changes
 
 ATTEMPT = "ab" * 16
 SECONDS = 20.0
@@ -57,7 +57,7 @@ def test_a_change_that_settles_nothing_makes_no_view_of_the_attempt() -> None:
     asyncio.run(run())
 
 
-def test_a_change_of_another_attempt_wakes_nobody() -> None:
+def test_a_change_of_another_attempt_does_not_wake_the_poll() -> None:
     async def run() -> None:
         desk, changes = Desk(), Changes()
         poll = asyncio.create_task(_poll(desk, changes, SECONDS))
