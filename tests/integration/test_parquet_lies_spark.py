@@ -189,7 +189,7 @@ def test_no_lie_is_published_and_the_honest_twin_reads_the_same_everywhere(shop:
                     else coordinator.repair("one", job, reason="another try")
                 )
             assert not isinstance(outcome, Committed), name
-            assert family.code in str(outcome), (name, outcome)
+            assert family.code in repr(outcome), (name, outcome)
         assert shop.seen("sales.things") == []
         with writing(honest):
             assert isinstance(coordinator.repair("one", job, reason="an honest file"), Committed)

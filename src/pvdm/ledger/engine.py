@@ -291,8 +291,8 @@ def _make_private(path: Path) -> None:
 def _pooling(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     """How many connections there are, and how long to wait for one.
 
-    Each is kept once it was opened: to open one anew costs more than most of what it is used for. The one that was used
-    last is used next, since it has its statements and pages in memory.
+    Connections are kept open, because opening one costs more than most transactions. The last used one is used next,
+    because it has its statements and pages in memory.
     """
     if poolclass is not QueuePool:
         return {}

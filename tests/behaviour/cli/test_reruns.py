@@ -223,11 +223,11 @@ def test_a_branch_that_is_published_is_not_said_to_be_published_again(shop: Shop
     table = target(shop, "branch")
     shop.write(ROWS, table, "etl")
     code, told = publish(shop, table)
-    assert (code, "branch etl goes" in told) == (0, True)
+    assert (code, "branch etl is deleted" in told) == (0, True)
     code, told = publish(shop, table)
     assert code == 0
     assert "ALREADY PUBLISHED" in told
-    assert "goes" not in told
+    assert "is deleted" not in told
     assert json.loads(publish(shop, table, "--json")[1])["published"] == "before"
 
 

@@ -19,7 +19,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.steward.config.steward import ServiceConfig
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import document
-from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule
+from pvdm.steward.http.roles import RULES, AttemptToken, Body
 from pvdm.steward.http.routes import methods_of
 from pvdm.steward.notary import Notary
 from pvdm.steward.record.proofs import Recorded
@@ -360,12 +360,10 @@ def test_the_domain_itself_finds_its_objects_in_the_listings(walk: Walk) -> None
     assert [name for name in walk.names() if name not in shown] == [walk.core.attempt.nonce]
 
 
-def bound(rule: Rule) -> bool:
-    """Whether a token for one attempt must not pass."""
-    return Role.PRODUCER in rule.roles and rule.attempt_token is not AttemptToken.ALLOWED
+BOUND = [line for line in GUARDED if Role.PRODUCER in RULES[line].roles]
 
 
-@for_each(("method", "path"), [line for line in GUARDED if bound(RULES[line])])
+@for_each(("method", "path"), [line for line in BOUND if RULES[line].attempt_token is not AttemptToken.ALLOWED])
 def test_a_token_for_one_attempt_is_good_for_no_other(walk: Walk, method: str, path: str) -> None:
     response = walk.send(method, path, headers=bearer(walk.other_attempt), **good(method, path))
     assert refusal(response) == (403, "token_of_other_attempt")

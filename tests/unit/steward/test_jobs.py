@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,119 +13,26 @@ from pvdm.api.work import JobState
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.ledger import Unit
 from pvdm.ledger.schema.work import Atomicity
-from pvdm.ledger.work import attempts, workloads
-from pvdm.ledger.work.attempts import Attempt, AttemptOpening
-from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work import attempts
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import Jobs, JobStatus, Tasks
-from tests.support.steward.notary import Stand, stand_at
+from pvdm.steward.pipeline.jobs import Jobs, JobStatus
+from tests.support.steward.job_tasks import JobTasks
+from tests.support.steward.notary import stand_at
 from tests.support.waiting import eventually
 from tools.proof_kit import fixed
 
 SECONDS = 20.0
 
 
-@dataclass
-class Desk:
-    """Desks whose outcomes a test sets; what they were asked for is noted."""
-
-    stand: Stand
-    asked: list[tuple[str, object]] = field(default_factory=list)
-    verify: Callable[[str], None] = lambda _: None
-    publish: Callable[[Sequence[str]], None] = lambda _: None
-    settle: Callable[[], None] = lambda: None
-    told: list[str] = field(default_factory=list)
-
-    def jobs(self, *, threads: int, **options: float) -> Jobs:
-        tasks = Tasks(
-            self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
-        )
-        notary = self.stand.notary
-        return Jobs(notary.ledger, notary.clock, tasks, changed=self.told.append, threads=threads, **options)
-
-    def _verify(self, attempt_id: str) -> None:
-        self.asked.append(("verify", attempt_id))
-        self.verify(attempt_id)
-
-    def _publish(self, _: str, attempt_ids: Sequence[str]) -> None:
-        self.asked.append(("publish", tuple(sorted(attempt_ids))))
-        self.publish(attempt_ids)
-
-    def _dispose(self, attempt_id: str) -> None:
-        self.asked.append(("dispose", attempt_id))
-
-    def _settle(self) -> None:
-        self.asked.append(("settle", None))
-        self.settle()
-
-    def change(self, work: Callable[[Unit], object]) -> None:
-        self.stand.notary.ledger.transact(work, at_micros=self.stand.notary.clock.now_micros())
-
-    def passed(self, attempt_id: str) -> None:
-        self.change(lambda unit: attempts.begin_committing(unit, attempt_id, reason="PASS"))
-
-    def failed(self, attempt_id: str) -> None:
-        self.end(attempt_id, AttemptState.VERIFICATION_FAILED)
-
-    def end(self, attempt_id: str, state: AttemptState) -> None:
-        self.change(lambda unit: attempts.end(unit, attempt_id, state, reason="ended"))
-
-    def published(self, attempt_ids: Sequence[str]) -> None:
-        def work(unit: Unit) -> None:
-            for attempt_id in attempt_ids:
-                attempts.publish(unit, attempt_id, nonce=fixed(f"second {attempt_id}", 16), snapshot_id="9")
-
-        self.change(work)
-
-    def attempts(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
-        """An attempt in VERIFYING at each of these chunks of one workload."""
-        ids = self.staging(*names, atomicity=atomicity)
-        for attempt_id in ids:
-            self.hand_in(attempt_id)
-        return ids
-
-    def staging(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
-        """An attempt in STAGING at each of these chunks of one workload."""
-        ids = [fixed(f"attempt {name}", 16) for name in names]
-
-        def work(unit: Unit) -> None:
-            opening = Opening("work", "ab" * 32, "t", "s", b"{}", atomicity, "sales")
-            planned = [Chunk(name, b"{}") for name in names]
-            workloads.open_once(unit, opening, Pinned("7", "cd" * 32, 1, planned))
-            for name, attempt_id in zip(names, ids, strict=True):
-                drawn = fixed(f"first {attempt_id}", 16)
-                opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")
-                attempts.open_next(unit, opened)
-
-        self.change(work)
-        return ids
-
-    def hand_in(self, attempt_id: str) -> None:
-        """STAGING to VERIFYING."""
-        nonce = fixed(f"second {attempt_id}", 16)
-        self.change(
-            lambda unit: attempts.begin_verifying(
-                unit, attempt_id, nonce=nonce, staged_snapshot_id="8", reason="staged"
-            )
-        )
-
-    def attempt(self, attempt_id: str) -> Attempt:
-        with self.stand.notary.ledger.read() as unit:
-            return attempts.get(unit, attempt_id)
-
-    def calls(self, kind: str) -> list[object]:
-        return [subject for what, subject in self.asked if what == kind]
-
-
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path) -> Iterator[JobTasks]:
     with stand_at(tmp_path, rooted=False) as stand:
-        yield Desk(stand)
+        yield JobTasks(stand)
 
 
 @contextlib.contextmanager
-def started(desk: Desk, **options: float) -> Iterator[Jobs]:
+def started(desk: JobTasks, **options: float) -> Iterator[Jobs]:
     jobs = desk.jobs(threads=2, **options)
     jobs.start()
     try:
@@ -140,7 +46,7 @@ def only(jobs: Jobs) -> JobStatus:
     return found
 
 
-def test_what_passes_is_published_and_then_forgotten(desk: Desk) -> None:
+def test_what_passes_is_published_and_then_forgotten(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify, desk.publish = desk.passed, desk.published
     with started(desk) as jobs:
@@ -151,7 +57,7 @@ def test_what_passes_is_published_and_then_forgotten(desk: Desk) -> None:
     assert one in desk.told
 
 
-def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(desk: Desk) -> None:
+def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(desk: JobTasks) -> None:
     ids = desk.attempts("a", "b", "c")
     jobs = desk.jobs(threads=1)
 
@@ -169,7 +75,7 @@ def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(des
     assert done == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
 
 
-def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk: Desk) -> None:
+def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk: JobTasks) -> None:
     given_up, waits = desk.attempts("a", "b")
     desk.end(given_up, AttemptState.ROLLED_BACK)
     desk.verify = desk.failed
@@ -182,7 +88,7 @@ def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk
     assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waits), ("dispose", given_up)]
 
 
-def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: Desk) -> None:
+def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: JobTasks) -> None:
     sent_back, waits = desk.attempts("a", "b")
     jobs = desk.jobs(threads=1)
 
@@ -207,7 +113,7 @@ def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: De
     assert desk.calls("verify") == [sent_back, waits, sent_back]
 
 
-def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: Desk) -> None:
+def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
     jobs = desk.jobs(threads=1)
@@ -218,7 +124,7 @@ def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: Desk) -> No
     assert desk.told.count(one) == 1
 
 
-def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: Desk) -> None:
+def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     held, seen = threading.Event(), list[JobStatus | None]()
 
@@ -248,7 +154,7 @@ def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_a_publication_that_waits_is_hurried_too(desk: Desk) -> None:
+def test_a_publication_that_waits_is_hurried_too(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def away(_: Sequence[str]) -> None:
@@ -264,7 +170,7 @@ def test_a_publication_that_waits_is_hurried_too(desk: Desk) -> None:
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_what_fails_is_not_published(desk: Desk) -> None:
+def test_what_fails_is_not_published(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
     with started(desk) as jobs:
@@ -273,7 +179,7 @@ def test_what_fails_is_not_published(desk: Desk) -> None:
         assert (desk.calls("publish"), jobs.listed()) == ([], [])
 
 
-def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: Desk) -> None:
+def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b", atomicity=Atomicity.WORKLOAD)
     ready = threading.Event()
 
@@ -294,7 +200,7 @@ def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: Desk) ->
     assert desk.calls("publish") == [tuple(sorted((one, two)))]
 
 
-def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: Desk) -> None:
+def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b")
     desk.passed(two)
     desk.verify, desk.publish = desk.passed, desk.published
@@ -310,7 +216,7 @@ def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: Desk) -> 
     [UnavailableError("ledger_busy", "busy"), ConflictError("table_moved", "moved"), StateUnknownError("lost", "lost")],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_that_is_nobodys_verdict_is_seen_and_tried_again(desk: Desk, error: PvdmError) -> None:
+def test_an_error_that_is_nobodys_verdict_is_seen_and_tried_again(desk: JobTasks, error: PvdmError) -> None:
     (one,) = desk.attempts("a")
     tried: list[None] = []
     broken = threading.Event()
@@ -334,7 +240,7 @@ def test_an_error_that_is_nobodys_verdict_is_seen_and_tried_again(desk: Desk, er
     assert (len(tried), desk.attempt(one).state) == (2, AttemptState.COMMITTED)
 
 
-def test_what_waits_is_tried_again_when_it_is_due(desk: Desk) -> None:
+def test_what_waits_is_tried_again_when_it_is_due(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     done = threading.Event()
 
@@ -350,7 +256,7 @@ def test_what_waits_is_tried_again_when_it_is_due(desk: Desk) -> None:
     assert desk.calls("verify") == [one] * 3
 
 
-def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(desk: Desk) -> None:
+def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.passed(one)
 
@@ -368,7 +274,9 @@ def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(
 
 
 @pytest.mark.parametrize("error", [UnavailableError("disk_full", "full"), StateUnknownError("unknown", "unknown")])
-def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is(desk: Desk, error: PvdmError) -> None:
+def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is(
+    desk: JobTasks, error: PvdmError
+) -> None:
     """Its receipt and its clean-up come after the commit, and nothing of it is due any more by its state."""
     (one,) = desk.attempts("a")
     desk.passed(one)
@@ -391,7 +299,7 @@ def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is
 
 
 def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: JobTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one,) = desk.attempts("a")
     desk.verify, desk.publish = desk.passed, desk.published
@@ -409,7 +317,7 @@ def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
     assert failures == []
 
 
-def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: Desk) -> None:
+def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def settle() -> None:
@@ -422,7 +330,7 @@ def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(d
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_a_bug_is_seen_and_the_attempt_stays(desk: Desk) -> None:
+def test_a_bug_is_seen_and_the_attempt_stays(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b")
 
     def verify(attempt_id: str) -> None:
@@ -441,7 +349,7 @@ def test_a_bug_is_seen_and_the_attempt_stays(desk: Desk) -> None:
     assert desk.attempt(two).state is AttemptState.VERIFICATION_FAILED
 
 
-def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: Desk) -> None:
+def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def verify(_: str) -> None:
@@ -457,7 +365,7 @@ def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: Desk)
         assert jobs.listed() == []
 
 
-def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: Desk) -> None:
+def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def publish(_: Sequence[str]) -> None:
@@ -471,7 +379,7 @@ def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: Desk) -> None:
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
 
-def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: Desk) -> None:
+def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def again(unit: Unit) -> None:
@@ -490,7 +398,7 @@ def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: Desk) -> No
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
 
-def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk: Desk) -> None:
+def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk: JobTasks) -> None:
     desk.attempts("a")
     with started(desk) as jobs:
         assert jobs.wait(SECONDS)
@@ -498,7 +406,7 @@ def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk:
     assert len(desk.calls("verify")) == 1
 
 
-def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: Desk) -> None:
+def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def verify(attempt_id: str) -> None:
@@ -512,7 +420,7 @@ def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: Desk
     assert desk.attempt(one).state is AttemptState.ROLLED_BACK
 
 
-def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: Desk) -> None:
+def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: JobTasks) -> None:
     ids = desk.attempts("a", "b", "c")
     running, go = threading.Semaphore(0), threading.Event()
 
@@ -534,7 +442,7 @@ def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: Desk) -> None:
     assert states == [AttemptState.VERIFICATION_FAILED] * 2 + [AttemptState.VERIFYING]
 
 
-def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: Desk) -> None:
+def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: JobTasks) -> None:
     jobs = desk.jobs(threads=2)
     jobs.dispose("x")
     jobs.dispose("x")

@@ -14,13 +14,14 @@ from pvdm.api.work import JobState
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.unfinished import WORK_HELD, working_on
+from tests.support.steward.job_tasks import JobTasks
 from tests.support.waiting import eventually
 from tests.unit.ledger.test_named_locks import HOLDER
-from tests.unit.steward.test_jobs import SECONDS, Desk, only, started
+from tests.unit.steward.test_jobs import SECONDS, only, started
 from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fixture
 
 
-def test_what_has_no_job_is_taken_up_without_a_new_start(desk: Desk) -> None:
+def test_what_has_no_job_is_taken_up_without_a_new_start(desk: JobTasks) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
     with started(desk, look_seconds=0.05) as jobs:
         assert jobs.wait(SECONDS)
@@ -28,7 +29,7 @@ def test_what_has_no_job_is_taken_up_without_a_new_start(desk: Desk) -> None:
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
 
 
-def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: Desk, tmp_path: Path) -> None:
+def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: JobTasks, tmp_path: Path) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
     ledger = desk.stand.notary.ledger
     with started(desk, look_seconds=0.05) as jobs:
@@ -48,7 +49,7 @@ def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: 
     assert desk.calls("verify") == [one]
 
 
-def test_a_job_waits_while_another_steward_does_its_work(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.steward.pipeline.jobs._HELD_SECONDS", 0.05)
     (one,) = desk.attempts("a")
     ledger = desk.stand.notary.ledger
@@ -70,7 +71,7 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: Desk, monkeypatch
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: Desk) -> None:
+def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> None:
     ledger = desk.stand.notary.ledger
     with working_on(ledger, "one"):
         with pytest.raises(UnavailableError) as caught, working_on(ledger, "one"):
@@ -80,7 +81,7 @@ def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: Desk) -> None:
     assert caught.value.code == WORK_HELD
 
 
-def test_a_job_that_failed_is_not_tried_by_every_look(desk: Desk) -> None:
+def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def wrong(_: str) -> None:
@@ -93,7 +94,7 @@ def test_a_job_that_failed_is_not_tried_by_every_look(desk: Desk) -> None:
     assert desk.calls("verify") == [one]
 
 
-def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(desk: Desk) -> None:
+def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(desk: JobTasks) -> None:
     """The Steward that committed it may be about to make it at the first look."""
     settled = threading.Event()
     with started(desk, look_seconds=0.05) as jobs:

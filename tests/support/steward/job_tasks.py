@@ -1,0 +1,109 @@
+"""The tasks of the Steward's jobs, with outcomes that a test sets, over a real ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import Attempt, AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.states import AttemptState
+from pvdm.steward.pipeline.jobs import Jobs, Tasks
+from tests.support.steward.notary import Stand
+from tools.proof_kit import fixed
+
+
+@dataclass
+class JobTasks:
+    """Tasks whose outcomes a test sets; `asked` lists the calls."""
+
+    stand: Stand
+    asked: list[tuple[str, object]] = field(default_factory=list)
+    verify: Callable[[str], None] = lambda _: None
+    publish: Callable[[Sequence[str]], None] = lambda _: None
+    settle: Callable[[], None] = lambda: None
+    told: list[str] = field(default_factory=list)
+
+    def jobs(self, *, threads: int, **options: float) -> Jobs:
+        tasks = Tasks(
+            self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
+        )
+        notary = self.stand.notary
+        return Jobs(notary.ledger, notary.clock, tasks, changed=self.told.append, threads=threads, **options)
+
+    def _verify(self, attempt_id: str) -> None:
+        self.asked.append(("verify", attempt_id))
+        self.verify(attempt_id)
+
+    def _publish(self, _: str, attempt_ids: Sequence[str]) -> None:
+        self.asked.append(("publish", tuple(sorted(attempt_ids))))
+        self.publish(attempt_ids)
+
+    def _dispose(self, attempt_id: str) -> None:
+        self.asked.append(("dispose", attempt_id))
+
+    def _settle(self) -> None:
+        self.asked.append(("settle", None))
+        self.settle()
+
+    def change(self, work: Callable[[Unit], object]) -> None:
+        self.stand.notary.ledger.transact(work, at_micros=self.stand.notary.clock.now_micros())
+
+    def passed(self, attempt_id: str) -> None:
+        self.change(lambda unit: attempts.begin_committing(unit, attempt_id, reason="PASS"))
+
+    def failed(self, attempt_id: str) -> None:
+        self.end(attempt_id, AttemptState.VERIFICATION_FAILED)
+
+    def end(self, attempt_id: str, state: AttemptState) -> None:
+        self.change(lambda unit: attempts.end(unit, attempt_id, state, reason="ended"))
+
+    def published(self, attempt_ids: Sequence[str]) -> None:
+        def work(unit: Unit) -> None:
+            for attempt_id in attempt_ids:
+                attempts.publish(unit, attempt_id, nonce=fixed(f"second {attempt_id}", 16), snapshot_id="9")
+
+        self.change(work)
+
+    def attempts(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
+        """An attempt in VERIFYING at each of these chunks of one workload."""
+        ids = self.staging(*names, atomicity=atomicity)
+        for attempt_id in ids:
+            self.hand_in(attempt_id)
+        return ids
+
+    def staging(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
+        """An attempt in STAGING at each of these chunks of one workload."""
+        ids = [fixed(f"attempt {name}", 16) for name in names]
+
+        def work(unit: Unit) -> None:
+            opening = Opening("work", "ab" * 32, "t", "s", b"{}", atomicity, "sales")
+            planned = [Chunk(name, b"{}") for name in names]
+            workloads.open_once(unit, opening, Pinned("7", "cd" * 32, 1, planned))
+            for name, attempt_id in zip(names, ids, strict=True):
+                drawn = fixed(f"first {attempt_id}", 16)
+                opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")
+                attempts.open_next(unit, opened)
+
+        self.change(work)
+        return ids
+
+    def hand_in(self, attempt_id: str) -> None:
+        """STAGING to VERIFYING."""
+        nonce = fixed(f"second {attempt_id}", 16)
+        self.change(
+            lambda unit: attempts.begin_verifying(
+                unit, attempt_id, nonce=nonce, staged_snapshot_id="8", reason="staged"
+            )
+        )
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        with self.stand.notary.ledger.read() as unit:
+            return attempts.get(unit, attempt_id)
+
+    def calls(self, kind: str) -> list[object]:
+        return [subject for what, subject in self.asked if what == kind]
