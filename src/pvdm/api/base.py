@@ -66,7 +66,7 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """A response body. The client ignores fields that it does not know; see `pvdm.client.reading`."""
+    """A response body. The client ignores fields that it does not know; see `pvdm.client.responses`."""
 
     # Building is deferred, since most programs use few of the models.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -121,7 +121,7 @@ def require_payload_type(got: str, expected: str) -> None:
 def require_signed(signatures: Sequence[Value]) -> None:
     """An envelope without a signature says nothing."""
     if not signatures:
-        raise refused("envelope_unsigned", "nobody signed the envelope", "a signature", "none")
+        raise refused("envelope_unsigned", "the envelope is not signed", "a signature", "none")
 
 
 def require_not_more_signatures(signatures: Sequence[Value], most: int) -> None:

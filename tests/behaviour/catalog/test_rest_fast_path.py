@@ -44,7 +44,7 @@ def way() -> Iterator[Way]:
     roundabout = [False]
     find = RouteTable.find
 
-    def found(table: RouteTable, method: str, path: str, context: RequestContext) -> FoundRoute:
+    def find_route(table: RouteTable, method: str, path: str, context: RequestContext) -> FoundRoute:
         result = find(table, method, path, context)
         return replace(result, fast_path=None) if roundabout[0] else result
 
@@ -53,7 +53,7 @@ def way() -> Iterator[Way]:
         memory_folder() as folder,
         lake_at(folder, envelope_max_bytes=4_096) as lake,
     ):
-        patched.setattr(RouteTable, "find", found)
+        patched.setattr(RouteTable, "find", find_route)
         patched.setattr(body, "LINGER_MAX_SECONDS", 0.05)
         made = Way(lake, roundabout)
         operator = lake.caller()

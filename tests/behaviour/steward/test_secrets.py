@@ -104,11 +104,11 @@ def in_this_process(
     exposed = Metrics.exposed
     patch.setattr(Metrics, "exposed", lambda self: exposed(self) + f"# {' '.join(FORMS)}\n".encode())
 
-    def kept(context: RequestContext, error: BaseException) -> None:
+    def record_exception(context: RequestContext, error: BaseException) -> None:
         found.place("exceptions", *shown(error, without=HOLDS_THE_REQUEST))
         log_exception(context, error)
 
-    patch.setattr(door, "log_exception", kept)
+    patch.setattr(door, "log_exception", record_exception)
     with listening() as everything, start(stand.notary) as server:
         used(server.url, tokens, things, found, nonce="22" * 16)
         provoked(server.url, tokens, things, found)

@@ -133,40 +133,40 @@ EVENT: Json = {"event_id": "1", "at": TIME, "kind": "insert", "subject": "nonces
 EVENT |= {"old": None, "new": {"a": 1}}
 
 
-def of(model: type[BaseModel]) -> Callable[[object], object]:
+def read_as(model: type[BaseModel]) -> Callable[[object], object]:
     """The client's reading of the model."""
     return lambda value: read_response(model, value)
 
 
 ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
-    "readiness": (of(ReadinessView), {"ready": False, "reasons": [ERROR]}),
-    "identity": (of(Identity), IDENTITY),
-    "info": (of(StewardInfo), INFO),
-    "trust root": (of(TrustRootChain), {"version": 2, "sha256": HASH, "chain": [{"payload": "x"}]}),
-    "version": (of(TrustRootVersion), {"version": 2, "sha256": HASH}),
-    "epoch": (of(EpochView), {"number": "1", "state": "ACTIVE", "key_ids": {"log": HASH}}),
-    "change": (of(EpochChange), CHANGE | {"before": "CREATED"}),
-    "workload": (of(WorkloadView), WORKLOAD),
+    "readiness": (read_as(ReadinessView), {"ready": False, "reasons": [ERROR]}),
+    "identity": (read_as(Identity), IDENTITY),
+    "info": (read_as(StewardInfo), INFO),
+    "trust root": (read_as(TrustRootChain), {"version": 2, "sha256": HASH, "chain": [{"payload": "x"}]}),
+    "version": (read_as(TrustRootVersion), {"version": 2, "sha256": HASH}),
+    "epoch": (read_as(EpochView), {"number": "1", "state": "ACTIVE", "key_ids": {"log": HASH}}),
+    "change": (read_as(EpochChange), CHANGE | {"before": "CREATED"}),
+    "workload": (read_as(WorkloadView), WORKLOAD),
     "detail": (
-        of(WorkloadDetail),
+        read_as(WorkloadDetail),
         WORKLOAD | {"chunk_count": 1, "chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
     ),
-    "attempt": (of(AttemptView), ATTEMPT),
-    "chunk": (of(ChunkView), {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
-    "orphan": (of(OrphanView), {"location": "file:///x", "size": "7", "attempt_id": ID}),
-    "attempt token": (of(IssuedToken), {"identity": IDENTITY}),
+    "attempt": (read_as(AttemptView), ATTEMPT),
+    "chunk": (read_as(ChunkView), {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
+    "orphan": (read_as(OrphanView), {"location": "file:///x", "size": "7", "attempt_id": ID}),
+    "attempt token": (read_as(IssuedToken), {"identity": IDENTITY}),
     "exchange": (read_exchanged, EXCHANGED),
-    "proof": (of(ProofView), PROOF),
-    "opened": (of(OpenedProof), {"context": CONTEXT, "keys": {"content": PAIR}}),
-    "override": (of(OverrideView), OVERRIDE),
+    "proof": (read_as(ProofView), PROOF),
+    "opened": (read_as(OpenedProof), {"context": CONTEXT, "keys": {"content": PAIR}}),
+    "override": (read_as(OverrideView), OVERRIDE),
     "challenge": (
-        of(Challenge),
+        read_as(Challenge),
         {"nonce": ID, "epoch": "1", "expires_at": TIME, "keys": {"identity": PAIR, "content": PAIR}},
     ),
-    "attestation": (of(AttestationView), ATTESTATION),
-    "event": (of(Event), EVENT),
-    "clock": (of(ClockConfirmed), {"at": TIME, "confirmed": True}),
-    "hashes": (of(ConsistencyView), {"hashes": [HASH]}),
+    "attestation": (read_as(AttestationView), ATTESTATION),
+    "event": (read_as(Event), EVENT),
+    "clock": (read_as(ClockConfirmed), {"at": TIME, "confirmed": True}),
+    "hashes": (read_as(ConsistencyView), {"hashes": [HASH]}),
 }
 # Where null or absence is an answer too, or the value is not judged by this client.
 LOOSE = {
@@ -275,12 +275,12 @@ def test_an_answer_must_be_an_object(name: str, top: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
 def test_a_64_bit_number_has_one_spelling(text: str) -> None:
-    assert refused(of(StewardInfo), INFO | {"log_size": text})
+    assert refused(read_as(StewardInfo), INFO | {"log_size": text})
 
 
 @pytest.mark.parametrize("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
 def test_a_hash_has_one_spelling(text: str) -> None:
-    assert refused(of(ProofView), PROOF | {"proof_id": text})
+    assert refused(read_as(ProofView), PROOF | {"proof_id": text})
 
 
 @pytest.mark.parametrize(

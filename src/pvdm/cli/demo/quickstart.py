@@ -161,8 +161,9 @@ def _create_tables(steward: DevelopmentSteward) -> None:
 
 
 def _day_of(orders: pa.Table, chunk: Chunk) -> pa.Table:
-    wanted = date.fromisoformat(chunk.parameters["day"])
-    return orders.filter([day == wanted for day in orders.column("day").to_pylist()])
+    import pyarrow.compute as pc
+
+    return orders.filter(pc.field("day") == date.fromisoformat(chunk.parameters["day"]))
 
 
 def _lines(result: QuickstartResult) -> Iterator[Line]:

@@ -89,8 +89,8 @@ def audit(
         gaps,
         tuple(notes.findings),
         rehashed,
-        tuple(_shown(walk.walked, judge, rehashed)),
-        (*lost, *_not_shown(snapshots, gaps, rehashed, before)),
+        tuple(_proved_lines(walk.walked, judge, rehashed)),
+        (*lost, *_unproved_lines(snapshots, gaps, rehashed, before)),
         undecided,
     )
 
@@ -222,7 +222,7 @@ def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
     return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS
 
 
-def _shown(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: RehashCounts | None) -> Iterator[str]:
+def _proved_lines(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: RehashCounts | None) -> Iterator[str]:
     good = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
     have = "has" if len(walked) == 1 else "have"
     whole = counted(len(walked), "snapshot")
@@ -237,7 +237,7 @@ def _shown(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: Rehash
         yield f"{files} compared with what the proofs bind, by SHA-256"
 
 
-def _not_shown(
+def _unproved_lines(
     snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: RehashCounts | None, carried: CountedFiles
 ) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)

@@ -201,7 +201,7 @@ class _Swap:
             claim_taken([chunk.core for chunk in signed.chunks], claim),
             None if signed.override is None else signed.override.predicate.nonce,
             made.manifest_list,
-            self._shown(base, made, row, unit.at_micros),
+            self._describe_snapshot(base, made, row, unit.at_micros),
         )
 
     def finish(self, shown: PublishedSnapshot) -> None:
@@ -219,7 +219,7 @@ class _Swap:
             summary[SUMMARY_STATEMENT] = signed.statement.statement_id
         return Wanted(added, signed.removed, summary)
 
-    def _shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
+    def _describe_snapshot(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
         signed = self._signed
         return PublishedSnapshot(
             signed.proposal.workload.opening.workload_id,
