@@ -13,7 +13,7 @@ import pytest
 from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.epoch import EpochStage, EpochStatement

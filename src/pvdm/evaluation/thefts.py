@@ -19,7 +19,7 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot

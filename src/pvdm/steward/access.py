@@ -92,7 +92,7 @@ class Access:
     def listed(self) -> list[Grant]:
         """Every token that was ever issued, without its text."""
         with self._ledger.read() as unit:
-            return tokens.listed(unit)
+            return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
         """What the bearer may do. The trusted time serves: after a jump an operator must still get in to confirm it."""
@@ -101,7 +101,7 @@ class Access:
         # An error may be shown with the locals of its frames: the text must not be among them.
         del text
         if not possible:
-            raise tokens.unknown()
+            raise tokens.unknown_token_error()
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
             return tokens.check(unit, token, now_micros=now)
@@ -111,7 +111,7 @@ class Access:
         given, client_secret = [client_secret], ""
         parent = self.authenticate(given.pop())
         if parent.token_id != client_id:
-            raise tokens.unknown()
+            raise tokens.unknown_token_error()
         _require_own(parent)
         token = BearerToken.draw()
         return token, self._derived(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
@@ -135,7 +135,7 @@ class Access:
             if attempt_id is not None:
                 _require_live_attempt(unit, parent, attempt_id)
                 unit.lock_name(f"token {secret_sha256}")
-                before = tokens.issued_before(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
+                before = tokens.find_issued(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
                 if before is not None:
                     tokens.require_live(before, now)
                     return before

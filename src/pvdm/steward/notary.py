@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.catalog.catalog import Catalog, Homes, open_catalog
+from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.digest.digester import kernel_engine
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
@@ -19,8 +19,7 @@ from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.ledger.migrations import migrate
-from pvdm.ledger.record import receipts
-from pvdm.ledger.restore import restores
+from pvdm.ledger.record import receipts, restores
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.approval.migrations import Migrations
@@ -386,7 +385,7 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: 
         clock,
         name=found.name,
         warehouse=found.warehouse,
-        homes=Homes(found.metadata, found.vault, tuple(_reserved(config, ledger))),
+        homes=StewardPlaces(found.metadata, found.vault, tuple(_reserved(config, ledger))),
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(found.upstreams, config.s3),
@@ -415,11 +414,11 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
 
     def has_tables() -> bool:
         with ledger.read() as unit:
-            return bool(tables.all_live(unit))
+            return bool(tables.list_live(unit))
 
     def has_published() -> bool:
         with ledger.read() as unit:
-            return receipts.any_made(unit)
+            return receipts.any_exist(unit)
 
     def found_missing_elsewhere() -> bool:
         return False

@@ -30,7 +30,7 @@ def config(folder: Path, catalog: str = "", isolation: str = "process") -> Stewa
     return load_config(path)
 
 
-def test_a_steward_that_is_told_of_no_catalog_has_none(tmp_path: Path) -> None:
+def test_a_steward_without_a_configured_catalog_serves_none(tmp_path: Path) -> None:
     assert config(tmp_path).catalog is None
 
 

@@ -15,7 +15,7 @@ from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, Unavailab
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import receipts, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
@@ -314,7 +314,7 @@ def test_publishers_of_one_table_each_get_their_turn(either: House) -> None:
     assert all(isinstance(each, PublicationResult) for each in done), done
     assert either.rows() == [11, 12, 13, 14]
     with either.notary.ledger.read() as unit:
-        assert receipts.missing(unit) == []
+        assert receipts.list_missing(unit) == []
 
 
 def test_two_stewards_on_one_ledger_publish_to_one_table(either: House) -> None:

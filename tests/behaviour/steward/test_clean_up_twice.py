@@ -14,7 +14,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import events
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.role import Role
@@ -130,7 +130,7 @@ def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def grant_always(self: Ledger, name: str) -> Iterator[bool]:
         yield True
 
-    monkeypatch.setattr(Ledger, "try_alone", grant_always)
+    monkeypatch.setattr(Ledger, "try_lock", grant_always)
 
 
 def give_up(bench: Bench) -> None:

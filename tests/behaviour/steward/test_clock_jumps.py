@@ -15,7 +15,7 @@ from sqlalchemy import Table, func, select
 from pvdm import fault
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.ledger import Ledger
-from pvdm.ledger.schema.work import attestations, challenges, events, statements, tokens
+from pvdm.ledger.schema.record import attestations, challenges, events, statements, tokens
 from pvdm.model.role import Role
 from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge
 from pvdm.trust.log.entry import parse_entry

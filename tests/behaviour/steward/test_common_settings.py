@@ -14,8 +14,9 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.ledger import Unit, common_settings
+from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.record import shared_settings
 from pvdm.steward.config.common_settings import keep_common
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
@@ -187,13 +188,13 @@ def test_a_restore_under_another_name_of_the_notary_is_refused(stand: Stand) -> 
 
 
 def test_the_logs_new_name_is_that_of_all_stewards(stand: Stand) -> None:
-    stand.notary.ledger.transact(lambda unit: common_settings.name_log(unit, NEW_ORIGIN), at_micros=NOW)
+    stand.notary.ledger.transact(lambda unit: shared_settings.set_log_origin(unit, NEW_ORIGIN), at_micros=NOW)
     refused(lambda: opened(stand.config, stand.time), "origin", NEW_ORIGIN, LOG_ORIGIN)
 
 
 def test_a_steward_of_a_ledger_that_keeps_nothing_yet_keeps_what_it_is(stand: Stand) -> None:
     stand.notary.close()
     with contextlib.closing(sqlite3.connect(stand.folder / "ledger.db")) as connection:
-        connection.executescript("DROP TRIGGER common_settings_no_delete; DELETE FROM common_settings")
+        connection.executescript("DROP TRIGGER shared_settings_no_delete; DELETE FROM shared_settings")
     with stand.reopen().ledger.read() as unit:
-        assert common_settings.get(unit) == common_settings.CommonSettings(NOTARY, LOG_ORIGIN, "lake")
+        assert shared_settings.find_settings(unit) == shared_settings.SharedSettings(NOTARY, LOG_ORIGIN, "lake")

@@ -10,7 +10,7 @@ import pytest
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.epochs import missing_steps
 from pvdm.steward.record.log import LogDesk

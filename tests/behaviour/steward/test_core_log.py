@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import select
 
 from pvdm.errors import PvdmError
-from pvdm.ledger.schema.work import StatementKind
-from pvdm.ledger.schema.work import statements as statements_table
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.notary import create_notary, log_keys
 from pvdm.steward.record.archive import ArchivedLog

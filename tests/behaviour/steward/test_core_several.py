@@ -13,7 +13,7 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import FileKeys, KmsKeys, StewardConfig
 from pvdm.steward.notary import log_keys

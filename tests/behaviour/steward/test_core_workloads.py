@@ -240,7 +240,7 @@ def test_branch_and_attempt_come_together_or_not_at_all(line: Line, point: str) 
     with fault.armed(point, fault.Raise(ConflictError("made_up", "stopped"))), pytest.raises(ConflictError):
         attempt(line)
     with line.notary.ledger.read() as unit:
-        assert attempts.live(unit) == []
+        assert attempts.list_live(unit) == []
     assert set(line.scene.found().metadata.refs) == {"main"}
 
 

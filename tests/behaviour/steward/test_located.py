@@ -15,10 +15,10 @@ from pvdm.client import AttemptView
 from pvdm.durable.failure_text import failure
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.ledger.work import verified
 from pvdm.model.located import Located
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
+from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import ROWS, Line, Row, contract, line_at
 
 pytest.importorskip("pvdm_kernel")
@@ -131,7 +131,7 @@ def test_keys_that_nobody_may_see_are_not_even_kept(tmp_path: Path) -> None:
         found = failed(line)
         assert counts(found.located) == EXPECTED
         with line.notary.ledger.read() as unit:
-            record = verified.newest_of(unit, found.attempt_id)
+            record = newest_verified(unit, found.attempt_id)
         assert record is not None
         assert record.located is not None
         assert not any(each.samples for each in record.located.classes)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.ledger import Unit
-from pvdm.ledger.restore import lost_claims
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import Operation, RowCounts
@@ -70,7 +70,7 @@ def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_ha
     refused(lambda: take(scene, "day1-again"), "claim_lost")
 
     def work(unit: Unit) -> None:
-        lost_claims.release(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
+        restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
 
     notary.ledger.transact(work, at_micros=notary.clock.now_micros())
     take(scene, "day1-again")
@@ -92,7 +92,7 @@ def test_a_claim_that_is_in_the_backup_blocks_nobody_else(scene: Scene) -> None:
 
 def test_a_claim_that_no_restore_lost_is_not_released(scene: Scene) -> None:
     def work(unit: Unit) -> None:
-        lost_claims.release(unit, "ab" * 32, operator="operator-tom", reason="a guess")
+        restores.release_lost_claim(unit, "ab" * 32, operator="operator-tom", reason="a guess")
 
     refused(lambda: scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros()), "receipt_unknown")
 

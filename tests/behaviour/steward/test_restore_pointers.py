@@ -12,7 +12,7 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.read.entries import listed_manifests, read_listed
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import workloads
 from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.migration import ProtectionAction

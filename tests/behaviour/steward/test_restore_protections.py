@@ -216,7 +216,7 @@ def test_a_table_that_the_backup_lacks_comes_back_protected_and_by_an_operator_o
     later = contract_sha256(contract_for("later"))
     lost.lose_and_restore()
     with lost.scene.notary.ledger.read() as unit:
-        assert protections.standing_contract(unit, row.table_uuid.upper()) == later
+        assert protections.current_contract(unit, row.table_uuid.upper()) == later
     # What a producer could do then: write the document into the table's own place, and bring it in from there.
     place = parse_location(row.location).child("metadata", "v1.metadata.json")
     place.local.parent.mkdir(parents=True)

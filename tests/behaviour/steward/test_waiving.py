@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location

@@ -12,7 +12,7 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
-from pvdm.ledger.work import target_sources, workloads
+from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.report import Standing
@@ -50,7 +50,7 @@ def to_main(snapshot_id: int) -> Doc:
 def shown_to(house: House, role: Role, name: str = "orders") -> Doc:
     grant = house.scene.grant(role, "sales")
     catalog = house.notary.catalog
-    found: Doc = json.loads(catalog.shown.table(grant, catalog.tables.load(grant, SALES, name)).body)
+    found: Doc = json.loads(catalog.responses.table(grant, catalog.tables.load(grant, SALES, name)).body)
     return found
 
 
@@ -324,7 +324,7 @@ def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, th
     own = house.found("free").row
     bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})
     named, target = bound.contract.boundary.source, house.found().row.table_uuid
-    house.transact(lambda unit: target_sources.note(unit, target, named, own.table_uuid, workload_id="w"))
+    house.transact(lambda unit: claims.note_source(unit, target, named, own.table_uuid, workload_id="w"))
     sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
     assert refused(lambda: sources.pin(bound, target)) == "source_empty"
     lying(there, another_uuid)

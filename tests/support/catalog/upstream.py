@@ -16,7 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult

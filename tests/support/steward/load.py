@@ -27,7 +27,8 @@ from pvdm.client import Retries, StewardClient
 from pvdm.errors import PvdmError
 from pvdm.ledger import Unit
 from pvdm.ledger.clock import wall_micros
-from pvdm.ledger.schema.work import NoncePurpose, attestations, challenges, nonces, statements
+from pvdm.ledger.schema.record import attestations, challenges, statements
+from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation

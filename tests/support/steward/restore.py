@@ -16,7 +16,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.states import AttemptState

@@ -39,6 +39,7 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools
 from tests.support.gate.approvals import Scene, scene_at
+from tests.support.ledger.rows import newest_verified
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]
@@ -255,7 +256,7 @@ class Bench:
 
     def record(self, attempt: Attempt) -> VerifiedRecord:
         with self.scene.notary.ledger.read() as unit:
-            found = verified.newest_of(unit, attempt.attempt_id)
+            found = newest_verified(unit, attempt.attempt_id)
         assert found is not None
         return found
 

@@ -14,10 +14,9 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import restores, statements
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.restore import restores
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.access import require_domain
@@ -113,7 +112,7 @@ def _is_stored(ledger: Ledger, statement_id: str, envelope: bytes) -> bool:
 def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
     """The table that the approval names: by its UUID, under its name, in this catalog, in the bearer's domain."""
     require_catalog(named.catalog, catalog)
-    row = tables.find_uuid(unit, named.uuid)
+    row = tables.find_by_uuid(unit, named.uuid)
     if row is None:
         raise NotAllowedError(
             "approval_wrong_table",
@@ -123,7 +122,7 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
             hint="nothing was changed",
         )
     require_domain(grant, row.domain)
-    namespace = namespaces.find_id(unit, row.namespace_id)
+    namespace = namespaces.find_by_id(unit, row.namespace_id)
     if namespace is None:
         raise AssertionError("a table that is there is in a namespace that is there")
     require_name(named.name, full_name((*namespace.levels, row.name)))
@@ -133,7 +132,7 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
 def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
     """The namespace that the approval names: by its id, under its name, in this catalog, in the bearer's domain."""
     require_catalog(named.catalog, catalog)
-    found = namespaces.find_id(unit, named.id)
+    found = namespaces.find_by_id(unit, named.id)
     if found is None:
         raise NotAllowedError(
             "approval_wrong_namespace",

@@ -24,7 +24,7 @@ from pvdm.ledger.record import protections, statements
 from pvdm.ledger.record.protections import MigrationRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.gate.migration import permit_migration
 from pvdm.metadata.gate.permit import Permit
 from pvdm.model.contract import DataProductContract
@@ -74,7 +74,7 @@ class Migrations:
         found = self.get(migration_id, grant)
         with self._ledger.read() as unit:
             at_micros = statements.get(unit, migration_id).at_micros
-            row = tables.find_uuid(unit, found.table_uuid)
+            row = tables.find_by_uuid(unit, found.table_uuid)
         self._recorder.cover()
         return SubmittedMigration(
             migration=found,
@@ -95,7 +95,7 @@ class Migrations:
     def listed(self, grant: Grant) -> list[MigrationView]:
         """Every migration of the bearer's domain, newest first."""
         with self._ledger.read() as unit:
-            found = protections.listed_migrations(unit, domain=scope(grant))
+            found = protections.list_newest_migrations(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.migration_id)) for each in found]
 
     def table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
@@ -187,7 +187,7 @@ class Migrations:
         protections.put_migration(unit, record, judged.envelope, log_index=log_index)
         if said.contract is None:
             return row
-        protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
+        protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
         return tables.protect(unit, row, said.after.contract_sha256)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from pvdm.api.protection import ProtectionView
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import repeated
-from pvdm.catalog.upstream.heads import vouch_history
+from pvdm.catalog.commit import retry_moved
+from pvdm.catalog.upstream.heads import record_history
 from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -17,14 +17,13 @@ from pvdm.lake.read.found_manifests import check_found
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, protected, tables
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.catalog.protected import Standing
+from pvdm.ledger.catalog.protected import ProtectedObject
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections, statements
 from pvdm.ledger.record.protections import ProtectionRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.protection import ActionWord
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import ActionWord, StatementKind
 from pvdm.metadata.gate.migration import require_state
 from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.access import require_domain, scope
@@ -88,7 +87,7 @@ class Protections:
     def listed(self, grant: Grant) -> list[ProtectionView]:
         """Every protection of the bearer's domain, newest first."""
         with self._ledger.read() as unit:
-            found = protections.listed(unit, domain=scope(grant))
+            found = protections.list_newest(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.protection_id)) for each in found]
 
     def tables_now(
@@ -99,17 +98,17 @@ class Protections:
         name: str | None = None,
         after: tuple[Levels, str] | None = None,
         count: int,
-    ) -> list[Standing]:
+    ) -> list[ProtectedObject]:
         """The tables of the bearer's domain that are protected now, by name."""
         with self._ledger.read() as unit:
-            return protected.tables_now(unit, domain=scope(grant), levels=levels, name=name, after=after, count=count)
+            return protected.list_tables(unit, domain=scope(grant), levels=levels, name=name, after=after, count=count)
 
     def namespaces_now(
         self, grant: Grant, *, levels: Levels | None = None, after: Levels | None = None, count: int
-    ) -> list[Standing]:
+    ) -> list[ProtectedObject]:
         """The namespaces of the bearer's domain that are protected now, by name."""
         with self._ledger.read() as unit:
-            return protected.namespaces_now(unit, domain=scope(grant), levels=levels, after=after, count=count)
+            return protected.list_namespaces(unit, domain=scope(grant), levels=levels, after=after, count=count)
 
     def contract(self, sha256: str, grant: Grant) -> bytes:
         """The bytes of a contract under which something of the bearer's domain is, or was."""
@@ -123,7 +122,7 @@ class Protections:
     def _accept(self, judged: Judged[Protection], grant: Grant) -> None:
         document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
         with used_once(judged):
-            repeated(lambda: self._recorder.store([document], self._judged(judged, grant)))
+            retry_moved(lambda: self._recorder.store([document], self._judged(judged, grant)))
 
     def _judged(self, judged: Judged[Protection], grant: Grant) -> Callable[[Unit, Sequence[int]], None]:
         match judged.said.target:
@@ -164,7 +163,7 @@ class Protections:
             # Compares the row, and with it the document that was judged: what has moved since is judged again.
             tables.protect(unit, row, after)
             if row.upstream is not None and after is not None:
-                vouch_history(unit, row.table_uuid, metadata)
+                record_history(unit, row.table_uuid, metadata)
             _store(unit, judged, record, places[0])
 
         return work
@@ -290,7 +289,7 @@ def _record(
 def _store(unit: Unit, judged: Judged[Protection], record: ProtectionRecord, log_index: int) -> None:
     protections.put(unit, record, judged.envelope, log_index=log_index)
     if judged.said.contract is not None:
-        protections.keep_contract(unit, judged.said.contract.encode(), statement_id=record.protection_id)
+        protections.store_contract(unit, judged.said.contract.encode(), statement_id=record.protection_id)
 
 
 def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:

@@ -26,7 +26,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work import announced, attempts, quarantine, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
@@ -146,7 +146,7 @@ class Disposal:
         What cannot be reached now raises, after all were tried: settling is due again then.
         """
         with self._ledger.read() as unit:
-            waiting = verified.undisposed(unit)
+            waiting = verified.list_undisposed(unit)
         found, away = [], list[UnavailableError]()
         for attempt in waiting:
             try:
@@ -163,7 +163,7 @@ class Disposal:
     def ended_at(self, row: TableRow) -> list[Ended]:
         """Every attempt at the table that has ended, oldest first."""
         with self._ledger.read() as unit:
-            listed = attempts.ended_at(unit, row.table_uuid)
+            listed = attempts.list_ended(unit, row.table_uuid)
         return [self._load(each.attempt_id) for each in listed]
 
     def remove_late_branch(self, ended: Ended, metadata: TableMetadata) -> None:
@@ -179,7 +179,7 @@ class Disposal:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, attempt.workload_id)
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             said = proofs.of_attempt(unit, attempt_id)
             envelope = proofs.envelope(unit, said[-1].proof_id) if said else None
             opened = events.history(unit, "attempts", attempt_id, count=1)
@@ -292,7 +292,7 @@ class Disposal:
 
     def _fresh(self, row: TableRow) -> TableRow:
         with self._ledger.read() as unit:
-            return tables.get_id(unit, row.table_id)
+            return tables.get_by_id(unit, row.table_id)
 
     def _remove_files(self, ended: Ended) -> tuple[int, int]:
         """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it.

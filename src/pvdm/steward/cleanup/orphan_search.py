@@ -128,7 +128,7 @@ class OrphanSearch:
 
     def _metadata(self, row: TableRow) -> TableMetadata:
         with self._ledger.read() as unit:
-            fresh = tables.get_id(unit, row.table_id)
+            fresh = tables.get_by_id(unit, row.table_id)
         return self._catalog().states.of(fresh).metadata
 
     def _unpublished_copies(self, ended: Ended) -> list[str]:
@@ -152,7 +152,7 @@ class OrphanSearch:
         folders: list[Location] = []
         files: set[Location] = set()
         with self._ledger.read() as unit:
-            for attempt in attempts.live(unit):
+            for attempt in attempts.list_live(unit):
                 if workloads.get(unit, attempt.workload_id).opening.table_uuid != row.table_uuid:
                     continue
                 folders.append(parse_location(attempt.prefix))

@@ -50,7 +50,7 @@ def find_unknown(ledger: Ledger, vault: Vault, *, domain: str | None, table_uuid
         if not named:
             continue
         with ledger.read() as unit:
-            row = tables.find_uuid(unit, uuid)
+            row = tables.find_by_uuid(unit, uuid)
             if domain is not None and (row is None or row.domain != domain):
                 continue
             unknown, name = quarantine.unknown_among(unit, named), table_name(unit, uuid)

@@ -9,7 +9,7 @@ from pvdm.lake.vault import Vault, VaultKind, quarantine_name
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work import quarantine, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.statements.proof import Proof

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.catalog import pending_deletes, tables
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.restore import restores
+from pvdm.ledger.record import restores
 from pvdm.ledger.work import announced, chunks, nonces, verified
 from pvdm.model.states import NonceState
 
@@ -63,7 +63,7 @@ class VaultSweep:
         old = [each for each in found if each.modified_seconds <= latest]
         with self._ledger.read() as unit:
             # Somebody who dropped the table may bring it back.
-            if not old or tables.find_uuid(unit, table_uuid) is None:
+            if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
             free = [*_unfinished(old), *_unverified(unit, old)]
             unpublished = _unpublished(unit, old)
@@ -92,7 +92,7 @@ class VaultSweep:
         def work(unit: Unit) -> list[FoundFile]:
             tables.lock(unit, [table_uuid])
             still = _unpublished(unit, files)
-            pending_deletes.add(unit, table_uuid, [each.name for each in still])
+            tables.schedule_deletes(unit, table_uuid, [each.name for each in still])
             return still
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
@@ -115,7 +115,7 @@ def _unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
 def _unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
     """Verified manifests that no row names, of nonces that nobody holds any more."""
     named = {each: match[1] for each in files if (match := _OF_NONCE.fullmatch(each.name))}
-    kept = verified.located(unit, list(named.values()))
+    kept = verified.manifest_locations(unit, list(named.values()))
     return [each for each, nonce in named.items() if each.location not in kept and _is_over(unit, nonce)]
 
 

@@ -10,10 +10,10 @@ from sqlalchemy import select
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.stores import place_of
-from pvdm.ledger import Ledger, Unit, common_settings
-from pvdm.ledger.common_settings import CommonSettings
-from pvdm.ledger.schema.catalog import tables
-from pvdm.ledger.schema.views import views
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record import shared_settings
+from pvdm.ledger.record.shared_settings import SharedSettings
+from pvdm.ledger.schema.catalog import tables, views
 from pvdm.steward.config.steward import StewardConfig
 
 # Each with its name in steward.toml.
@@ -34,7 +34,7 @@ def require_common(ledger: Ledger, config: StewardConfig, *, making: bool = Fals
     """
     wanted = _settings(ledger, config)
     with ledger.read() as unit:
-        known = common_settings.get(unit)
+        known = shared_settings.find_settings(unit)
         if known is not None and renaming:
             known = replace(known, origin=wanted.origin)
         return _joined(unit, known, wanted, making=making) == known
@@ -45,18 +45,18 @@ def keep_common(ledger: Ledger, config: StewardConfig, *, at_micros: int, making
     wanted = _settings(ledger, config)
 
     def work(unit: Unit) -> None:
-        common_settings.lock(unit)
-        known = common_settings.get(unit)
+        shared_settings.lock_settings(unit)
+        known = shared_settings.find_settings(unit)
         joined = _joined(unit, known, wanted, making=making)
         if joined != known:
-            common_settings.put(unit, joined)
+            shared_settings.put_settings(unit, joined)
 
     ledger.transact(work, at_micros=at_micros)
 
 
-def _settings(ledger: Ledger, config: StewardConfig) -> CommonSettings:
+def _settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
     """A SQLite ledger is served by one process: its folders may be moved until tables lie there, so none is kept."""
-    names = CommonSettings(config.notary, config.origin)
+    names = SharedSettings(config.notary, config.origin)
     catalog = config.catalog
     if catalog is None:
         return names
@@ -71,7 +71,7 @@ def _settings(ledger: Ledger, config: StewardConfig) -> CommonSettings:
     )
 
 
-def _joined(unit: Unit, known: CommonSettings | None, wanted: CommonSettings, *, making: bool) -> CommonSettings:
+def _joined(unit: Unit, known: SharedSettings | None, wanted: SharedSettings, *, making: bool) -> SharedSettings:
     """What is kept, with what is named now."""
     if known is None:
         return wanted

@@ -13,7 +13,7 @@ from pvdm.lake.stores.stores import place_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.schema.catalog import tables as tables_table
-from pvdm.ledger.schema.verify import verified
+from pvdm.ledger.schema.work import verified
 from pvdm.steward.config.steward import CatalogConfig
 
 _LOOKED_AT: Final = 1_000
@@ -67,7 +67,7 @@ def _warehouse_lost(unit: Unit, root: Location) -> Location | None:
     Tables may lie outside of the warehouse, and a table without files has no folder: only all together say that the
     warehouse was moved.
     """
-    live = [each for each in tables.all_live(unit) if each.upstream is None]
+    live = [each for each in tables.list_live(unit) if each.upstream is None]
     places = [parse_location(each.location) for each in islice(live, _LOOKED_AT)]
     if root.scheme != "file" or any(each.is_under(root) or each.scheme != "file" for each in places):
         return None

@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from pvdm.api.work import JobState
 from pvdm.errors import PvdmError
 from pvdm.lake.vault import VaultKind
-from pvdm.ledger.schema.work import overrides, proofs
+from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.work import attempts
 from pvdm.steward.cleanup.disk_space import local_folders, measure_room
 from pvdm.steward.http.errors import status_of
@@ -168,7 +168,7 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
 def waiting_facts(notary: Notary) -> Iterator[Metric]:
     """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
     with notary.ledger.read() as unit:
-        waiting = attempts.waiting(unit)
+        waiting = attempts.count_live(unit)
     count = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=["state"])
     oldest = GaugeMetricFamily(
         "pvdm_steward_attempt_oldest_seconds", "How long the oldest attempt has been in its state", labels=["state"]

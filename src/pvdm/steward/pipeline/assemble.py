@@ -156,7 +156,7 @@ def open_seals(to: Joined) -> Seals:
     """Seals of one ledger's Stewards: a bucket's policy has one writer at a time."""
 
     def alone(bucket: str, work: Callable[[], None]) -> None:
-        with to.ledger.alone(f"policy of bucket {bucket}"):
+        with to.ledger.hold_lock(f"policy of bucket {bucket}"):
             work()
 
     return Seals(to.stores, to.config.vending, alone)

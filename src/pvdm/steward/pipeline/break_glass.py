@@ -238,7 +238,7 @@ class Waiving:
 
     def _row(self, core: ProofCore) -> TableRow:
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, core.target.table.uuid)
+            row = tables.find_by_uuid(unit, core.target.table.uuid)
         if row is None:
             raise InputError("table_unknown", "the table of the override is gone", got=core.target.table.uuid)
         return row

@@ -348,7 +348,7 @@ class Jobs:
         """The attempts that a job about an attempt, or about a workload, may have moved."""
         with self._ledger.read() as unit:
             one = attempts.find(unit, subject)
-            return attempts.live_of(unit, subject) if one is None else [one]
+            return attempts.list_live_of_workload(unit, subject) if one is None else [one]
 
     def _is_due(self, job: _Job) -> bool:
         """Whether the ledger still waits for it; who cannot ask the ledger goes by the job itself."""
@@ -372,7 +372,7 @@ class Jobs:
             workload: Workload = workloads.get(unit, subject if one is None else one.workload_id)
             if workload.opening.atomicity is Atomicity.CHUNK:
                 return [one] if one is not None and one.state is AttemptState.COMMITTING else []
-            live = attempts.live_of(unit, workload.opening.workload_id)
+            live = attempts.list_live_of_workload(unit, workload.opening.workload_id)
             proved = [each for each in live if each.state is AttemptState.COMMITTING]
             return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
 

@@ -9,7 +9,7 @@ from pvdm.errors import ConflictError, InputError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import VerdictWord
+from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord

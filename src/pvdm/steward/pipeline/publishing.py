@@ -16,7 +16,7 @@ from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs, receipts
-from pvdm.ledger.record.receipts import Unwitnessed
+from pvdm.ledger.record.receipts import Publication
 from pvdm.ledger.work import announced, attempts, nonces
 from pvdm.ledger.work.announced import Announced
 from pvdm.metadata.gate.checks_table import PUBLISHED
@@ -119,7 +119,7 @@ class Publishing:
         """
         self._settle_announced()
         with self._ledger.read() as unit:
-            waiting = receipts.missing(unit)
+            waiting = receipts.list_missing(unit)
         found = []
         for each in waiting:
             try:
@@ -132,7 +132,7 @@ class Publishing:
     def require_settled(self) -> None:
         """Every publication has its receipt; where one could not be made just now, settling is due again."""
         with self._ledger.read() as unit:
-            waiting = receipts.missing(unit)
+            waiting = receipts.list_missing(unit)
         if waiting:
             raise UnavailableError(
                 "receipts_missing",
@@ -144,7 +144,7 @@ class Publishing:
 
     def _settle_announced(self) -> None:
         with self._ledger.read() as unit:
-            standing = announced.opened(unit)
+            standing = announced.list_open(unit)
         for each in standing:
             try:
                 settle_announced(self._ledger, self._clock, self._ground.catalog(), each)
@@ -152,7 +152,7 @@ class Publishing:
                 # It stays open, and so nothing else is published to its table; it is asked again.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))
 
-    def _facts(self, of: Unwitnessed | Announced) -> Facts:
+    def _facts(self, of: Publication | Announced) -> Facts:
         return describe_workload(self._ledger, of.workload_id, of.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
@@ -181,7 +181,7 @@ class Publishing:
         self._clean_up(attempt_ids)
         return done
 
-    def _receipted(self, each: Unwitnessed) -> PublicationResult:
+    def _receipted(self, each: Publication) -> PublicationResult:
         """Checks 14 and 15 for what is committed; a receipt that is there is the one that counts."""
         with self._ledger.read() as unit:
             (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)

@@ -26,7 +26,7 @@ def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
 @contextlib.contextmanager
 def working_on(ledger: Ledger, subject: str) -> Iterator[None]:
     """Verify, publish or clean up the attempt, or publish the workload, while no other Steward of the ledger does."""
-    with ledger.try_alone(_name(subject)) as held:
+    with ledger.try_lock(_name(subject)) as held:
         if not held:
             raise UnavailableError(
                 WORK_HELD,
@@ -49,7 +49,7 @@ class Unfinished:
     def attempts(self) -> list[Attempt]:
         """Every attempt whose next step is a Steward's."""
         with self._ledger.read() as unit:
-            return [each for each in attempts.live(unit) if each.state is not AttemptState.STAGING]
+            return [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
 
     def is_worked_on(self, attempt: Attempt) -> bool:
         """Whether a Steward holds it just now, alone or with its workload."""
@@ -58,7 +58,7 @@ class Unfinished:
         )
 
     def _is_held(self, subject: str) -> bool:
-        with self._ledger.try_alone(_name(subject)) as held:
+        with self._ledger.try_lock(_name(subject)) as held:
             return not held
 
     def settling_is_due(self, now_micros: int) -> bool:
@@ -67,8 +67,8 @@ class Unfinished:
         Each is a reason once: what settling cannot repair is not tried at every look.
         """
         with self._ledger.read() as unit:
-            unreceipted = receipts.missing(unit, since_micros=self._since_micros)
-            uncleaned = verified.undisposed(unit, since_micros=self._since_micros)
+            unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)
+            uncleaned = verified.list_undisposed(unit, since_micros=self._since_micros)
         now = frozenset(
             [
                 *(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted),

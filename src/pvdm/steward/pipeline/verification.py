@@ -231,7 +231,7 @@ class Verification:
         catalog = self._catalog()
         with self._ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             if row is None:
                 raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
             bound = bound_contract(unit, workload)

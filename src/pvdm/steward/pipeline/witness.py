@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.record.receipts import ReceiptRecord
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.gate.proposal import Logged, PublishedSnapshot
 from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch

@@ -15,7 +15,7 @@ from pvdm.ledger.record import attestations, statements
 from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model import canonical_json
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.record.recorder import Document, Recorder
@@ -126,7 +126,7 @@ class Attestations:
         """The newest attestations."""
         snapshot = None if snapshot_id is None else str(snapshot_id)
         with self._ledger.read() as unit:
-            found = attestations.listed(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
+            found = attestations.list_newest(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
             stored = [statements.get(unit, record.attestation_id) for record in found]
         return [_view(statement) for statement in stored]
 

@@ -17,11 +17,11 @@ from pvdm.lake.stores.stores import Place, Stores, place_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.record import audits, receipts, statements
+from pvdm.ledger.record import protections, receipts, statements
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -86,7 +86,7 @@ class AuditDesk:
         with self._ledger.read() as unit:
             note = LedgerLog(unit).newest_checkpoint() or b""
             size = read_unverified(note).checkpoint.size
-            found = self._logged(unit, audits.approval_ids(unit, row.table_uuid, row.namespace_id), size)
+            found = self._logged(unit, protections.approval_ids(unit, row.table_uuid, row.namespace_id), size)
             approvals = tuple(logged for _, logged in found)
         self._require_covered(size)
         return Evidence(
@@ -104,7 +104,7 @@ class AuditDesk:
         row = self._load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
-            wanted = audits.receipt_ids(unit, row.table_uuid, after=after, count=count)
+            wanted = receipts.ids_of_table(unit, row.table_uuid, after=after, count=count)
             found = tuple(logged for _, logged in self._logged(unit, wanted, size))
         self._require_covered(size)
         return found

@@ -10,7 +10,7 @@ from pvdm.errors import ConflictError, VerificationError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.record.roots import TrustRoots

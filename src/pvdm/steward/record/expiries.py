@@ -81,7 +81,7 @@ class Expiries:
 
     def _of_tokens(self) -> Iterator[tuple[str, int]]:
         with self._ledger.read() as unit:
-            found = tokens.ends(unit, now_micros=self._clock.trusted_micros())
+            found = tokens.list_ends(unit, now_micros=self._clock.trusted_micros())
         if found:
             yield "token", min(each.end_micros for each in found)
         wide = [each for each in found if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]

@@ -10,12 +10,11 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import overrides, proofs, statements
+from pvdm.ledger.record import overrides, proofs, restores, statements
 from pvdm.ledger.record.overrides import OverrideRecord, StoredOverride
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.restore import restores
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import nonces
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.states import NonceState
@@ -69,7 +68,7 @@ class Overrides:
     def listed(self, grant: Grant) -> list[OverrideView]:
         """Every override of the bearer's domain, newest first."""
         with self._ledger.read() as unit:
-            found = overrides.listed(unit, domain=scope(grant))
+            found = overrides.list_newest(unit, domain=scope(grant))
             stored = [statements.get(unit, each.record.override_id) for each in found]
         return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
 
@@ -98,7 +97,7 @@ class Overrides:
                 raise _replayed(said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
-            unit.tell(override_id=record.override_id)
+            unit.add_request_facts(override_id=record.override_id)
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
@@ -109,7 +108,7 @@ class Overrides:
     def _require_over_main(self, said: BreakGlass) -> None:
         """No override is taken in that could not be used; of a table that is gone the gate will say so."""
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, said.table.uuid)
+            row = tables.find_by_uuid(unit, said.table.uuid)
         if self._catalog is not None and row is not None:
             require_over_main(said, self._catalog.states.of(row).metadata.current_snapshot_id)
 

@@ -13,7 +13,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, overrides, proofs, statements
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind, VerdictWord
+from pvdm.ledger.schema.record import StatementKind, VerdictWord
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
@@ -74,7 +74,7 @@ class Proofs:
     ) -> Recorded:
         """Sign this verdict, PASS or FAIL, and keep it for ever; the same core for the same nonce is no change."""
         with self._ledger.read() as unit:
-            earlier = proofs.find_word(unit, core.attempt.nonce, self._notary)
+            earlier = proofs.find_by_notary(unit, core.attempt.nonce, self._notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
         if earlier is not None:
             return self._same(earlier, core)
@@ -94,7 +94,7 @@ class Proofs:
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            said = proofs.find_word(unit, record.nonce, self._notary)
+            said = proofs.find_by_notary(unit, record.nonce, self._notary)
             if said is not None:
                 raise _SaidMeanwhileError(said)
             _require_verifying(unit, core)
@@ -109,7 +109,7 @@ class Proofs:
     def said(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
         """What this notary has said for the nonce, covered outside: a call that was interrupted goes on from here."""
         with self._ledger.read() as unit:
-            earlier = proofs.find_word(unit, nonce, self._notary)
+            earlier = proofs.find_by_notary(unit, nonce, self._notary)
             stored = None if earlier is None else statements.get(unit, earlier.proof_id)
         if stored is None:
             return None

@@ -13,7 +13,7 @@ from pvdm.errors import ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.record.archive import Archive
 from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole

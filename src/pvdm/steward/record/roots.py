@@ -10,7 +10,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
@@ -80,7 +80,7 @@ class TrustRoots:
                 raise ConflictError(
                     "trust_root_moved", "another trust root was accepted first", hint="hand yours in again"
                 )
-            unit.tell(trust_root=root.sha256)
+            unit.add_request_facts(trust_root=root.sha256)
             statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
 
         self._recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)

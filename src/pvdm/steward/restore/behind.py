@@ -47,7 +47,7 @@ def find_ahead(
     """The UUIDs of the tables whose folders have newer documents than are shown, of those that may be unprotected."""
     ended = _ended(found)
     with ledger.read() as unit:
-        rows = [row for row in tables.all_live(unit) if row.upstream is None]
+        rows = [row for row in tables.list_live(unit) if row.upstream is None]
     free = {row.table_uuid: row for row in rows if not row.protected or row.table_uuid in ended}
     made = {uuid for uuid in ended & reached.keys() if uuid not in free}
     ahead = {
@@ -61,7 +61,7 @@ def find_ahead(
 def name_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
     """Those of the tables that are not protected, once every approval of the lost time is in force again."""
     behind = []
-    for row in tables.all_live(unit):
+    for row in tables.list_live(unit):
         if row.table_uuid in ahead and not row.protected:
             name = full_name((*levels_of(unit, row), row.name))
             behind.append(BehindTable(name, row.table_uuid, tables.was_protected(unit, row)))

@@ -86,7 +86,7 @@ def _source(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | N
     if bound.contract.boundary.source.table is None or notary.served is None:
         return None
     with notary.ledger.read() as unit:
-        row = tables.find_uuid(unit, pinned.table.uuid)
+        row = tables.find_by_uuid(unit, pinned.table.uuid)
     if row is None:
         return None
     metadata = notary.served.states.of(row).metadata

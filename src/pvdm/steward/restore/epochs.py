@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import statements
-from pvdm.ledger.restore.restores import Marker
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.trust.keys.epochs import Epoch
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.statement import read_signed
 
 
-def bump(ledger: Ledger, keys: KeyService, marker: Marker) -> int:
+def bump(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
     """The new epoch's number; run again after a crash it goes on with the epoch it has made.
 
     With entries lost nobody knows what was revoked meanwhile, so every epoch of before is: only the new keys sign.
@@ -45,7 +45,7 @@ def bump(ledger: Ledger, keys: KeyService, marker: Marker) -> int:
     return made
 
 
-def _made(keys: KeyService, marker: Marker, above: int) -> int:
+def _made(keys: KeyService, marker: Restore, above: int) -> int:
     """The epoch that an interrupted restore has made, or a new one."""
     newest = keys.book().epochs[-1].number
     if newest > max(marker.epoch_before, above):

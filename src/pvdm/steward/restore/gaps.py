@@ -13,7 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import SUMMARY_PROOF, SUMMARY_STATEMENT
 from pvdm.model.statements.core import ProofCore
@@ -216,7 +216,7 @@ def _passed(proof_id: str, core: ProofCore | None) -> ProofCore:
 def _of_live_attempts(unit: Unit) -> dict[str, ProofCore]:
     """The proofs of the backup that could still be published after it was made."""
     held = {}
-    for attempt in attempts.live(unit):
+    for attempt in attempts.list_live(unit):
         for record in proofs.of_attempt(unit, attempt.attempt_id):
             core = stored_core(unit, record.proof_id)
             if core is not None:

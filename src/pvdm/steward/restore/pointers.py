@@ -18,7 +18,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.write.branches import BranchRemoval
 from pvdm.ledger import Unit
-from pvdm.ledger.catalog import namespaces, pending_deletes, tables
+from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.record import receipts
@@ -142,9 +142,9 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
     """Create the tables that the backup lacks and show the documents that were judged."""
     for each in found.advances:
         tables.lock(unit, [each.table.uuid])
-        pending_deletes.require_none(unit, [each.pointer.location.rpartition("/")[2]])
+        tables.require_not_scheduled(unit, [each.pointer.location.rpartition("/")[2]])
         if each.created is None:
-            row = tables.find_uuid(unit, each.table.uuid)
+            row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
                 raise AssertionError("a table of the backup that was judged is in the backup")
             tables.swap(unit, row, each.pointer, location=each.location)
@@ -209,7 +209,7 @@ class _Desk:
     def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
         """The table's newest document that a receipt binds; None where the ledger has nothing to point with."""
         with self._notary.ledger.read() as unit:
-            row = tables.find_uuid(unit, uuid)
+            row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:
             # Its pointer is the upstream's own, and was not lost.
             found.shown |= {each.receipt_id for each in published}
@@ -298,7 +298,7 @@ class _Desk:
             if home is None:
                 raise namespace_lacking(full_name(tuple(levels)))
             taken = tables.find(unit, home.namespace_id, name)
-            gone = tables.ids_of(unit, table.uuid)
+            gone = tables.list_ids(unit, table.uuid)
         if taken is not None or gone:
             raise NotAllowedError(
                 "restore_table_taken",
@@ -386,7 +386,7 @@ class _Desk:
     def _require_place(self, said: Receipt, metadata: TableMetadata) -> None:
         """No other table of the backup lies where the document says that this one lies."""
         with self._notary.ledger.read() as unit:
-            own = tables.find_uuid(unit, said.table.uuid)
+            own = tables.find_by_uuid(unit, said.table.uuid)
             other = tables.find_overlapping(
                 unit, parse_location(metadata.location), but=None if own is None else own.table_id
             )

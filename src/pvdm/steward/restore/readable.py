@@ -31,8 +31,8 @@ class UnreadableTable:
 def find_unreadable(ledger: Ledger, files: MetadataFiles, *, but: Collection[str]) -> list[UnreadableTable]:
     """Read the document of every table of the backup, but those whose document was judged already."""
     with ledger.read() as unit:
-        rows = [row for row in tables.all_live(unit) if row.upstream is None and row.table_uuid not in but]
-        homes = {row.namespace_id: namespaces.find_id(unit, row.namespace_id) for row in rows}
+        rows = [row for row in tables.list_live(unit) if row.upstream is None and row.table_uuid not in but]
+        homes = {row.namespace_id: namespaces.find_by_id(unit, row.namespace_id) for row in rows}
     found = []
     for row in rows:
         try:

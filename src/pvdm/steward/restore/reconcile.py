@@ -8,13 +8,12 @@ from typing import Any
 
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.record import protections, receipts, statements, tokens
+from pvdm.ledger.record import protections, receipts, restores, statements, tokens
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.receipts import ReceiptRecord
-from pvdm.ledger.restore import lost_claims, restores, used_ids
-from pvdm.ledger.restore.restores import Marker
-from pvdm.ledger.schema.work import StatementKind
-from pvdm.ledger.work import announced, attempts, chunks, claims, nonces, target_sources, workloads
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.work import announced, attempts, chunks, claims, nonces, workloads
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
@@ -36,11 +35,11 @@ from pvdm.trust.statement import read_signed
 _WHY = "the ledger was restored from a backup"
 
 
-def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]) -> Marker:
+def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]) -> Restore:
     """All or nothing; afterwards the ledger is held by the marker until the restore has logged itself."""
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
-    def work(unit: Unit) -> Marker:
+    def work(unit: Unit) -> Restore:
         _refill(unit, plan)
         outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
         apply_pointers(unit, pointers)
@@ -62,7 +61,7 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         outcome |= _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)
-        marker = Marker(
+        marker = Restore(
             restores.next_id(unit),
             order.operator,
             order.reason,
@@ -85,7 +84,9 @@ def _refill(unit: Unit, plan: Plan) -> None:
     for each in plan.found:
         if each.envelope is not None:
             kind, at = StatementKind(each.entry.kind), each.entry.time
-            restores.refill(unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at)
+            restores.store_old_statement(
+                unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at
+            )
 
 
 def _advanced(each: Advance) -> dict[str, Any]:
@@ -127,16 +128,16 @@ def _reconcile(
         receipts.put(unit, record, each.envelope, log_index=each.index)
         cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
         if receipt_id in lost:
-            if took_rows(cores.values()) and tables.find_uuid(unit, said.table.uuid) is None:
+            if took_rows(cores.values()) and tables.find_by_uuid(unit, said.table.uuid) is None:
                 # Whoever registers one of its documents has its rows again: nothing is claimed there unseen.
-                lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+                restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
             continue
         for proof_id, core in cores.items():
             if core is not None and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
                 continue
             chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
-            used_ids.put(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
+            restores.put_used_chunk(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
             used_up.add(said.workload_id)
         _complete(unit, said.workload_id)
         claim = known_claims.get(receipt_id)
@@ -147,7 +148,9 @@ def _reconcile(
         if shown.certain and _settle(unit, shown.core, shown.snapshot_id):
             settled.append(proved.attempt_id)
         else:
-            used_ids.put(unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id)
+            restores.put_used_chunk(
+                unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id
+            )
             used_up.add(proved.workload_id)
         _complete(unit, proved.workload_id)
         claim = known_claims.get(proof_id)
@@ -155,7 +158,7 @@ def _reconcile(
             blocked.append({"table": shown.table.name, "receipt_id": proof_id, "workload_id": proved.workload_id})
     for doubted in pointers.doubted:
         said, receipt_id = doubted.said, doubted.receipt_id
-        lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+        restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
         named = {"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id}
         blocked += [] if named in blocked else [named]
     return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
@@ -186,16 +189,16 @@ def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
             named = contract_of(unit, core.attempt.contract_sha256).boundary.source
-            target_sources.note(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
+            claims.note_source(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
 
 
 def _block(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
     """Block claims on the target if it is unknown which rows the append took; gives whether they are blocked."""
-    if lost_claims.is_claimed(unit, workload_id, target):
+    if restores.has_claim(unit, workload_id, target):
         return False
     if claim is not None and claims.refill(unit, workload_id, target=target, claim=claim):
         return False
-    lost_claims.put(unit, statement_id, workload_id, target=target)
+    restores.put_lost_claim(unit, statement_id, workload_id, target=target)
     return True
 
 
@@ -223,7 +226,7 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
 
 def end_announced(unit: Unit) -> list[str]:
     """Publications to upstreams that the backup left open: what came of them an audit of their tables tells."""
-    standing = announced.opened(unit)
+    standing = announced.list_open(unit)
     for each in standing:
         published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
         announced.settle(
@@ -237,12 +240,12 @@ def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
 
     Workloads of which the lost time has published something, by attempts that the backup lacks, are told from others.
     """
-    for attempt in attempts.live(unit):
+    for attempt in attempts.list_live(unit):
         attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
     ended: dict[str, list[str]] = {"abandoned": [], "published": []}
-    for workload in workloads.still_open(unit):
+    for workload in workloads.list_open(unit):
         workload_id = workload.opening.workload_id
-        published = bool(used_ids.of_workload(unit, workload_id))
+        published = bool(restores.list_used_chunks(unit, workload_id))
         reason = f"{_WHY}, which lacks its publication" if published else _WHY
         workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
         ended["published" if published else "abandoned"].append(workload_id)
@@ -251,7 +254,7 @@ def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
 
 def _void_nonces(unit: Unit) -> int:
     """Overrides and challenges that wait may have been used in the lost time; none of them counts any more."""
-    waiting = nonces.unsettled(unit)
+    waiting = nonces.list_reserved(unit)
     for nonce in waiting:
         nonces.abort(unit, nonce.nonce, reason=_WHY)
     return len(waiting)
@@ -260,7 +263,7 @@ def _void_nonces(unit: Unit) -> int:
 def _revoke_tokens(unit: Unit) -> int:
     """A token may have been revoked in the lost time, so none of before is good any more."""
     now, count = unit.at_micros, 0
-    for grant in tokens.listed(unit):
+    for grant in tokens.list_all(unit):
         if grant.revoked_micros is None and grant.expires_micros > now:
             tokens.revoke(unit, grant.token_id)
             count += 1

@@ -13,7 +13,7 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.fields import require_form
 from pvdm.model.plain import counted, list_first
 from pvdm.model.statements.epoch import EpochStage, EpochStatement

@@ -11,7 +11,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import protections
 from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.schema.protection import ActionWord
+from pvdm.ledger.schema.record import ActionWord
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction
 from pvdm.steward.restore.refill_check import Found
 from pvdm.trust.log.entry import EntryKind
@@ -94,9 +94,9 @@ def _protection(unit: Unit, protection_id: str, said: Protection) -> None:
     record = ProtectionRecord(
         protection_id, action, table_uuid, namespace_id, name, domain, contract, said.operator, said.nonce
     )
-    protections.note(unit, record)
+    protections.insert_protection(unit, record)
     if said.contract is not None:
-        protections.keep_contract(unit, said.contract.encode(), statement_id=protection_id)
+        protections.store_contract(unit, said.contract.encode(), statement_id=protection_id)
 
 
 def _note(unit: Unit, said: Protection, at_micros: int, done: Refilled) -> None:
@@ -105,13 +105,13 @@ def _note(unit: Unit, said: Protection, at_micros: int, done: Refilled) -> None:
     if isinstance(said.target, NamespaceTarget):
         home = said.target.namespace
         done.protected.pop(home.id, None)
-        if said.action is ProtectionAction.PROTECT and namespaces.find_id(unit, home.id) is not None:
+        if said.action is ProtectionAction.PROTECT and namespaces.find_by_id(unit, home.id) is not None:
             done.protected[home.id] = ProtectedAgain("namespace", home.name, home.id, contract)
         return
     table = said.target.table
     done.unprotected.pop(table.uuid, None)
     done.protected.pop(table.uuid, None)
-    if tables.find_uuid(unit, table.uuid) is None:
+    if tables.find_by_uuid(unit, table.uuid) is None:
         return
     if said.action is ProtectionAction.PROTECT:
         done.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, contract)
@@ -133,14 +133,14 @@ def _migration(
     record = MigrationRecord(
         migration_id, said.table.uuid, said.table.name, domain, contract, sha256, said.operator, said.nonce
     )
-    protections.note_migration(unit, record)
+    protections.insert_migration(unit, record)
     if said.contract is not None:
-        protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
+        protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
 
 
 def _set_table(unit: Unit, table_uuid: str, contract: str | None) -> str:
     """The table's domain; of one that the backup does not have nobody knows it, so only who has every domain sees."""
-    row = tables.find_uuid(unit, table_uuid)
+    row = tables.find_by_uuid(unit, table_uuid)
     if row is None:
         return EVERY_DOMAIN
     if row.contract_hash != contract:
@@ -149,7 +149,7 @@ def _set_table(unit: Unit, table_uuid: str, contract: str | None) -> str:
 
 
 def _set_namespace(unit: Unit, namespace_id: str, contract: str | None) -> str:
-    found = namespaces.find_id(unit, namespace_id)
+    found = namespaces.find_by_id(unit, namespace_id)
     if found is None:
         return EVERY_DOMAIN
     if found.protected_by != contract:

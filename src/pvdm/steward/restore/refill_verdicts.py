@@ -10,7 +10,8 @@ from pvdm.ledger.record import overrides, proofs
 from pvdm.ledger.record.overrides import OverrideRecord
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.schema.work import NoncePurpose, VerdictWord
+from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -57,9 +58,11 @@ def _proof(unit: Unit, proof_id: str, said: Proof) -> None:
         None,
     )
     workload = workloads.find(unit, attempt.workload_id)
-    table = tables.find_uuid(unit, core.target.table.uuid)
+    table = tables.find_by_uuid(unit, core.target.table.uuid)
     domain = EVERY_DOMAIN if table is None else table.domain
-    proofs.refill(unit, record, attempt.workload_id, domain=domain if workload is None else workload.opening.domain)
+    proofs.insert_restored(
+        unit, record, attempt.workload_id, domain=domain if workload is None else workload.opening.domain
+    )
 
 
 def _override(unit: Unit, override_id: str, said: BreakGlass, snapshot_id: int | None) -> None:
@@ -68,7 +71,7 @@ def _override(unit: Unit, override_id: str, said: BreakGlass, snapshot_id: int |
         return
     record = OverrideRecord(override_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
     nonces.reserve(unit, said.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=said.operator)
-    overrides.refill(unit, record)
+    overrides.insert_row(unit, record)
     if snapshot_id is None:
         nonces.abort(unit, said.nonce, reason=_WHY)
 

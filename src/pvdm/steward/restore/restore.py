@@ -10,13 +10,12 @@ from itertools import count
 from pvdm import fault
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.stores.object_path import FilePath
-from pvdm.ledger import Unit, common_settings
+from pvdm.ledger import Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import restores, shared_settings, statements
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.restore import restores
-from pvdm.ledger.restore.restores import Marker
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.restore import RestoreStatement
 from pvdm.steward.config.common_settings import require_common
 from pvdm.steward.config.log_locations import outside_file
@@ -169,7 +168,7 @@ def _require_clock(notary: Notary, order: Order) -> None:
         ) from None
 
 
-def _require_name(config: StewardConfig, marker: Marker) -> None:
+def _require_name(config: StewardConfig, marker: Restore) -> None:
     """A restore goes on under the kind of name under which it began."""
     origin = _outside(marker).origin
     if marker.outcome["lost"]:
@@ -183,7 +182,7 @@ def _require_name(config: StewardConfig, marker: Marker) -> None:
         )
 
 
-def _finished(notary: Notary, marker: Marker) -> Restored:
+def _finished(notary: Notary, marker: Restore) -> Restored:
     lost = bool(marker.outcome["lost"])
     if not (lost and _newest(notary).origin == notary.config.origin):
         new_epoch = epochs.bump(notary.ledger, notary.keys, marker)
@@ -198,13 +197,13 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
     return _result(notary, marker)
 
 
-def _finish(unit: Unit, notary: Notary, marker: Marker) -> None:
+def _finish(unit: Unit, notary: Notary, marker: Restore) -> None:
     """From here on every Steward of the ledger has the log's name under which it was restored."""
     restores.finish(unit, marker.restore_id)
-    common_settings.name_log(unit, notary.config.origin)
+    shared_settings.set_log_origin(unit, notary.config.origin)
 
 
-def _result(notary: Notary, marker: Marker) -> Restored:
+def _result(notary: Notary, marker: Restore) -> Restored:
     outcome = marker.outcome
     with notary.ledger.read() as unit:
         logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
@@ -239,7 +238,7 @@ def _result(notary: Notary, marker: Marker) -> Restored:
     )
 
 
-def _outside(marker: Marker) -> Checkpoint:
+def _outside(marker: Restore) -> Checkpoint:
     return read_unverified(marker.outside_note).checkpoint
 
 
@@ -250,7 +249,7 @@ def _newest(notary: Notary) -> Checkpoint:
     return read_unverified(note).checkpoint
 
 
-def _log_itself(notary: Notary, marker: Marker, new_epoch: int) -> None:
+def _log_itself(notary: Notary, marker: Restore, new_epoch: int) -> None:
     """The statement; in its transaction the restore is finished, unless the outside has to follow first."""
     outside, outcome = _outside(marker), marker.outcome
     said = RestoreStatement(
@@ -296,7 +295,7 @@ def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document
     )
 
 
-def _swap_outside(notary: Notary, marker: Marker) -> None:
+def _swap_outside(notary: Notary, marker: Restore) -> None:
     """The old log's last checkpoint is kept beside; at no moment is there none in its place."""
     path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""

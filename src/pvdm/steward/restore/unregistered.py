@@ -28,7 +28,7 @@ def find_unregistered(
 ) -> list[UnregisteredTable]:
     """Find folders of documents whose table no row of the ledger has, dropped ones included; `but` are known."""
     with ledger.read() as unit:
-        unknown = [uuid for uuid in files.folders() if uuid not in but and not tables.ids_of(unit, uuid)]
+        unknown = [uuid for uuid in files.folders() if uuid not in but and not tables.list_ids(unit, uuid)]
     names = _signed_names(found)
     unregistered = []
     for uuid in unknown:

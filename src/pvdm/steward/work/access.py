@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import restores, statements
+from pvdm.ledger.record.restores import UsedChunk
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.ledger.restore import used_ids
-from pvdm.ledger.restore.used_ids import SpentChunk
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import chunks, workloads
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import Workload
@@ -38,27 +37,27 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
 def require_not_published_since(unit: Unit, workload: Workload) -> None:
     """Raise `workload_spent` for a workload that a restore gave up, and that was published after the backup."""
     workload_id = workload.opening.workload_id
-    held = used_ids.of_workload(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
+    held = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
     if held:
         table = _table_of(unit, held[0].statement_id)
-        shown: list[SpentChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
-        raise used_ids.refusal(workload_id, list_first([_describe(table, each) for each in shown]))
+        shown: list[UsedChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
+        raise restores.used_workload_error(workload_id, list_first([_describe(table, each) for each in shown]))
 
 
 def _require_unspent(unit: Unit, grant: Grant, workload_id: str) -> None:
-    held = used_ids.of_workload(unit, workload_id)
+    held = restores.list_used_chunks(unit, workload_id)
     if not held:
         return
     shown = []
     for each in held:
         table = _table_of(unit, each.statement_id)
-        row = tables.find_uuid(unit, table.uuid)
+        row = tables.find_by_uuid(unit, table.uuid)
         require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
         shown.append(_describe(table, each))
-    raise used_ids.refusal(workload_id, list_first(shown))
+    raise restores.used_workload_error(workload_id, list_first(shown))
 
 
-def _describe(table: TableRef, each: SpentChunk | Published) -> str:
+def _describe(table: TableRef, each: UsedChunk | Published) -> str:
     return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
 
 

@@ -22,7 +22,8 @@ from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
 from pvdm.ledger.record import overrides, proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.work import Atomicity, VerdictWord
+from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
@@ -88,7 +89,7 @@ def attempt_views(
 ) -> list[AttemptView]:
     """The attempts with all that a role may see of them. Details are read only for those that failed."""
     ids = [each.attempt_id for each in found]
-    newest = proofs.last_of(unit, ids)
+    newest = proofs.newest_of_each(unit, ids)
     published = chunks.published_as(unit, ids)
     workload_ids = {each.workload_id for each in found}
     waived = overrides.used_by(unit, sorted(workload_ids))
@@ -196,6 +197,6 @@ def _is_incomplete(unit: Unit, opening: Opening) -> bool:
     """Whether some chunk of a workload that is published as a whole is not proved yet."""
     if opening.atomicity is not Atomicity.WORKLOAD:
         return False
-    live = attempts.live_of(unit, opening.workload_id)
+    live = attempts.list_live_of_workload(unit, opening.workload_id)
     proved = sum(each.state is AttemptState.COMMITTING for each in live)
     return proved < chunks.count(unit, opening.workload_id)

@@ -135,7 +135,7 @@ class Workloads:
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
         """The workload of this id: the source pinned, the plan fixed; once more with the same words is no change."""
         require_attempt(grant, None)
-        ids.workload_id(workload_id)
+        ids.require_workload_id(workload_id)
         # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
         with self._opening.turn(workload_id):
             done = self._find_done_before(grant, workload_id, table, parameters)
@@ -165,7 +165,7 @@ class Workloads:
         workload, contract = self._workload(grant, workload_id)
         if attempt_id is not None:
             with self._ledger.read() as unit:
-                if (earlier := attempts.opened_before(unit, attempt_id, workload_id, chunk_id)) is not None:
+                if (earlier := attempts.find_opened(unit, attempt_id, workload_id, chunk_id)) is not None:
                     return earlier
         row = self._row_of(workload)
         attempt_id = attempt_id or secrets.token_hex(16)
@@ -214,7 +214,7 @@ class Workloads:
             moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
             ended[:] = [
                 attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
-                for each in attempts.live_of(unit, workload_id)
+                for each in attempts.list_live_of_workload(unit, workload_id)
             ]
             return moved
 
@@ -228,7 +228,7 @@ class Workloads:
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             get_workload(unit, grant, workload_id)
-            planned = chunks.defined(unit, workload_id, after=after, rows=count)
+            planned = chunks.page_with_definitions(unit, workload_id, after=after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         return [
             PlannedChunk(
@@ -253,7 +253,7 @@ class Workloads:
         After one that failed another is made only with a reason: what was mended.
         """
         require_attempt(grant, None)
-        ids.workload_id(workload_id)
+        ids.require_workload_id(workload_id)
         with self._opening.turn(workload_id):
             workload = self._find_done_before(grant, workload_id, table, parameters)
             if workload is None:
@@ -281,7 +281,7 @@ class Workloads:
                 return None
             bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
             same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
-            workloads.reopened(unit, same)
+            workloads.find_reopened(unit, same)
         if earlier.state is not WorkloadState.COMPLETE:
             _require_contract(row, earlier)
         return earlier
@@ -320,7 +320,7 @@ class Workloads:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
                 # The source follows from the contract, and is pinned; where it is by now is no matter.
-                workloads.reopened(unit, replace(opening, source=earlier.opening.source))
+                workloads.find_reopened(unit, replace(opening, source=earlier.opening.source))
                 require_not_published_since(unit, earlier)
                 return earlier
         source = self._sources.pin(bound, row.table_uuid)
@@ -337,7 +337,7 @@ class Workloads:
         whole = replace(opening, source=source.ref.uuid)
 
         def work(unit: Unit) -> Workload:
-            now = tables.find_uuid(unit, row.table_uuid)
+            now = tables.find_by_uuid(unit, row.table_uuid)
             if now is None or now.contract_hash != contract.sha256:
                 raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
             return workloads.open_once(unit, whole, pinned)
@@ -361,7 +361,7 @@ class Workloads:
     def _row_of(self, workload: Workload) -> TableRow:
         """The table that the workload is for, still under the contract that it was opened under."""
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
             raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
         _require_contract(row, workload)
@@ -428,7 +428,7 @@ class Workloads:
 
         def work(unit: Unit) -> Attempt:
             unit.lock_name(f"branches {row.table_uuid}")
-            other = attempts.live_on(unit, row.table_uuid, branch)
+            other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
             if other is not None:
                 raise ConflictError(
                     "branch_taken",
@@ -452,7 +452,7 @@ class Workloads:
         """Refuse a branch that holds something else by now: the id means what it held when it was taken over."""
         require_same_branch(found, branch)
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         head = None if row is None else staged_head(self._catalog().states.newest(row).metadata, branch)
         if head in (None, found.staged_snapshot_id):
             return

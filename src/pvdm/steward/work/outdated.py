@@ -28,7 +28,7 @@ def require_not_outdated(
     entries = live_entries(job.metadata, base, reader)
     shown_by = {str(each.snapshot_id) for each in entries if each.data_file.file_path in gone}
     with ledger.read() as unit:
-        replaced = workloads.published_in(unit, workload.opening.table_uuid, shown_by)
+        replaced = workloads.list_publishers(unit, workload.opening.table_uuid, shown_by)
     older = {each.snapshot_id for each in source.ancestry(job.source.snapshot_id)}
     for other in replaced:
         pinned = int(other.source_snapshot_id or 0)

@@ -140,7 +140,7 @@ class Work:
 
     def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
         """The last error of a job that one of the workload's attempts waits for."""
-        for attempt in attempts.live_of(unit, workload_id):
+        for attempt in attempts.list_live_of_workload(unit, workload_id):
             job = self._job_of(attempt)
             if job is not None and job.error is not None:
                 return job.error

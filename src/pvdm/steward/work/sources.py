@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
-from pvdm.catalog.upstream.heads import is_vouched, require_proved, unproved
+from pvdm.catalog.upstream.heads import find_unproved, is_known, require_proved
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json.node import Raw
 from pvdm.lake.format.schema.logical import to_model
@@ -23,7 +23,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.work import target_sources, workloads
+from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
 from pvdm.model.schema import Schema
@@ -120,7 +120,7 @@ class Sources:
             if manifest is not None:
                 return str(state_of(self._manifest(manifest)))
             with self._ledger.read() as unit:
-                row = tables.find_uuid(unit, workload.opening.source)
+                row = tables.find_by_uuid(unit, workload.opening.source)
             found = None if row is None else self._catalog().states.of(row).metadata.current_snapshot_id
         except PvdmError:
             return None
@@ -146,7 +146,7 @@ class Sources:
         require_proved(self._ledger, state)  # a state that no consumer may see is no intent either
         if table_uuid is not None:
             with self._ledger.read() as unit:
-                target_sources.require_same(unit, table_uuid, asked, state.row.table_uuid)
+                claims.require_same_source(unit, table_uuid, asked, state.row.table_uuid)
         return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
 
     def _as_pinned(self, metadata: TableMetadata, workload: Workload, contract: DataProductContract) -> TableMetadata:
@@ -167,14 +167,14 @@ class Sources:
 
         def wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
-                row = tables.find_uuid(unit, table_uuid)
+                row = tables.find_by_uuid(unit, table_uuid)
             target = None if row is None else to_model(self._catalog().states.of(row).metadata.current_schema)
             return columns_read(contract, () if target is None else target.names)
 
         return with_newer_columns(metadata, snapshot_id, newer, wanted)
 
     def _own(self, state: TableState, source: PinnedSource) -> PinnedSource:
-        return self._readable(source, state.row.domain, *self._catalog().shown.places_of(state))
+        return self._readable(source, state.row.domain, *self._catalog().responses.places_of(state))
 
     def _readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
         """A source's writer chooses its files, and the Steward reads them with its own rights: check that it may."""
@@ -191,8 +191,8 @@ class Sources:
     def _table(self, workload: Workload) -> tuple[TableRef, TableState, int]:
         catalog = self._catalog()
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.source)
-            if row is None and tables.was_upstreams(unit, workload.opening.source):
+            row = tables.find_by_uuid(unit, workload.opening.source)
+            if row is None and tables.was_of_upstream(unit, workload.opening.source):
                 raise UnavailableError(
                     "source_changed",
                     "the upstream shows another table under the name of the workload's source",
@@ -218,8 +218,8 @@ class Sources:
         doubt: str | None = "none of that id"
         if found is not None:
             with self._ledger.read() as unit:
-                doubt = unproved(unit, row, state.metadata)
-                if doubt is None and is_vouched(unit, row.table_uuid, state.metadata, found):
+                doubt = find_unproved(unit, row, state.metadata)
+                if doubt is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
         raise UnavailableError(
             "source_changed",
@@ -281,13 +281,13 @@ def named(unit: Unit, catalog: str, row: TableRow) -> TableRef:
 
 def table_name(unit: Unit, table_uuid: str) -> str | None:
     """The full name of a table; None where it is gone."""
-    row = tables.find_uuid(unit, table_uuid)
+    row = tables.find_by_uuid(unit, table_uuid)
     return None if row is None else full_name((*levels_of(unit, row), row.name))
 
 
 def levels_of(unit: Unit, row: TableRow) -> Levels:
     """The namespace that a table is in."""
-    found = namespaces.find_id(unit, row.namespace_id)
+    found = namespaces.find_by_id(unit, row.namespace_id)
     if found is None:
         raise AssertionError("a table that is there is in a namespace that is there")
     return found.levels

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.catalog import staging_quota
+from pvdm.catalog import sanity
 from pvdm.errors import InputError
-from pvdm.ledger.catalog import staging_owners
+from pvdm.ledger.catalog import snapshots
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.model.role import Role
@@ -23,8 +23,8 @@ RENEWED = replace(PRODUCER, token_id=hex32("renewed"))
 
 @pytest.fixture
 def core(tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
-    monkeypatch.setattr(staging_quota, "PRODUCER_BRANCHES_MAX", 2)
-    monkeypatch.setattr(staging_quota, "PRODUCER_SNAPSHOTS_MAX", 3)
+    monkeypatch.setattr(sanity, "PRODUCER_BRANCHES_MAX", 2)
+    monkeypatch.setattr(sanity, "PRODUCER_SNAPSHOTS_MAX", 3)
     with core_at(tmp_path, migrated_url) as made:
         made.table()
         yield made
@@ -54,7 +54,7 @@ def test_a_producer_keeps_no_more_branches_than_its_share(core: Core) -> None:
     assert refused(core, "c")
 
 
-def test_one_producers_branches_leave_the_others_theirs(core: Core) -> None:
+def test_one_producers_branches_do_not_use_up_anothers_quota(core: Core) -> None:
     for name, by in (("a", PRODUCER), ("b", PRODUCER), ("c", OTHER), ("d", OTHER)):
         branch(core, name, by)
     assert refused(core, "e", OTHER)
@@ -79,7 +79,7 @@ def test_a_branch_that_is_gone_is_not_counted_nor_one_that_another_made_since(co
 
 
 @pytest.mark.parametrize("by", [STEWARD, OPERATOR], ids=lambda by: by.role)
-def test_who_is_no_producer_has_the_tables_own_limit_alone(core: Core, by: Grant) -> None:
+def test_other_roles_have_only_the_tables_limit(core: Core, by: Grant) -> None:
     for name in "abcd":
         branch(core, name, by)
     assert len(core.get().metadata.refs) == 5
@@ -100,16 +100,16 @@ def test_several_at_once_are_counted_too(core: Core) -> None:
     assert (caught.value.expected, caught.value.got) == ("at most 2", "3")
 
 
-def test_the_ledger_knows_who_made_what(core: Core) -> None:
+def test_the_ledger_stores_the_owner_of_each_branch_and_snapshot(core: Core) -> None:
     core.staged(by=OTHER)
     row, snapshot = core.get().row, core.get().metadata.refs["stage"].snapshot_id
     with core.ledger.read() as unit:
         for kind, name in ((StagedKind.BRANCH, "stage"), (StagedKind.SNAPSHOT, str(snapshot))):
             known = ['["sales","another producer"]', '["sales","a producer"]']
-            assert [staging_owners.count(unit, row.table_id, maker, kind, {name}) for maker in known] == [1, 0]
+            assert [snapshots.count_owned(unit, row.table_id, maker, kind, {name}) for maker in known] == [1, 0]
 
 
-def test_another_role_of_the_same_name_is_somebody_else(core: Core) -> None:
+def test_another_role_of_the_same_name_is_another_owner(core: Core) -> None:
     namesake = replace(grant(Role.STEWARD), name=PRODUCER.name)
     for name in "ab":
         branch(core, name, namesake)
@@ -119,7 +119,7 @@ def test_another_role_of_the_same_name_is_somebody_else(core: Core) -> None:
 
 
 def test_more_than_one_round_of_names_is_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_owners, "_AT_ONCE", 1)
+    monkeypatch.setattr("pvdm.ledger.unit._VALUES_AT_ONCE", 1)
     branch(core, "a")
     branch(core, "b")
     assert refused(core, "c")

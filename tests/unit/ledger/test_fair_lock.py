@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pvdm.ledger.fair_lock import Queue, Turns
+from pvdm.ledger.locks import FairLock, ReaderWriterLock
 
 LONG = 20.0
 SHORT = 0.05
@@ -27,15 +27,15 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_turns_come_in_the_order_of_arrival() -> None:
-    queue, order = Queue(), list[int]()
+def test_the_lock_is_granted_in_order_of_arrival() -> None:
+    queue, order = FairLock(), list[int]()
 
     def wait(number: int) -> None:
-        with queue.turn(LONG):
+        with queue.hold(LONG):
             order.append(number)
 
     threads = []
-    with queue.turn(LONG):
+    with queue.hold(LONG):
         for number in range(5):
             threads.append(begun(lambda number=number: wait(number)))  # type: ignore[misc]
             until(lambda: len(queue._waiting) > number)  # noqa: B023 - asked at once
@@ -45,12 +45,12 @@ def test_turns_come_in_the_order_of_arrival() -> None:
     assert order == [0, 1, 2, 3, 4]
 
 
-def test_one_has_the_turn_at_a_time() -> None:
-    queue, inside, most = Queue(), [0], [0]
+def test_one_thread_holds_the_lock_at_a_time() -> None:
+    queue, inside, most = FairLock(), [0], [0]
 
     def work() -> None:
         for _ in range(50):
-            with queue.turn(LONG):
+            with queue.hold(LONG):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0)
@@ -61,27 +61,27 @@ def test_one_has_the_turn_at_a_time() -> None:
     assert (inside, most) == ([0], [1])
 
 
-def test_whoever_waits_too_long_goes_on_without_a_turn_and_keeps_nobody_out() -> None:
-    queue = Queue()
-    with queue.turn(LONG) as first:
-        with queue.turn(SHORT) as second:
+def test_a_thread_that_waits_too_long_goes_on_without_the_lock() -> None:
+    queue = FairLock()
+    with queue.hold(LONG) as first:
+        with queue.hold(SHORT) as second:
             assert (first, second) == (True, False)
-        with queue.turn(SHORT) as still_kept:
+        with queue.hold(SHORT) as still_kept:
             assert not still_kept
-    assert queue.idle
-    with queue.turn(SHORT) as third:
+    assert queue.is_free
+    with queue.hold(SHORT) as third:
         assert third
 
 
-def test_a_turn_is_given_back_by_whoever_fails() -> None:
-    queue = Queue()
-    with pytest.raises(RuntimeError), queue.turn(LONG):
+def test_the_lock_is_released_after_an_error() -> None:
+    queue = FairLock()
+    with pytest.raises(RuntimeError), queue.hold(LONG):
         raise RuntimeError
-    assert queue.idle
+    assert queue.is_free
 
 
 def test_readers_read_together() -> None:
-    turns = Turns(SHORT)
+    turns = ReaderWriterLock(SHORT)
     with turns.reading():
         thread = begun(lambda: turns.reading().__enter__())
         thread.join(LONG)
@@ -89,7 +89,7 @@ def test_readers_read_together() -> None:
 
 
 def test_a_commit_waits_for_the_readers_that_are_there() -> None:
-    turns, steps = Turns(LONG), list[str]()
+    turns, steps = ReaderWriterLock(LONG), list[str]()
 
     def commit() -> None:
         with turns.committing():
@@ -104,7 +104,7 @@ def test_a_commit_waits_for_the_readers_that_are_there() -> None:
 
 
 def test_a_reader_waits_for_a_commit() -> None:
-    turns, steps = Turns(LONG), list[str]()
+    turns, steps = ReaderWriterLock(LONG), list[str]()
 
     def read() -> None:
         with turns.reading():
@@ -119,7 +119,7 @@ def test_a_reader_waits_for_a_commit() -> None:
 
 
 def test_a_commit_goes_on_when_a_reader_does_not_end() -> None:
-    turns = Turns(SHORT)
+    turns = ReaderWriterLock(SHORT)
     with turns.reading(), turns.committing():
         pass
     with turns.reading():

@@ -1,4 +1,11 @@
-"""The ledger's triggers for both databases, generated from the tables and the state machines."""
+"""The SQL that creates a ledger in both databases: tables, triggers, and read-only views.
+
+The triggers are generated from the tables and the state machines. The views have the layout of PyIceberg's
+SqlCatalog, for operators and auditors who read the ledger directly. That layout joins the levels of a namespace by
+dots, so `("a", "b")` and `("a.b",)` would be one. A namespace with a dot in a level is therefore left out of the two
+views; `iceberg_left_out` lists it with its levels and how many tables and views it holds. A dot in a table's name is
+harmless: that is a column. Tables of upstream catalogs are left out: the ledger does not have their pointers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from pvdm.ledger.schema.columns import metadata
-from pvdm.ledger.schema.layout import views
 from pvdm.model.states import MACHINES, AttemptState, Machine
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
@@ -21,7 +27,7 @@ REFUSED_PREFIX: Final = "pvdm rule: "
 
 _DIALECTS: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
-# The claim of another workload that a new one meets. Written once: both databases speak this much SQL.
+# Finds another workload's claim that overlaps a new one. Valid SQL in both databases.
 _OVERLAP: Final = """SELECT 1 FROM claims c
     WHERE c.target = NEW.target AND c.workload_id <> NEW.workload_id
       AND (c.claim_column IS NULL OR NEW.claim_column IS NULL
@@ -32,6 +38,25 @@ _UNPUBLISHED: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.
     WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
       AND n.state = 'COMMITTED'"""
 _NEXT_INDEX: Final = "SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries"
+LAYOUT_CATALOG: Final = "pvdm"
+"""The layout's `catalog_name`: one ledger holds one catalog."""
+LAYOUT_VIEWS: Final = ("iceberg_tables", "iceberg_namespace_properties", "iceberg_left_out")
+# Dialect-specific SQL: a namespace's levels joined, whether one has a dot, and its properties as rows.
+_JOINED: Final = {
+    "sqlite": "(SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key))",
+    "postgresql": "(SELECT string_agg(level, '.' ORDER BY at)"
+    " FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at))",
+}
+_DOTTED: Final = {
+    "sqlite": "EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)",
+    "postgresql": "EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level"
+    " WHERE strpos(level, '.') > 0)",
+}
+_PROPERTY_ROWS: Final = {
+    "sqlite": "json_each(n.properties)",
+    "postgresql": "json_each_text(n.properties::json) AS property (key, value)",
+}
+_NO_PROPERTIES: Final = "'{}'"
 
 
 def statements(dialect: DialectName) -> list[str]:
@@ -43,7 +68,7 @@ def statements(dialect: DialectName) -> list[str]:
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         found += [str(CreateIndex(index).compile(dialect=made)) for index in indexes]
     found += _sqlite_rules() if dialect == "sqlite" else _postgresql_rules()
-    found += views(dialect)
+    found += layout_views(dialect)
     return ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in found]
 
 
@@ -66,13 +91,13 @@ def _machine(table: Table) -> Machine | None:
 
 
 def _step(machine: Machine) -> str:
-    """True where the update is a step of the machine."""
+    """SQL that is true if the update is a step of the machine."""
     steps = [f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions]
     return "\n    OR ".join(steps)
 
 
 def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
-    """(name, event, condition, sentence) of every rule that looks at the row alone."""
+    """(name, event, condition, message) of every trigger that looks at one row only."""
     if not table.info.get("passing"):
         yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
     if not table.info["changes"]:
@@ -169,7 +194,7 @@ def _postgresql_rules() -> list[str]:
         if table.info["unlogged"] is not None:
             found += _postgresql_event(table)
     raised = f"RAISE EXCEPTION '{REFUSED_PREFIX}{{}}' USING ERRCODE = '{REFUSED_SQLSTATE}';"
-    # The lock makes the check right under READ COMMITTED: who waits for it sees the claim that the other committed.
+    # The lock makes the check correct under READ COMMITTED: after the wait the other claim is visible.
     lock = "    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));\n"
     overlap = (
         f"{lock}    IF EXISTS ({_OVERLAP}) THEN\n        {raised.format('claims overlap')}\n"
@@ -217,4 +242,43 @@ def _postgresql_event(table: Table) -> list[str]:
         _function(f"pvdm_{table.name}_event", body),
         f"CREATE TRIGGER {table.name}_event AFTER {events} ON {table.name}\nFOR EACH ROW\n"
         f"EXECUTE FUNCTION pvdm_{table.name}_event()",
+    ]
+
+
+def layout_views(dialect: str) -> list[str]:
+    """The statements that create the views. A union or DISTINCT makes them read-only in both databases."""
+    joined, dotted, properties = _JOINED[dialect], _DOTTED[dialect], _PROPERTY_ROWS[dialect]
+    return [
+        f"""CREATE VIEW iceberg_tables AS
+SELECT '{LAYOUT_CATALOG}' AS catalog_name,
+    {joined} AS table_namespace,
+    t.name AS table_name,
+    t.metadata_location AS metadata_location,
+    t.previous_location AS previous_metadata_location,
+    'TABLE' AS iceberg_type
+FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
+WHERE t.dropped_micros IS NULL AND t.upstream IS NULL AND NOT {dotted}
+UNION ALL
+SELECT '{LAYOUT_CATALOG}', {joined}, v.name, v.metadata_location, NULL, 'VIEW'
+FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
+WHERE v.dropped_micros IS NULL AND NOT {dotted}""",  # noqa: S608 - no value in it
+        f"""CREATE VIEW iceberg_namespace_properties AS
+SELECT '{LAYOUT_CATALOG}' AS catalog_name,
+    {joined} AS namespace,
+    key AS property_key,
+    value AS property_value
+FROM namespaces n, {properties}
+WHERE n.dropped_micros IS NULL AND NOT {dotted}
+UNION ALL
+SELECT '{LAYOUT_CATALOG}', {joined}, 'exists', 'true'
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND n.properties = {_NO_PROPERTIES} AND NOT {dotted}""",  # noqa: S608 - no value in it
+        f"""CREATE VIEW iceberg_left_out AS
+SELECT DISTINCT '{LAYOUT_CATALOG}' AS catalog_name,
+    n.levels AS levels,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL
+        AND t.upstream IS NULL) AS table_count,
+    (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND {dotted}""",  # noqa: S608 - no value in it  # noqa: S608 - no value in it
     ]

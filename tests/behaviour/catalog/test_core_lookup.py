@@ -1,4 +1,4 @@
-"""What was looked up before the turn is used once, and only if it is still so: what is judged is what is swapped."""
+"""Rows that were read before the turn are used once, and only if they are unchanged at the swap."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_stale_requirement_is_a_conflict_though_it_held_when_the_table_was_loo
     assert (after.metadata.refs["b"].snapshot_id, after.row.revision) == (7, 2)
 
 
-def test_a_change_that_requires_nothing_is_judged_again_and_loses_nothing(core: Core) -> None:
+def test_a_change_without_requirements_is_checked_again_on_a_moved_base(core: Core) -> None:
     core.table(protected=False)
     meanwhile(core, lambda: core.fresh().commit("orders", setting("theirs")))
     core.commit("orders", setting("ours"))
@@ -88,7 +88,7 @@ def test_the_file_of_a_try_on_what_had_moved_is_not_left(core: Core) -> None:
     assert len(core.on_disk() - before) == 2
 
 
-def test_a_table_that_was_protected_since_the_look_up_is_judged_as_protected(core: Core) -> None:
+def test_a_table_protected_since_the_look_up_is_checked_as_protected(core: Core) -> None:
     base = core.table(protected=False).metadata
     meanwhile(core, lambda: core.fresh().protect())
     with pytest.raises(NotAllowedError):
@@ -150,7 +150,7 @@ def test_a_namespace_that_protects_since_the_look_up_protects_the_table_that_is_
     assert core.fresh().get("new").row.contract_hash == CONTRACT
 
 
-def test_a_permit_for_what_was_looked_up_does_not_open_what_came_meanwhile(core: Core) -> None:
+def test_a_permit_for_the_looked_up_state_does_not_allow_a_later_one(core: Core) -> None:
     base = core.table().metadata
     updates = to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id}))
     permit = core.permit_for("orders", updates)
@@ -165,7 +165,7 @@ def test_the_gate_is_asked_again_for_the_base_that_is_swapped(core: Core, monkey
     judged: list[int] = []
     other = core.fresh()
     # A commit of another Steward that has waited too long for its turn, and goes on without it.
-    monkeypatch.setattr(other.ledger, "in_turn", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(other.ledger, "take_turn", lambda _: contextlib.nullcontext())
 
     def made(state: TableState) -> list[Doc]:
         base = state.metadata
@@ -183,7 +183,7 @@ def test_the_gate_is_asked_again_for_the_base_that_is_swapped(core: Core, monkey
     assert (after.row.revision, after.metadata.current_snapshot_id, "stage" in after.metadata.refs) == (4, 900, True)
 
 
-def test_whoever_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> None:
+def test_a_commit_that_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> None:
     core.table(protected=False)
     reached, go, written = threading.Event(), threading.Event(), []
 

@@ -35,7 +35,7 @@ def write(core: Core, branch: str) -> None:
         core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": branch}], by=PRODUCER)
 
 
-def test_no_commit_is_judged_on_a_base_that_another_steward_changes(
+def test_no_commit_is_checked_on_a_base_that_another_steward_changes(
     stewards: list[Core], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed: list[str] = []
@@ -62,11 +62,11 @@ def test_turns_at_the_database_are_taken_in_order(stewards: list[Core]) -> None:
 
     def wait(at: int) -> None:
         ready[at].set()
-        with stewards[at].ledger.in_turn(["orders"]):
+        with stewards[at].ledger.take_turn(["orders"]):
             order.append(at)
 
     threads = []
-    with stewards[0].ledger.in_turn(["orders"]):
+    with stewards[0].ledger.take_turn(["orders"]):
         for at in (2, 1):
             threads.append(threading.Thread(target=wait, args=(at,)))
             threads[-1].start()
@@ -78,22 +78,24 @@ def test_turns_at_the_database_are_taken_in_order(stewards: list[Core]) -> None:
     assert order == [2, 1]
 
 
-def test_whoever_finds_no_connection_for_a_turn_goes_on(stewards: list[Core], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_a_connection_for_its_turn_goes_on(
+    stewards: list[Core], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pvdm.ledger.engine.TURNS_AT_ONCE_MAX", 1)
     ledger, through = stewards[1].ledger, []
-    with ledger.in_turn(["one"]), ledger.in_turn(["two"]):
+    with ledger.take_turn(["one"]), ledger.take_turn(["two"]):
         through.append("two")
     assert through == ["two"]
 
 
 def test_a_turn_whose_connection_is_lost_undoes_nothing(stewards: list[Core]) -> None:
-    with stewards[1].ledger.in_turn(["orders"]):
+    with stewards[1].ledger.take_turn(["orders"]):
         with stewards[0].ledger.read() as unit:
             ended = unit.rows(
                 text("SELECT pg_terminate_backend(pid) AS ended FROM pg_locks WHERE locktype = 'advisory' AND granted")
             )
         assert [row["ended"] for row in ended] == [True]
-    with stewards[1].ledger.in_turn(["orders"]):
+    with stewards[1].ledger.take_turn(["orders"]):
         stewards[1].commit("orders", [set_ref("b", stewards[1].get().metadata.current_snapshot_id or 0)], by=PRODUCER)
 
 

@@ -80,7 +80,7 @@ def test_a_commit_changes_the_tag_and_answers_with_it(lake: Lake) -> None:
     assert caller.ask("GET", T, headers={"if-none-match": committed}).status_code == 304
 
 
-def test_tags_differ_by_sight_and_by_the_snapshots_asked_for(lake: Lake) -> None:
+def test_etags_differ_by_role_and_by_snapshot_mode(lake: Lake) -> None:
     lake.caller().make("t")
     consumer = lake.caller(Role.CONSUMER, "sales")
     tags = [lake.caller().ask("GET", T).headers["etag"], consumer.ask("GET", T).headers["etag"]]
@@ -89,7 +89,7 @@ def test_tags_differ_by_sight_and_by_the_snapshots_asked_for(lake: Lake) -> None
     assert consumer.ask("GET", T, headers={"if-none-match": tags[0]}).status_code == 200
 
 
-def test_an_attempts_token_is_told_where_to_write_and_the_table_keeps_none_of_it(
+def test_an_attempts_token_gets_its_write_paths_and_the_table_does_not_store_them(
     lake: Lake, staged: dict[str, Any]
 ) -> None:
     prefix = f"{staged['metadata']['location']}/attempts/one"

@@ -1,4 +1,4 @@
-"""One caller's changes of one table pass the door one at a time; no other caller, table or reader waits for that."""
+"""One caller's changes of one table run one at a time. No other caller, table or reader waits for that."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def revisions(lake: Lake, name: str = "t") -> int:
     return len(lake.caller().done("GET", f"{TABLES}/{name}")["metadata"].get("metadata-log", []))
 
 
-def test_a_second_change_of_the_caller_at_the_table_is_told_to_come_again_and_nothing_happened(lake: Lake) -> None:
+def test_a_second_concurrent_change_by_one_caller_is_refused_and_may_be_retried(lake: Lake) -> None:
     caller = lake.caller()
     with holding(lake, caller):
         answer = caller.commit("t", setting("a"))
@@ -191,7 +191,7 @@ def test_of_those_that_wait_at_the_door_the_newest_is_next_unless_one_waited_lon
     assert [len(found[name]["metadata-log"]) for name in order] == [1, 2, 3, 4]
 
 
-def test_a_change_that_waited_is_judged_on_what_the_one_before_it_left(patient_lake: Lake) -> None:
+def test_a_change_that_waited_is_checked_on_the_new_state(patient_lake: Lake) -> None:
     caller, reached, go = patient_lake.caller(), threading.Event(), threading.Event()
 
     def wait() -> None:

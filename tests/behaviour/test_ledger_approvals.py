@@ -1,4 +1,4 @@
-"""What the Steward's desks keep in the ledger: tokens that end, overrides, challenges, attestations, books, handles."""
+"""What the ledger stores for the Steward: tokens, overrides, challenges, attestations, epoch books, key handles."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from sqlalchemy import text
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.record import attestations, epoch_books, overrides, proofs, receipts, statements, tokens
+from pvdm.ledger.record import (
+    attestations,
+    overrides,
+    proofs,
+    receipts,
+    restores,
+    shared_settings,
+    statements,
+    tokens,
+)
 from pvdm.ledger.record.attestations import AttestationRecord
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.tokens import BearerToken, Grant
-from pvdm.ledger.restore import used_ids
-from pvdm.ledger.schema.work import HandleWord, NoncePurpose, StatementKind, VerdictWord
+from pvdm.ledger.schema.record import StatementKind, VerdictWord
+from pvdm.ledger.schema.work import HandleWord, NoncePurpose
 from pvdm.ledger.work import handles, nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState
@@ -162,7 +171,7 @@ def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
     override = override_of(failed(unit))
     overrides.put(unit, override, b"override", log_index=logged(unit))
     nonces.commit(unit, override.nonce, snapshot_id="900")
-    assert [found.state for found in overrides.listed(unit)] == [NonceState.COMMITTED]
+    assert [found.state for found in overrides.list_newest(unit)] == [NonceState.COMMITTED]
 
 
 def test_a_second_override_under_one_nonce_is_refused(unit: Unit) -> None:
@@ -181,8 +190,8 @@ def test_an_override_of_a_proof_that_is_not_there_is_refused(unit: Unit) -> None
 def test_overrides_are_listed_by_domain(unit: Unit) -> None:
     override = override_of(failed(unit))
     overrides.put(unit, override, b"override", log_index=logged(unit))
-    assert len(overrides.listed(unit, domain="sales")) == 1
-    assert overrides.listed(unit, domain="risk") == []
+    assert len(overrides.list_newest(unit, domain="sales")) == 1
+    assert overrides.list_newest(unit, domain="risk") == []
 
 
 def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
@@ -270,26 +279,32 @@ def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
         ({"snapshot_id": "78"}, 0),
     ],
 )
-def test_attestations_are_found_by_who_and_what(unit: Unit, asked: dict[str, str], count: int) -> None:
+def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[str, str], count: int) -> None:
     attestations.challenge(unit, ASKED)
     attested(unit)
-    assert attestations.listed(unit, **asked) == [ATTESTED] * count
+    assert attestations.list_newest(unit, **asked) == [ATTESTED] * count
     assert attestations.find(unit, ATTESTED.attestation_id) == ATTESTED
 
 
 def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
-    assert epoch_books.newest(unit) is None
+    assert shared_settings.newest_epoch_book(unit) is None
 
 
 def test_the_newest_epoch_book_counts(unit: Unit) -> None:
-    assert (epoch_books.add(unit, 1, b"one"), epoch_books.add(unit, 2, b"two")) == (True, True)
-    assert epoch_books.newest(unit) == b"two"
+    assert (shared_settings.add_epoch_book(unit, 1, b"one"), shared_settings.add_epoch_book(unit, 2, b"two")) == (
+        True,
+        True,
+    )
+    assert shared_settings.newest_epoch_book(unit) == b"two"
 
 
 @pytest.mark.parametrize("revision", [1, 3])
 def test_an_epoch_book_that_does_not_follow_the_newest_is_not_kept(unit: Unit, revision: int) -> None:
-    epoch_books.add(unit, 1, b"one")
-    assert (epoch_books.add(unit, revision, b"other"), epoch_books.newest(unit)) == (False, b"one")
+    shared_settings.add_epoch_book(unit, 1, b"one")
+    assert (shared_settings.add_epoch_book(unit, revision, b"other"), shared_settings.newest_epoch_book(unit)) == (
+        False,
+        b"one",
+    )
 
 
 def test_of_two_books_of_one_revision_at_once_one_is_kept(ledger: Ledger) -> None:
@@ -298,7 +313,7 @@ def test_of_two_books_of_one_revision_at_once_one_is_kept(ledger: Ledger) -> Non
 
     def add(name: int) -> None:
         barrier.wait()
-        found.append(ledger.transact(lambda unit: epoch_books.add(unit, 1, b"%d" % name), at_micros=NOW))
+        found.append(ledger.transact(lambda unit: shared_settings.add_epoch_book(unit, 1, b"%d" % name), at_micros=NOW))
 
     threads = [threading.Thread(target=add, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -308,18 +323,20 @@ def test_of_two_books_of_one_revision_at_once_one_is_kept(ledger: Ledger) -> Non
     assert sorted(found) == [False, False, False, True]
 
 
-def test_whoever_waits_for_another_to_write_the_book_is_told_that_it_was_second(ledger: Ledger) -> None:
+def test_the_second_of_two_concurrent_epoch_books_is_not_kept(ledger: Ledger) -> None:
     found: list[object] = []
 
     def second() -> None:
         try:
-            found.append(ledger.transact(lambda unit: epoch_books.add(unit, 1, b"second"), at_micros=NOW))
+            found.append(
+                ledger.transact(lambda unit: shared_settings.add_epoch_book(unit, 1, b"second"), at_micros=NOW)
+            )
         except PvdmError as error:
             found.append(error.code)
 
     thread = threading.Thread(target=second)
     with ledger.write(at_micros=NOW) as unit:
-        epoch_books.add(unit, 1, b"first")
+        shared_settings.add_epoch_book(unit, 1, b"first")
         thread.start()
         thread.join(timeout=0.5)
         unit.commit()
@@ -339,7 +356,7 @@ def test_a_job_has_one_handle_in_the_ledger(unit: Unit) -> None:
 
 
 def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
-    assert handles.find(unit, hex64("x")) is handles.find_job(unit, "x") is handles.locked(unit, hex64("x")) is None
+    assert handles.find(unit, hex64("x")) is handles.find_job(unit, "x") is handles.lock(unit, hex64("x")) is None
 
 
 def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
@@ -348,7 +365,7 @@ def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
     handles.change(unit, HANDLE, frozen)
     redeemed = replace(frozen, workers=frozenset({"a", "b"}))
     handles.change(unit, frozen, redeemed)
-    assert handles.locked(unit, HANDLE.handle_sha256) == redeemed
+    assert handles.lock(unit, HANDLE.handle_sha256) == redeemed
 
 
 def test_a_workers_redemption_is_not_taken_back(unit: Unit) -> None:
@@ -373,10 +390,10 @@ def test_proofs_are_paged_back_from_the_newest_by_domain(unit: Unit) -> None:
     assert proofs.domain_of(unit, record.proof_id) == "sales"
 
 
-def test_what_a_notary_said_for_a_nonce_is_found(unit: Unit) -> None:
+def test_a_notarys_proof_for_a_nonce_is_found(unit: Unit) -> None:
     record = failed(unit)
-    assert proofs.find_word(unit, record.nonce, "notary-1") == record
-    assert proofs.find_word(unit, record.nonce, "notary-2") is None
+    assert proofs.find_by_notary(unit, record.nonce, "notary-1") == record
+    assert proofs.find_by_notary(unit, record.nonce, "notary-2") is None
     assert proofs.of_nonce(unit, record.nonce) == [record]
 
 
@@ -388,7 +405,7 @@ def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None
 
 def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
-    used_ids.put(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
+    restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
     with pytest.raises(VerificationError) as caught:
         workloads.open_once(unit, opening("lost-1"), pinned())
     assert caught.value.code == "workload_spent"

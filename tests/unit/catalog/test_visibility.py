@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from pvdm.catalog.visibility import published, sees_all
+from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import apply_updates
@@ -56,13 +56,13 @@ def test_no_byte_tells_of_what_is_hidden(version: int, trace: str) -> None:
     if trace == "17000000055":
         trace = "1700000005555"
     assert trace.encode() in whole or (trace, version) == ("900", 1)
-    assert trace.encode() not in published(with_staging(version)).to_bytes()
+    assert trace.encode() not in published_view(with_staging(version)).to_bytes()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_main_shows_the_same_as_before(version: int) -> None:
     whole = with_staging(version)
-    seen = published(whole)
+    seen = published_view(whole)
     facts, found = dict(MainState.of(whole).facts), dict(MainState.of(seen).facts)
     for name in ("snapshot log", f"snapshot {HIDDEN}", "statistics of snapshot 12"):
         facts.pop(name, None)
@@ -71,20 +71,20 @@ def test_main_shows_the_same_as_before(version: int) -> None:
 
 
 def test_published_tags_are_there() -> None:
-    assert sorted(published(with_staging(2)).refs) == ["main", "v1"]
+    assert sorted(published_view(with_staging(2)).refs) == ["main", "v1"]
 
 
-def test_statistics_of_what_is_shown_are_there() -> None:
-    seen = published(with_staging(2))
+def test_the_published_view_has_its_statistics() -> None:
+    seen = published_view(with_staging(2))
     assert [file.snapshot_id for file in (*seen.statistics, *seen.partition_statistics)] == [11, 11]
 
 
 def test_schemas_of_older_snapshots_are_there() -> None:
-    assert [each.schema_id for each in published(with_staging(2)).schemas] == [0, 1]
+    assert [each.schema_id for each in published_view(with_staging(2)).schemas] == [0, 1]
 
 
-def test_the_log_names_what_is_shown_only() -> None:
-    assert [entry.snapshot_id for entry in published(with_staging(2)).snapshot_log] == [11, 12]
+def test_the_published_snapshot_log_names_published_snapshots_only() -> None:
+    assert [entry.snapshot_id for entry in published_view(with_staging(2)).snapshot_log] == [11, 12]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -95,7 +95,7 @@ def test_another_staged_snapshot_changes_not_one_byte(version: int) -> None:
     doc["last-updated-ms"] += 1
     if version > 1:
         doc["last-sequence-number"] += 5
-    assert published(TableMetadata.from_json(doc)).to_bytes() == published(whole).to_bytes()
+    assert published_view(TableMetadata.from_json(doc)).to_bytes() == published_view(whole).to_bytes()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -106,44 +106,44 @@ def test_the_first_branch_of_a_table_from_elsewhere_changes_not_one_byte(version
     whole = TableMetadata.from_json(doc)
     branch = {"action": "set-snapshot-ref", "ref-name": "b", "type": "branch", "snapshot-id": whole.current_snapshot_id}
     staged = apply_updates(whole, [branch], now_ms=whole.last_updated_ms + 5, previous_location="file:///old.json")
-    assert published(staged).to_bytes() == published(whole).to_bytes()
+    assert published_view(staged).to_bytes() == published_view(whole).to_bytes()
 
 
 def test_a_table_that_never_showed_anything_tells_no_time() -> None:
     doc: Any = document(2) | {"current-snapshot-id": -1, "snapshot-log": []}
     del doc["refs"]["main"]
-    assert published(TableMetadata.from_json(doc)).last_updated_ms == 0
+    assert published_view(TableMetadata.from_json(doc)).last_updated_ms == 0
 
 
 def test_a_table_that_shows_nothing_yet_has_no_snapshot() -> None:
     doc: Any = document(2) | {"current-snapshot-id": -1, "snapshot-log": []}
     del doc["refs"]["main"]
-    seen = published(TableMetadata.from_json(doc))
+    seen = published_view(TableMetadata.from_json(doc))
     assert (seen.snapshots, dict(seen.refs), seen.last_sequence_number, seen.current_snapshot_id) == ((), {}, 0, None)
 
 
 def test_a_snapshot_that_main_left_behind_is_hidden() -> None:
     doc: Any = document(2) | {"current-snapshot-id": 11}
     doc["refs"]["main"]["snapshot-id"] = 11
-    assert [each.snapshot_id for each in published(TableMetadata.from_json(doc)).snapshots] == [11]
+    assert [each.snapshot_id for each in published_view(TableMetadata.from_json(doc)).snapshots] == [11]
 
 
 def test_an_old_schema_without_an_id_is_the_first() -> None:
     doc: Any = document(1)
     del doc["schemas"][0]["schema-id"]
-    assert len(published(TableMetadata.from_json(doc)).schemas) == 2
+    assert len(published_view(TableMetadata.from_json(doc)).schemas) == 2
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_pyiceberg_reads_the_sight(version: int) -> None:
-    seen = TableMetadataUtil.parse_raw(published(with_staging(version)).to_bytes().decode())
+def test_pyiceberg_reads_the_published_view(version: int) -> None:
+    seen = TableMetadataUtil.parse_raw(published_view(with_staging(version)).to_bytes().decode())
     assert (seen.current_snapshot_id, len(seen.snapshots)) == (12, 2)
 
 
 def test_the_whole_document_is_left_as_it_was() -> None:
     whole = with_staging(2)
     before = whole.to_bytes()
-    published(whole)
+    published_view(whole)
     assert whole.to_bytes() == before
 
 
@@ -159,5 +159,5 @@ def test_the_whole_document_is_left_as_it_was() -> None:
         (Role.ATTESTOR, False),
     ],
 )
-def test_who_sees_the_whole_document(role: Role, all_of_it: bool) -> None:
+def test_the_roles_that_see_the_whole_document(role: Role, all_of_it: bool) -> None:
     assert sees_all(role) is all_of_it

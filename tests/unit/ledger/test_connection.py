@@ -1,4 +1,4 @@
-"""A lost connection on the way straight to the driver: the right error, nothing half done, and the next one works."""
+"""A lost connection below SQLAlchemy: the right error, nothing half done, and the next unit works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.ledger.databases import NOW, Postgresql, in_memory, ledger_at
 from tests.support.ledger.rows import hex32
 
 ASKED = bindparam("asked", type_=Integer)
-# Made beforehand and with a value: such a statement goes straight to the driver.
+# Made beforehand and with a value: such a statement goes directly to the driver.
 PROCESS = select(func.pg_backend_pid().label("process"), ASKED.label("asked"))
 
 
@@ -39,20 +39,20 @@ def end(postgresql: Postgresql) -> Callable[[int], None]:
     return ended
 
 
-def straight(unit: Unit) -> int:
-    """The server process of the unit, asked straight through the driver."""
+def by_driver(unit: Unit) -> int:
+    """The server process of the unit, asked directly through the driver."""
     row = unit.row(PROCESS, asked=1)
     assert row is not None
     return int(row["process"])
 
 
-def dressed(unit: Unit) -> int:
+def by_sqlalchemy(unit: Unit) -> int:
     """The same, asked through SQLAlchemy."""
     return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
 
 
 def reserve(unit: Unit, number: int = 1) -> bool:
-    """Writes straight through the driver."""
+    """Writes directly through the driver."""
     nonces.reserve(unit, hex32(number), purpose=NoncePurpose.BREAK_GLASS, holder="x")
     return True
 
@@ -73,7 +73,7 @@ def out(ledger: Ledger) -> int:
     return found
 
 
-WAYS = [pytest.param(straight, id="straight"), pytest.param(dressed, id="dressed")]
+WAYS = [pytest.param(by_driver, id="by_driver"), pytest.param(by_sqlalchemy, id="by_sqlalchemy")]
 
 
 @pytest.mark.parametrize("writing", [True, False])
@@ -93,11 +93,11 @@ def test_a_connection_lost_between_statements_is_unavailable_and_the_next_unit_w
             second(unit)
     assert (caught.value.code, out(ledger)) == ("ledger_unreachable", 0)
     with ledger.read() as unit:
-        assert straight(unit) != process
+        assert by_driver(unit) != process
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_written_before_the_loss_is_not_there(
+def test_writes_before_a_lost_connection_are_rolled_back(
     ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
 ) -> None:
     with ledger.write(at_micros=NOW) as unit:
@@ -145,7 +145,7 @@ def test_work_whose_connection_was_lost_runs_once(ledger: Ledger, end: Callable[
     runs: list[int] = []
 
     def work(unit: Unit) -> None:
-        runs.append(straight(unit))
+        runs.append(by_driver(unit))
         reserve(unit)
         end(runs[-1])
         reserve(unit, 2)
@@ -156,7 +156,7 @@ def test_work_whose_connection_was_lost_runs_once(ledger: Ledger, end: Callable[
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_connection_lost_after_the_last_statement_of_a_reader_is_nobodys_error(
+def test_a_connection_lost_after_a_readers_last_statement_raises_nothing(
     ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
 ) -> None:
     with ledger.read() as unit:
@@ -180,11 +180,11 @@ def test_a_reader_after_a_writer_on_one_connection_cannot_write_and_a_writer_aft
     processes = []
     for number in (1, 2):
         with ledger.write(at_micros=NOW) as unit:
-            processes.append(straight(unit))
+            processes.append(by_driver(unit))
             reserve(unit, number)
             unit.commit()
         with ledger.read() as unit:
-            processes.append(straight(unit))
+            processes.append(by_driver(unit))
             with pytest.raises(UnavailableError):
                 reserve(unit, 10 + number)
     assert len(set(processes)) == 1
@@ -193,7 +193,7 @@ def test_a_reader_after_a_writer_on_one_connection_cannot_write_and_a_writer_aft
 
 def test_a_reader_sees_one_state_from_its_first_statement_on(ledger: Ledger) -> None:
     with ledger.read() as unit:
-        straight(unit)
+        by_driver(unit)
         with psycopg.connect(_plain(ledger), autocommit=True) as other:
             other.execute(
                 "INSERT INTO nonces (nonce, purpose, holder, state, reason, at_micros) "
