@@ -20,7 +20,7 @@ from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.proof import Storage
 from pvdm.steward.notary import Notary, create_notary, log_keys
 from pvdm.steward.record.attestations import ChallengeRequest
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck

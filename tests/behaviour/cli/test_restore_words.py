@@ -10,12 +10,10 @@ import pytest
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.restore import restore
-from pvdm.steward.restore.behind import BehindTable
 from pvdm.steward.restore.lineage import LostPublication
-from pvdm.steward.restore.readable import UnreadableTable
-from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
-from pvdm.steward.restore.unregistered import UnregisteredTable
+from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 

@@ -21,7 +21,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.role import Role
 from pvdm.model.statements.receipt import Receipt
-from pvdm.steward.work.end_reasons import refusal_in
+from pvdm.steward.work.attempt_views import decode_refusal
 from pvdm.trust.verify import verify_statement
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.protected_tables import HOUR, Doc, House, Row, contract, house_at
@@ -101,7 +101,7 @@ def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
     with pytest.raises(VerificationError):
         publish(house, attempt)
     ended = of(house, attempt)
-    refusal = refusal_in(ended.reason)
+    refusal = decode_refusal(ended.reason)
     assert refusal is not None
     assert (ended.state, refusal.code) == ("VERIFICATION_FAILED", "published_bytes_changed")
     assert house.disposed == [attempt.attempt_id]

@@ -33,7 +33,7 @@ class DiedError(BaseException):
 
 def desk(house: House) -> VaultSweep:
     notary = house.notary
-    return VaultSweep(notary.ledger, notary.clock, lambda: notary.catalog, house.vault, house.files)
+    return VaultSweep(notary.ledger, notary.clock, notary.catalog, house.vault, house.files)
 
 
 def folder(house: House) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.client import AttemptView, StewardClient
 from pvdm.durable.outcome import VerificationFailed
-from pvdm.durable.override_run import publish_override
+from pvdm.durable.run import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
@@ -273,7 +273,7 @@ def test_an_override_is_not_taken_in_once_main_has_moved(
     assert operator.overrides() == ()
 
 
-def test_main_that_moves_while_the_bytes_come_back_is_told_with_the_way_on(
+def test_a_main_that_moves_while_the_bytes_come_back_is_refused_with_a_hint(
     line: Line, producer: StewardClient, operator: StewardClient
 ) -> None:
     line.protect(contract(BY_DAY))

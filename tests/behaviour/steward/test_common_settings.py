@@ -17,7 +17,7 @@ from pvdm.errors import PvdmError, UnavailableError
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import shared_settings
-from pvdm.steward.config.common_settings import keep_common
+from pvdm.steward.config.ledger_agreement import keep_common
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 from pvdm.steward.restore.restore import restore
@@ -66,7 +66,6 @@ def make_a_table(stand: Stand) -> None:
 def changed(config: StewardConfig, field: str, value: Any) -> StewardConfig:
     if field in ("notary", "origin"):
         return replace(config, **{field: value})
-    assert config.catalog is not None
     return replace(config, catalog=replace(config.catalog, **{field: value}))
 
 
@@ -105,19 +104,10 @@ def test_of_two_stewards_with_different_folders_the_second_does_not_start(shared
     shared.reopen()
 
 
-def test_a_steward_without_a_catalog_works_beside_one_that_has_one(shared: Stand) -> None:
-    opened(replace(shared.config, catalog=None), shared.time).close()
+def test_another_catalog_name_is_refused(shared: Stand) -> None:
     refused(
         lambda: opened(changed(shared.config, "name", "lake2"), shared.time), "name under [catalog]", "lake", "lake2"
     )
-
-
-def test_who_first_starts_with_a_catalog_names_it_for_all(tmp_path: Path) -> None:
-    with stand_at(tmp_path) as stand:
-        first = with_catalog(stand.config, tmp_path, name="shop")
-        opened(first, stand.time).close()
-        other = changed(first, "name", "lake")
-        refused(lambda: opened(other, stand.time), "name under [catalog]", "shop", "lake")
 
 
 def test_of_two_that_name_a_catalog_at_once_one_is_refused(postgresql: Postgresql) -> None:
@@ -161,7 +151,7 @@ def test_once_a_table_was_made_init_takes_no_other_name(stand: Stand) -> None:
     refused(lambda: made_again(other), "name under [catalog]", "lake", "lake2")
 
 
-def test_an_init_that_failed_leaves_its_names_to_be_mended(tmp_path: Path) -> None:
+def test_after_a_failed_init_its_names_can_be_changed(tmp_path: Path) -> None:
     config = config_at(tmp_path)
     with pytest.raises(PvdmError):
         made_again(replace(config, origin="not a name of a log"))

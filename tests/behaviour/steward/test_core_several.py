@@ -17,7 +17,7 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import FileKeys, KmsKeys, StewardConfig
 from pvdm.steward.notary import log_keys
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import verify_threshold

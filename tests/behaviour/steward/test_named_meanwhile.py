@@ -169,7 +169,7 @@ def kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, 
     other.catalog.commits.commit(operator, [Change(SALES, "sums", (), [keep])])
     other.work.abort(OWN, attempt.attempt_id, "it is not wanted")
     consistent = other.recorder.require_consistent
-    return attempt, Disposal(other.ledger, other.clock, lambda: other.catalog, bench.vault, bench.files, consistent)
+    return attempt, Disposal(other.ledger, other.clock, other.catalog, bench.vault, bench.files, consistent)
 
 
 def test_a_clean_up_sees_what_a_steward_whose_clock_is_behind_committed_to_the_attempts_files(

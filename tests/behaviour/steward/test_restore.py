@@ -61,7 +61,7 @@ def test_the_log_is_refilled_with_the_very_entries_and_envelopes(scene: Scene) -
         assert statements.get(unit, recorded.statement_id).envelope == recorded.envelope
 
 
-def test_the_restore_stands_in_the_log_itself(scene: Scene) -> None:
+def test_the_restore_is_logged(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -298,7 +298,7 @@ def test_an_override_that_waited_is_void(scene: Scene) -> None:
     assert found is not None
     assert found.state is NonceState.ABORTED
     refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_before_restore")
-    refused(lambda: notary.waiving.bring_back(grant, view.override_id), "override_before_restore")
+    refused(lambda: notary.override_publisher.bring_back(grant, view.override_id), "override_before_restore")
     same_nonce = replace(said, reason="another reason")
     refused(lambda: notary.overrides.submit(signed_override(same_nonce), grant), "override_before_restore")
     other = override_of(recorded, core_of("failed"), now, nonce="another")

@@ -65,7 +65,7 @@ def test_an_entry_without_its_envelope_is_not_left_out_silently(scene: Scene) ->
     assert scene.ledger.read_bytes() == before
 
 
-def test_a_loss_that_is_accepted_stands_in_the_restore_statement(scene: Scene) -> None:
+def test_an_accepted_loss_is_in_the_restore_statement(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("gone")
     scene.lose_the_database()

@@ -58,7 +58,7 @@ def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scen
     refused(lambda: take(scene, "day1-again"), "claim_lost")
 
 
-def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_has_looked(scene: Scene) -> None:
+def test_where_the_workload_is_lost_too_claims_on_the_target_are_blocked_until_released(scene: Scene) -> None:
     scene.back_up()
     scene.publish("day1", append(scene, "day1"))
     (receipt,) = scene.statements(StatementKind.RECEIPT)
@@ -76,7 +76,7 @@ def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_ha
     take(scene, "day1-again")
 
 
-def test_a_claim_that_is_in_the_backup_blocks_nobody_else(scene: Scene) -> None:
+def test_a_claim_of_the_backup_blocks_no_other_claim(scene: Scene) -> None:
     recorded = append(scene, "day1")
     scene.wait_for_commit("day1")
     take(scene, "day1")

@@ -123,7 +123,7 @@ def test_nothing_else_starts_while_a_restore_is_unfinished(scene: Scene, point: 
     )
 
 
-def test_a_restore_is_finished_in_the_name_of_who_began_it(scene: Scene) -> None:
+def test_a_restore_is_finished_under_the_operator_who_began_it(scene: Scene) -> None:
     cut_off(scene, "steward.restore.after_refill")
     scene.restore(replace(ORDER, operator="operator-ruth", reason="again", archive=scene.stand.config.archive))
     scene.start()

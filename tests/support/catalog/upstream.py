@@ -119,7 +119,6 @@ def with_upstream(folder: Path, there: There, *, seconds: int = 30) -> Any:
     def changed(config: StewardConfig) -> StewardConfig:
         token.write_text(there.steward.stand.token()[0])
         plain = with_catalog(folder)(config)
-        assert plain.catalog is not None
         rest = RestUpstreamConfig(there.proxy.url, token_file=token, timeout_seconds=seconds)
         return replace(
             plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("up", SALES, there.levels, rest),))

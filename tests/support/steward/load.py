@@ -34,7 +34,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import log_keys, open_notary
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.steward.server import run
 from pvdm.trust.log.entry import EntryKind, parse_entry
 from pvdm.trust.log.export import export

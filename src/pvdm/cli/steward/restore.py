@@ -74,7 +74,7 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     Examples:
       pvdm steward restore --config steward.toml --operator ruth --reason "disk failed" --archive archive/
     """
-    from pvdm.steward.config.log_locations import archive_folder
+    from pvdm.steward.config.resources import archive_folder
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.restore.restore import Order, restore
 

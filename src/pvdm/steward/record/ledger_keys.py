@@ -1,4 +1,4 @@
-"""Epoch book and key handles in the ledger, so that several Stewards on one database agree about both."""
+"""Stores epoch book and key handles in the ledger, so that all Stewards of one ledger share them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvdm.trust.keys.handles import HandleRecord, HandleState
 
 
 class LedgerEpochs:
-    """An epoch store over the ledger: every revision is kept, the newest counts."""
+    """An epoch store in the ledger; all revisions are kept, and the newest counts."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -29,7 +29,7 @@ class LedgerEpochs:
 
     def load(self) -> EpochBook:
         """The newest book; one that is older than what this process has seen is refused."""
-        # Taken before the book is read, so another thread's newer book in between cannot look like a way back.
+        # Read before the book, so that a newer book of another thread does not look like a rollback.
         seen = self._seen
         with self._ledger.read() as unit:
             data = shared_settings.newest_epoch_book(unit)

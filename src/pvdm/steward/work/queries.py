@@ -1,4 +1,4 @@
-"""Workloads and attempts as their domain sees them, and what a producer may do to an attempt of its own: give it up."""
+"""Reads workloads and attempts for callers of their domain, and lets a producer abort its own attempt."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.steward.work.access import get_workload
 from pvdm.steward.work.attempt_views import JobOf, attempt_views, is_settled
-from pvdm.steward.work.opened import parameters_of
+from pvdm.steward.work.opened import get_workload, parameters_of
 from pvdm.steward.work.sources import table_name
 
-# Where an attempt waits for a job of the Steward.
+# States in which an attempt waits for a job of the Steward.
 _STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 
 
 class Work:
-    """Reads the ledger's workloads for one caller at a time."""
+    """Reads workloads and attempts as one caller may see them."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: LedgerClock,
+        vault: Vault,
         *,
-        job_of: JobOf = lambda _: None,
-        given_up: Callable[[str], None] = lambda _: None,
-        vault: Vault | None = None,
+        job_of: JobOf,
+        given_up: Callable[[str], None],
     ) -> None:
-        """`given_up` is told of every attempt that a producer gave up, so that it is cleaned away."""
+        """`given_up` is called for every attempt that a producer aborted, to clean up after it."""
         self._ledger = ledger
         self._clock = clock
         self._job_of = job_of
@@ -47,28 +46,28 @@ class Work:
         self._vault = vault
 
     def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadView]:
-        """The bearer's workloads by id; a token for one attempt lists none."""
+        """The workloads of the caller's domain, by id; a token for one attempt lists none."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             found = workloads.page(unit, domain=scope(grant), after=after, count=count)
             return self._views(unit, found)
 
     def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadView], int]:
-        """The bearer's workloads that were opened or ended last, the latest first, and how many the bearer has."""
+        """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             found = workloads.newest(unit, domain=scope(grant), count=count)
             return self._views(unit, found), workloads.total(unit, domain=scope(grant))
 
     def view(self, workload: Workload) -> WorkloadView:
-        """The view of one that the caller has."""
+        """The view of one workload."""
         with self._ledger.read() as unit:
             return self._views(unit, [workload])[0]
 
     def workload(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
     ) -> WorkloadDetail:
-        """One workload of the bearer's domain, with the next chunks of its plan after so many of them."""
+        """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
@@ -87,7 +86,7 @@ class Work:
             )
 
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
-        """One attempt of the bearer's domain."""
+        """One attempt of the caller's domain."""
         with self._ledger.read() as unit:
             return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role, self._vault)[0]
 
@@ -97,7 +96,7 @@ class Work:
             return is_settled(unit, _allowed(unit, grant, attempt_id), self._job_of)
 
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
-        """Attempts that the caller may see, with all that the caller may see of them."""
+        """Views of attempts that the caller may see."""
         with self._ledger.read() as unit:
             return attempt_views(unit, found, self._job_of, grant.role, self._vault)
 
@@ -139,7 +138,7 @@ class Work:
         return views
 
     def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
-        """The last error of a job that one of the workload's attempts waits for."""
+        """The last error of a job of one of the workload's attempts."""
         for attempt in attempts.list_live_of_workload(unit, workload_id):
             job = self._job_of(attempt)
             if job is not None and job.error is not None:
@@ -147,11 +146,11 @@ class Work:
         return None
 
     def abort(self, grant: Grant, attempt_id: str, reason: str) -> AttemptView:
-        """Give an attempt up while it is staging: ROLLED_BACK, its nonce aborted; once more is no change."""
+        """Abort a staging attempt: ROLLED_BACK, its nonce aborted; a second call changes nothing."""
 
         def work(unit: Unit) -> Attempt:
             _allowed(unit, grant, attempt_id)
-            require_producers_own(attempts.lock(unit, attempt_id))
+            require_abortable(attempts.lock(unit, attempt_id))
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
 
         ended = self._ledger.transact(work, at_micros=self._clock.now_micros())
@@ -159,12 +158,12 @@ class Work:
         return self.views(grant, [ended])[0]
 
 
-def require_producers_own(attempt: Attempt) -> None:
-    """From VERIFYING on an attempt is the Steward's: a FAIL is recorded, and a commit under way is not undone."""
+def require_abortable(attempt: Attempt) -> None:
+    """Refuse from VERIFYING on: a FAIL is recorded, and a commit that has begun is not undone."""
     if attempt.state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
         raise NotAllowedError(
             "attempt_not_staging",
-            "the attempt is in the Steward's hands",
+            "the Steward is verifying or publishing the attempt, or the attempt has ended",
             expected=AttemptState.STAGING,
             got=attempt.state,
             hint="wait for its verdict",

@@ -1,4 +1,4 @@
-"""The Steward's own word on publications: workload statements before, receipts after, each signed once and logged."""
+"""Signs and logs the Steward's statements about publications: workload statements before, receipts after."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.trust.verify import sign_statement
 
 
-class Witness:
-    """Signs for one notary; what was said before is not said again."""
+class StatementSigner:
+    """Signs for one notary; an existing statement is not signed again."""
 
     def __init__(self, ledger: Ledger, keys: KeyService, recorder: Recorder, *, notary: str) -> None:
         self._ledger = ledger
@@ -26,7 +26,7 @@ class Witness:
         self.notary = notary
 
     def sign(self, shown: PublishedSnapshot) -> str:
-        """The receipt of what is shown, in the ledger and in the log; its id."""
+        """Sign the receipt of a publication and log it; returns its id."""
         epoch = signing_epoch(self._keys.book())
         envelope = sign_statement(shown.receipt(self.notary, epoch), self._keys.signer(KeyRole.SIGNING, epoch))
         data, snapshot_id = envelope.to_bytes(), str(shown.new_snapshot_id)
@@ -46,11 +46,11 @@ class Witness:
         return record.receipt_id
 
     def cover(self) -> None:
-        """What was signed before is known outside, or becomes so now."""
+        """Bring the outside checkpoint up to the log."""
         self._recorder.cover()
 
     def bind(self, said: WorkloadStatement) -> Logged:
-        """The workload statement, signed and logged; the same words again are the statement that is there."""
+        """Sign and log a workload statement; an equal one is returned as it is."""
         envelope = sign_statement(said, self._keys.signer(KeyRole.SIGNING, said.epoch))
         data, statement_id = envelope.to_bytes(), envelope.payload_sha256
         with self._ledger.read() as unit:
@@ -72,12 +72,12 @@ class Witness:
 
 
 def logged(statement: statements.Statement) -> Logged:
-    """A statement of the ledger as the gate takes it."""
+    """A statement of the ledger in the form that the gate takes."""
     return Logged(statement.kind, statement.envelope, statement.log_index, statement.at_micros)
 
 
 class _SignedMeanwhileError(Exception):
-    """The same was signed by another thread or Steward, and that one was first."""
+    """Another thread or Steward has signed the same statement first."""
 
     def __init__(self, statement_id: str) -> None:
         super().__init__(statement_id)
