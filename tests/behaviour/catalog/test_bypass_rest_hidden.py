@@ -116,7 +116,7 @@ SEEING = [
 
 
 @for_each("attack", SEEING, ids=lambda attack: attack.named)
-def test_what_is_hidden_is_not_told(scene: Scene, attack: Attack) -> None:
+def test_a_consumer_gets_no_hidden_part(scene: Scene, attack: Attack) -> None:
     response = run(scene, attack)
     if response.status_code == 200 and "metadata-location" in response.text:
         answer = response.json()
