@@ -18,7 +18,7 @@ SECONDS = 20.0
 HOLDER = """
 import sys, time
 from pvdm.ledger import open_ledger
-with open_ledger(sys.argv[1]).try_alone(sys.argv[2]) as held:
+with open_ledger(sys.argv[1]).try_lock(sys.argv[2]) as held:
     print(held, flush=True)
     time.sleep(600)
 """
