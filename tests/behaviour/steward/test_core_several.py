@@ -70,7 +70,7 @@ class Pair:
 
 
 def pair_at(one: StewardConfig, two: StewardConfig, folder: Path) -> Pair:
-    time = Time()
+    time, two = Time(), replace(two, catalog=one.catalog)
     first = Stand(folder, one, time, created(one, time))
     if two.outside_path != one.outside_path:
         shutil.copy(one.outside_path, two.outside_path)

@@ -150,7 +150,7 @@ def test_a_migration_of_the_lost_time_is_in_force_again(lost: Lost) -> None:
     assert found.metadata.properties["word"] == "mine"
     assert lost.scene.notary.protections.contract(OTHER_HASH, lost.scene.grant()) == OTHER_CONTRACT.encode()
     shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())
-    assert shown == replace(view, metadata_sha256=found.row.pointer.sha256)
+    assert shown == view.model_copy(update={"metadata_sha256": found.row.pointer.sha256})
 
 
 def change_without_protection(lost: Lost) -> None:
@@ -169,7 +169,7 @@ def test_a_migration_of_a_lost_state_is_reported_and_its_contract_is_in_force(lo
     assert (lost.scene.contract_of(), done.migrated) == (OTHER_HASH, ("sales.orders",))
     assert "word" not in lost.scene.found().metadata.properties
     shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())
-    assert shown == replace(view, metadata_sha256=None)
+    assert shown == view.model_copy(update={"metadata_sha256": None})
 
 
 def test_a_lost_migration_is_proposed_and_applied_again(lost: Lost) -> None:
