@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.spark_steward import House, seconds
 from pvdm.model.statements.core import ExtractionPath
-from pvdm.steward.pipeline.spark import SparkDesk
+from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.job import Tools, VerifyJob, verify
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
@@ -22,7 +22,7 @@ MEMORY = "2g"
 def application_of(house: House, folder: Path) -> Iterator[Tools]:
     """The house's tools with an application that every chunk is left to; its driver starts with the first one."""
     settings = SparkSettings(MASTER, folder / "application", memory=MEMORY, bytes_least=0)
-    desk = SparkDesk(settings, house.notary.access, house.tools.files, StoreAccess())
+    desk = SparkVerifier(settings, house.notary.access, house.tools.files, StoreAccess())
     desk.served_at(house.shop.steward.url)
     try:
         yield replace(house.tools, large=desk.reader, extraction=desk.extraction)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.memory import own_peak_memory_mb
-from bench.spark_desks import desks_of
+from bench.spark_desks import workers_of
 from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import open_notary
 from pvdm.verify.job import verify
@@ -36,7 +36,7 @@ def main(config: Path, attempt_id: str) -> None:
     """Open the Steward's desks, verify the attempt, print what it took; nothing is recorded."""
     notary = open_notary(load_config(config))
     try:
-        desks, tools = desks_of(notary)
+        desks, tools = workers_of(notary)
         before, begun = own_peak_memory_mb(), time.perf_counter()
         found = verify(desks.verification.job(attempt_id), tools)
         took = time.perf_counter() - begun

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pvdm
-from bench.spark_desks import desks_of
+from bench.spark_desks import workers_of
 from pvdm.client import ChunkView, StewardClient, WorkloadView
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import BoundContract, parse_contract
@@ -18,7 +18,7 @@ from pvdm.model.role import Role
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.assemble import Desks
+from pvdm.steward.pipeline.assemble import PipelineWorkers
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.verify.job import Tools
@@ -44,7 +44,7 @@ class House:
     shop: Shop
     producer: StewardClient
     operator: Grant
-    desks: Desks
+    desks: PipelineWorkers
     tools: Tools
 
     @property
@@ -88,7 +88,7 @@ def house_at(folder: Path) -> Iterator[House]:
         shop.space("sales")
         _, operator = notary.access.issue(Role.OPERATOR, domain="*", name="bench", lifetime_seconds=TOKEN_SECONDS)
         with steward.with_token(steward.lend(Role.PRODUCER).token) as producer:
-            yield House(shop, producer, operator, *desks_of(notary))
+            yield House(shop, producer, operator, *workers_of(notary))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -19,7 +19,7 @@ from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.schema.work import nonces as nonces_table
 from pvdm.ledger.work import nonces
-from pvdm.steward.record.log_reader import LogEdge
+from pvdm.steward.record.log import LogEdge
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.note import NoteSigner

@@ -15,7 +15,7 @@ from random import Random
 
 from bench.steward_ledger import append, entry
 from bench.steward_measure import quantile, timed
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.note import NoteKey, NoteSigner
 from pvdm.trust.log.proof_file import LogProofChecker
@@ -65,7 +65,7 @@ class Growth:
 @contextlib.contextmanager
 def desks(
     folder: Path, sizes: Sequence[int], origin: str, signer: NoteSigner
-) -> Iterator[tuple[dict[int, LogDesk], float]]:
+) -> Iterator[tuple[dict[int, LogQueries], float]]:
     """One log of each size, and the seconds it took to build; copied from the largest as that reaches each size."""
     path = folder / "log.db"
     with contextlib.ExitStack() as stack:
@@ -80,12 +80,12 @@ def desks(
                 shutil.copy(path, folder / f"log-{size}.db")
         for size in sizes:
             copy = stack.enter_context(ledger_at(f"sqlite:///{folder}/log-{size}.db"))
-            found[size] = LogDesk(copy, lambda _size: None)  # nothing is kept outside here
+            found[size] = LogQueries(copy, lambda _size: None)  # nothing is kept outside here
         yield found, seconds
 
 
 def measure_inclusion(
-    found: dict[int, LogDesk], *, repetitions: int, samples: int, random: Random, key: NoteKey
+    found: dict[int, LogQueries], *, repetitions: int, samples: int, random: Random, key: NoteKey
 ) -> list[InclusionFigure]:
     """Proofs as the service gives them (hashes read from SQLite, checkpoint attached), size by size in turn."""
     checker = LogProofChecker(key.name, (key,))

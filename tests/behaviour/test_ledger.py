@@ -52,11 +52,11 @@ def test_a_second_opening_does_not_pin_anything_else(unit: Unit) -> None:
 
 
 def test_reopening_finds_the_workload_before_anything_is_pinned(unit: Unit) -> None:
-    assert workloads.reopened(unit, opening()) == workloads.get(unit, "orders-1")
+    assert workloads.find_reopened(unit, opening()) == workloads.get(unit, "orders-1")
 
 
 def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None:
-    assert workloads.reopened(unit, opening("orders-2")) is None
+    assert workloads.find_reopened(unit, opening("orders-2")) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_verifying_again_after_committing_draws_another_nonce(unit: Unit) -> Non
     assert (old and old.state, held and held.nonce) == (NonceState.ABORTED, nonce_of(1, 2))
 
 
-def test_verifying_needs_a_nonce_that_nobody_had(unit: Unit) -> None:
+def test_verifying_needs_an_unused_nonce(unit: Unit) -> None:
     break_glass(unit, "used")
     attempt = staging(unit)
     with pytest.raises(ConflictError) as caught:
@@ -253,7 +253,7 @@ def test_an_attempt_is_not_ended_by_committing(unit: Unit) -> None:
 def test_only_live_attempts_are_looked_after(unit: Unit) -> None:
     in_state(unit, AttemptState.ROLLED_BACK, 1)
     second = staging(unit, 2)
-    assert [attempt.attempt_id for attempt in attempts.live(unit)] == [second.attempt_id]
+    assert [attempt.attempt_id for attempt in attempts.list_live(unit)] == [second.attempt_id]
 
 
 def test_a_nonce_is_won_once(unit: Unit) -> None:
@@ -340,15 +340,15 @@ def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(
     assert (caught.value.code, nonces.find(unit, nonce_of(1, 1))) == ("nonce_settlement_contradicts", before)
 
 
-def test_settling_a_nonce_that_nobody_reserved_is_an_error(unit: Unit) -> None:
+def test_settling_an_unknown_nonce_is_an_error(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         nonces.settle(unit, hex32("never"), NotCommitted())
     assert caught.value.code == "nonce_unknown"
 
 
-def test_a_starting_steward_finds_what_is_not_settled(unit: Unit) -> None:
+def test_reserved_nonces_are_listed_for_a_starting_steward(unit: Unit) -> None:
     in_state(unit, AttemptState.VERIFYING)
-    assert [nonce.nonce for nonce in nonces.unsettled(unit)] == [nonce_of(1, 1)]
+    assert [nonce.nonce for nonce in nonces.list_reserved(unit)] == [nonce_of(1, 1)]
 
 
 def test_the_attempts_of_a_chunk_come_in_order(unit: Unit) -> None:

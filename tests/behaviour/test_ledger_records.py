@@ -9,17 +9,17 @@ import pytest
 from sqlalchemy import LargeBinary, Table, select, text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.ledger import Ledger, Unit, common_settings
-from pvdm.ledger.catalog import known_snapshots, namespaces, pending_deletes, requests, staging_owners, tables, views
-from pvdm.ledger.common_settings import CommonSettings
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, requests, snapshots, tables, views
 from pvdm.ledger.record import (
     attestations,
-    epoch_books,
     events,
     overrides,
     proofs,
     protections,
     receipts,
+    restores,
+    shared_settings,
     statements,
     tokens,
 )
@@ -27,15 +27,14 @@ from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.record.shared_settings import SharedSettings
 from pvdm.ledger.record.tokens import BearerToken
-from pvdm.ledger.restore import lost_claims, restores, used_ids
-from pvdm.ledger.restore.restores import Marker
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.ledger.schema.columns import metadata
-from pvdm.ledger.schema.protection import ActionWord
-from pvdm.ledger.schema.verify import DisposalWord
-from pvdm.ledger.schema.work import HandleWord, StatementKind, VerdictWord
-from pvdm.ledger.work import announced, attempts, handles, quarantine, target_sources, verified
+from pvdm.ledger.schema.record import ActionWord, StatementKind, VerdictWord
+from pvdm.ledger.schema.work import DisposalWord, HandleWord
+from pvdm.ledger.work import announced, attempts, claims, handles, quarantine, verified
 from pvdm.ledger.work.announced import NewAnnounced
 from pvdm.ledger.work.quarantine import Removal
 from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
@@ -46,7 +45,18 @@ from pvdm.trust.log.log import Log
 from pvdm.trust.log.storage import LogStorage
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.log_storage import ORIGIN, SIGNER, entries, filled
-from tests.support.ledger.rows import ASKED, ATTESTED, HANDLE, hex64, in_state, logged, nonce_of, opened, override_of
+from tests.support.ledger.rows import (
+    ASKED,
+    ATTESTED,
+    HANDLE,
+    hex64,
+    in_state,
+    logged,
+    nonce_of,
+    opened,
+    override_of,
+    receipts_of,
+)
 
 PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), VerdictWord.PASS, "notary-1", NOW + 60)
 
@@ -73,7 +83,7 @@ def everything(unit: Unit) -> None:
     asked = NewAnnounced(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
     said = announced.announce(unit, asked)
     announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
-    known_snapshots.vouch(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
+    snapshots.add_known(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
     unit.execute(
@@ -81,21 +91,21 @@ def everything(unit: Unit) -> None:
         {"low": b""},
     )
     for source in ("s-1", "s-2"):
-        target_sources.note(unit, "t-1", Source("raw.orders", None), source, workload_id="orders-1")
+        claims.note_source(unit, "t-1", Source("raw.orders", None), source, workload_id="orders-1")
     _, grant = issued(unit)
     tokens.replace(unit, grant.token_id, issued(unit)[1].token_id, from_micros=NOW)
     tokens.revoke(unit, grant.token_id)
     overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
     attestations.challenge(unit, ASKED)
     attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
-    used_ids.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
-    lost_claims.put(unit, hex64("receipt"), "lost-1", target="t-1")
-    lost_claims.release(unit, hex64("receipt"), operator="operator-tom", reason="compared")
-    restores.begin(unit, Marker(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
+    restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
+    restores.put_lost_claim(unit, hex64("receipt"), "lost-1", target="t-1")
+    restores.release_lost_claim(unit, hex64("receipt"), operator="operator-tom", reason="compared")
+    restores.begin(unit, Restore(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
     restores.finish(unit, 1)
     for origin in ("log-one", "log-two"):
-        common_settings.put(unit, CommonSettings("notary", origin, "lake"))
-    epoch_books.add(unit, 1, b"book")
+        shared_settings.put_settings(unit, SharedSettings("notary", origin, "lake"))
+    shared_settings.add_epoch_book(unit, 1, b"book")
     handles.add(unit, HANDLE)
     handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
     catalogued(unit)
@@ -117,7 +127,7 @@ def approved(unit: Unit) -> None:
         hex64("protection"), ActionWord.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
     )
     protections.put(unit, protection, b"protection", log_index=logged(unit))
-    protections.keep_contract(unit, b"product: orders", statement_id=protection.protection_id)
+    protections.store_contract(unit, b"product: orders", statement_id=protection.protection_id)
     migration = MigrationRecord(hex64("migration"), "t-1", *said, hex64("two"), "operator-tom", nonce_of(7, 2))
     protections.put_migration(unit, migration, b"migration", log_index=logged(unit))
 
@@ -129,12 +139,12 @@ def catalogued(unit: Unit) -> None:
     pointer = tables.Pointer("file:///metadata/1.json", hex64("one"))
     new = tables.NewTable(namespace.namespace_id, "orders", "sales", "t-1", "file:///orders", pointer, None)
     row = tables.swap(unit, tables.create(unit, new), tables.Pointer("file:///metadata/2.json", hex64("two")))
-    staging_owners.note(unit, row.table_id, "etl", [(StagedKind.BRANCH, "stage")])
+    snapshots.set_owner(unit, row.table_id, "etl", [(StagedKind.BRANCH, "stage")])
     tables.drop(unit, tables.protect(unit, row, hex64("contract")))
     home = namespaces.get(unit, ("sales",))
     view = views.create(unit, home, views.NewView("weekly", "v-1", "file:///weekly", pointer))
     views.drop(unit, home, views.swap(unit, home, view, pointer, location="file:///weekly"))
-    pending_deletes.add(unit, "t-1", ["1.json"])
+    tables.schedule_deletes(unit, "t-1", ["1.json"])
     requests.add(unit, requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
 
 
@@ -246,7 +256,7 @@ def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
     assert caught.value.code == "statement_differs"
 
 
-def test_a_notary_has_one_word_for_a_nonce(unit: Unit) -> None:
+def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
     record = proved(unit)
     second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, VerdictWord.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
@@ -285,7 +295,7 @@ def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
     everything(unit)
     found = receipts.of_snapshot(unit, "t-1", "900")
     assert found is not None
-    assert (receipts.envelope(unit, found.receipt_id), receipts.of_workload(unit, "orders-1")) == (b"receipt", [found])
+    assert (receipts.envelope(unit, found.receipt_id), receipts_of(unit, "orders-1")) == (b"receipt", [found])
 
 
 def test_the_ledgers_log_is_what_the_log_asks_for(unit: Unit) -> None:
@@ -330,7 +340,7 @@ def issued(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
     return token, tokens.issue(unit, Role.PRODUCER, secret_sha256=token.sha256, **whose, expires_micros=NOW + 10)
 
 
-def test_a_token_opens_what_it_was_issued_for(unit: Unit) -> None:
+def test_a_token_grants_its_role_and_domain(unit: Unit) -> None:
     token, grant = issued(unit)
     assert tokens.check(unit, token, now_micros=NOW) == grant
 
@@ -393,13 +403,13 @@ def test_the_ledger_refuses_a_value_of_another_kind(unit: Unit) -> None:
 
 
 def test_two_restores_are_never_under_way_at_once(unit: Unit) -> None:
-    marker = Marker(1, "operator-tom", "disk", 3, b"note", 1, (), {})
+    marker = Restore(1, "operator-tom", "disk", 3, b"note", 1, (), {})
     restores.begin(unit, marker)
     with pytest.raises(PvdmError) as caught:
         restores.begin(unit, replace(marker, restore_id=2))
     assert caught.value.code == "restore_unfinished"
     restores.finish(unit, 1)
     restores.begin(unit, replace(marker, restore_id=restores.next_id(unit)))
-    found = restores.unfinished(unit)
+    found = restores.find_unfinished(unit)
     assert found is not None
     assert found.restore_id == 2

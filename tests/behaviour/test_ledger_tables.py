@@ -83,10 +83,10 @@ def test_a_namespace_that_is_not_there_is_an_error(unit: Unit) -> None:
 def test_children_are_one_level_below_and_come_in_pages(unit: Unit) -> None:
     for levels in (("a",), ("b",), ("a", "x"), ("a", "y"), ("a", "x", "deep"), ("a.x",)):
         made(unit, *levels)
-    assert [each.levels for each in namespaces.children(unit, ("a",))] == [("a", "x"), ("a", "y")]
-    assert [each.levels for each in namespaces.children(unit, ("a",), count=1)] == [("a", "x")]
-    assert [each.levels for each in namespaces.children(unit, ("a",), after=("a", "x"))] == [("a", "y")]
-    assert {each.levels for each in namespaces.children(unit, ())} == {("a",), ("b",), ("a.x",)}
+    assert [each.levels for each in namespaces.list_children(unit, ("a",))] == [("a", "x"), ("a", "y")]
+    assert [each.levels for each in namespaces.list_children(unit, ("a",), count=1)] == [("a", "x")]
+    assert [each.levels for each in namespaces.list_children(unit, ("a",), after=("a", "x"))] == [("a", "y")]
+    assert {each.levels for each in namespaces.list_children(unit, ())} == {("a",), ("b",), ("a.x",)}
 
 
 def test_properties_are_replaced(unit: Unit) -> None:
@@ -128,7 +128,7 @@ def test_a_dropped_namespace_is_gone_and_its_name_is_free(unit: Unit) -> None:
     first = made(unit)
     namespaces.drop(unit, first)
     assert namespaces.find(unit, ("sales",)) is None
-    assert namespaces.children(unit, ()) == []
+    assert namespaces.list_children(unit, ()) == []
     assert made(unit).namespace_id != first.namespace_id
 
 
@@ -153,7 +153,7 @@ def test_a_namespace_whose_table_is_gone_can_be_dropped(unit: Unit) -> None:
 
 @pytest.mark.parametrize("use", ["drop", "protect", "properties"])
 @pytest.mark.parametrize("moved", ["changed", "dropped"])
-def test_a_namespace_that_changed_since_it_was_judged_is_not_changed(unit: Unit, use: str, moved: str) -> None:
+def test_a_namespace_that_changed_since_it_was_read_is_not_changed(unit: Unit, use: str, moved: str) -> None:
     found = made(unit)
     if moved == "changed":
         namespaces.set_properties(unit, found, {"other": "first"})
@@ -177,8 +177,8 @@ def test_a_table_is_found_by_name_uuid_and_id(unit: Unit) -> None:
     namespace = made(unit)
     row = put(unit, namespace)
     assert tables.find(unit, namespace.namespace_id, "orders") == row
-    assert tables.find_uuid(unit, UUID) == row
-    assert tables.get_id(unit, row.table_id) == row
+    assert tables.find_by_uuid(unit, UUID) == row
+    assert tables.get_by_id(unit, row.table_id) == row
     assert (row.revision, row.protected, row.previous_location, row.pointer) == (0, False, None, pointer("one"))
 
 
@@ -228,7 +228,7 @@ def test_tables_come_in_pages_by_name(unit: Unit) -> None:
     tables.drop(unit, put(unit, namespace, "aa", table_uuid=other_uuid(9)))
     assert [row.name for row in tables.page(unit, namespace.namespace_id)] == ["a", "b", "c"]
     assert [row.name for row in tables.page(unit, namespace.namespace_id, after="a", count=1)] == ["b"]
-    assert len(tables.all_live(unit)) == 3
+    assert len(tables.list_live(unit)) == 3
 
 
 def test_a_swap_shows_the_new_file_and_remembers_the_old_one(unit: Unit) -> None:
@@ -255,7 +255,7 @@ def change(unit: Unit, row: TableRow, how: str) -> None:
 
 @pytest.mark.parametrize("first", CHANGES)
 @pytest.mark.parametrize("second", CHANGES)
-def test_after_any_change_what_was_judged_before_it_is_refused(unit: Unit, first: str, second: str) -> None:
+def test_after_any_change_an_older_row_is_refused(unit: Unit, first: str, second: str) -> None:
     row = put(unit, made(unit))
     change(unit, row, first)
     with pytest.raises(ConflictError) as caught:
@@ -280,7 +280,7 @@ def test_after_any_change_what_was_judged_before_it_is_refused(unit: Unit, first
         {"contract_hash": hex64("c")},
     ],
 )
-def test_a_swap_compares_everything_that_was_judged(unit: Unit, forged: dict[str, Any]) -> None:
+def test_a_swap_compares_every_column_that_was_read(unit: Unit, forged: dict[str, Any]) -> None:
     row = put(unit, made(unit))
     with pytest.raises(ConflictError) as caught:
         tables.swap(unit, replace(row, **forged), pointer("two"))
@@ -315,9 +315,9 @@ def test_a_dropped_table_is_gone_and_its_name_is_free(unit: Unit) -> None:
     row = put(unit, namespace)
     tables.drop(unit, row)
     assert tables.find(unit, namespace.namespace_id, "orders") is None
-    assert tables.find_uuid(unit, UUID) is None
+    assert tables.find_by_uuid(unit, UUID) is None
     with pytest.raises(ConflictError):
-        tables.get_id(unit, row.table_id)
+        tables.get_by_id(unit, row.table_id)
     assert put(unit, namespace, table_uuid=other_uuid(1)).table_id != row.table_id
 
 
@@ -334,7 +334,7 @@ def dropped(unit: Unit, *, protected: bool = False) -> Namespace:
 def test_a_table_that_was_never_protected_comes_back_to_its_own_place(unit: Unit) -> None:
     namespace = dropped(unit)
     row = put(unit, namespace, returning=True, location="file:///lake//orders/", table_uuid=UUID.upper())
-    assert tables.find_uuid(unit, UUID) == row
+    assert tables.find_by_uuid(unit, UUID) == row
 
 
 def test_a_table_that_came_back_and_moved_comes_back_to_where_it_was_last(unit: Unit) -> None:
@@ -342,7 +342,7 @@ def test_a_table_that_came_back_and_moved_comes_back_to_where_it_was_last(unit: 
     row = put(unit, namespace, returning=True)
     tables.drop(unit, tables.swap(unit, row, row.pointer, location="/lake/moved"))
     again = put(unit, namespace, returning=True, location="/lake/moved")
-    assert tables.find_uuid(unit, UUID) == again
+    assert tables.find_by_uuid(unit, UUID) == again
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_of_many_swaps_from_one_state_one_wins(ledger: Ledger) -> None:
     ended = at_once(*(swap(str(number)) for number in range(8)))
     assert sorted(ended) == ["done", *["table_moved"] * 7]
     with ledger.read() as unit:
-        assert tables.get_id(unit, row.table_id).revision == 1
+        assert tables.get_by_id(unit, row.table_id).revision == 1
 
 
 def test_of_many_that_create_one_table_one_wins(ledger: Ledger) -> None:
@@ -440,7 +440,7 @@ def test_a_namespace_is_not_dropped_under_a_table_that_is_being_made(ledger: Led
         assert ended in (["done", "namespace_moved"], ["namespace_not_empty", "done"])
 
 
-def test_locks_in_one_order_let_two_who_swap_two_tables_both_end(ledger: Ledger) -> None:
+def test_two_swaps_of_the_same_two_tables_do_not_deadlock(ledger: Ledger) -> None:
     def start(unit: Unit) -> list[TableRow]:
         namespace = made(unit)
         return [put(unit, namespace, f"t{number}", table_uuid=other_uuid(number)) for number in (1, 2)]

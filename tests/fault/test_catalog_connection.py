@@ -12,7 +12,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.ledger import Unit
-from pvdm.ledger.catalog import pending_deletes, tables
+from pvdm.ledger.catalog import tables
 from tests.support.catalog.http import Lake, lake_at, told
 from tests.support.ledger.databases import Postgresql, memory_folder
 
@@ -76,7 +76,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, room: Any, name: str, end_all: Calla
     monkeypatch.setattr(room, name, ended)
 
 
-STEPS = [(tables, "lock"), (pending_deletes, "require_none"), (tables, "swap"), (Unit, "_say_who")]
+STEPS = [(tables, "lock"), (tables, "require_not_scheduled"), (tables, "swap"), (Unit, "_log_request")]
 """The last of them notes whose request it is."""
 
 
@@ -90,7 +90,7 @@ def test_a_connection_lost_inside_the_swap_is_told_as_unavailable_or_unknown_and
     ending(monkeypatch, room, step, end_all, after=after)
     answer = caller.commit("t", setting("one"))
     # After the last statement only the commit itself is left to notice it.
-    assert told(answer) == (UNKNOWN if (step, after) == ("_say_who", True) else UNAVAILABLE)
+    assert told(answer) == (UNKNOWN if (step, after) == ("_log_request", True) else UNAVAILABLE)
     assert made(lake) == (set(), 0)
     assert answer.status_code == 500 or files(lake) == before
     assert caller.commit("t", setting("two")).status_code == 200
@@ -103,7 +103,7 @@ def test_a_connection_lost_before_the_look_up_is_told_as_unavailable_and_the_nex
 ) -> None:
     caller = lake.caller()
     caller.done("GET", T)
-    ending(monkeypatch, tables, "find_with_home", end_all, after=False)
+    ending(monkeypatch, tables, "find_with_namespace", end_all, after=False)
     body = {"json": {"requirements": [], "updates": setting("one")}} if method == "POST" else {}
     assert caller.ask(method, T, **body).status_code == 503
     assert caller.ask(method, T, **body).status_code in (200, 204)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.catalog import orphans
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS, Orphans
+from pvdm.catalog import cleanup
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS, Orphans
 from pvdm.errors import ConflictError
 from pvdm.lake.files import MetadataFiles
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.restore import restores
-from pvdm.ledger.restore.restores import Marker
+from pvdm.ledger.record import restores
+from pvdm.ledger.record.restores import Restore
 from pvdm.steward.http import app
-from tests.support.catalog.core import OPERATOR, SALES, Core, core_at
+from tests.support.catalog.core import OPERATOR, Core, core_at
 from tests.support.catalog.http import lake_at
 from tests.support.ledger.databases import memory_folder
 
@@ -104,7 +104,7 @@ def test_nothing_of_a_ledger_that_was_restored_goes_since_a_lost_pointer_may_hav
     left = died(core)
 
     def restored(unit: Unit) -> None:
-        restores.begin(unit, Marker(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
+        restores.begin(unit, Restore(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
         restores.finish(unit, 1)
 
     core.ledger.transact(restored, at_micros=int(time.time() - restored_days_ago * 86_400) * 1_000_000)
@@ -120,7 +120,7 @@ def test_a_commit_that_slept_until_its_file_was_swept_writes_another(
     swept: list[int] = []
 
     def sleep() -> None:
-        monkeypatch.setattr(orphans, "time", time if swept else later)
+        monkeypatch.setattr(cleanup, "time", time if swept else later)
         swept.append(desk(core).sweep())
 
     with fault.armed("catalog.after_metadata_file", fault.Call(sleep)):
@@ -139,10 +139,10 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
     swept: list[int] = []
 
     def sleep() -> None:
-        monkeypatch.setattr(orphans, "time", later)
+        monkeypatch.setattr(cleanup, "time", later)
         swept.append(desk(core).sweep())
 
-    home = core.states.namespace(SALES)
+    home = core.get_namespace()
     with fault.armed("catalog.after_metadata_file", fault.Call(sleep)), pytest.raises(ConflictError) as caught:
         core.commits.create(OPERATOR, home, "gone", state.metadata, returning=True)
     assert (swept, caught.value.code) == ([1], "table_moved")
@@ -150,7 +150,7 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
 
 def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
-    monkeypatch.setattr(orphans, "time", later)
+    monkeypatch.setattr(cleanup, "time", later)
     swept: list[int] = []
     sweeping = threading.Thread(target=lambda: swept.append(desk(core).sweep()))
 
@@ -205,9 +205,7 @@ def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -
             assert producer.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}]).status_code == 500
         left = list((folder / "catalog").rglob("00001-*"))
         age(folder / "catalog")
-        served = lake.steward.stand.notary.served
-        assert served is not None
-        served.orphans._judged_seconds = 0.0  # as a day later
+        lake.steward.stand.notary.catalog.orphans._checked_until_seconds = 0.0  # as a day later
         ends = time.monotonic() + 20
         while [path for path in left if path.exists()] and time.monotonic() < ends:
             time.sleep(0.02)

@@ -8,8 +8,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
-from pvdm.ledger.schema.verify import DisposalWord
-from pvdm.ledger.schema.work import HandleWord
+from pvdm.ledger.schema.work import DisposalWord, HandleWord
 from pvdm.ledger.work import handles, nonces
 from pvdm.model.states import AttemptState
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write

@@ -13,8 +13,7 @@ from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.physical.spark_columns import fitted, spark_name
-from pvdm.physical.spark_filter import condition, spark_type
+from pvdm.physical.spark_expressions import condition, fitted, spark_name, spark_type
 from pvdm.verify.filtering import kept
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TABLE_PLACE_MAX_BYTES, NewTable, Pointer, TableRow
 from pvdm.ledger.schema import catalog
-from pvdm.ledger.schema.triggers import statements
+from pvdm.ledger.schema.sql import statements
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import hex32, hex64
 
@@ -32,7 +32,7 @@ _PLACES = st.builds(
 
 def scanned(unit: Unit, place: Location, *, but: str | None) -> bool:
     """The answer by a look at every table."""
-    rows = [row for row in tables.all_live(unit) if row.table_id != but]
+    rows = [row for row in tables.list_live(unit) if row.table_id != but]
     return any(place.overlaps(parse_location(row.location)) for row in rows)
 
 
@@ -105,7 +105,7 @@ def fill(unit: Unit, count: int) -> None:
 def test_no_table_is_looked_at_that_lies_elsewhere(scratch: Unit) -> None:
     fill(scratch, 2_000)
     dialect = make_url("sqlite://" if scratch.is_sqlite else "postgresql+psycopg://").get_dialect()()
-    for query in tables.overlapping(parse_location("/many/7/x")):
+    for query in tables.select_overlapping(parse_location("/many/7/x")):
         said = str(query.limit(1).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
         steps = scratch.rows(text(f"EXPLAIN {'QUERY PLAN ' if scratch.is_sqlite else ''}{said}"))
         plan = " ".join(str(value) for step in steps for value in step.values())

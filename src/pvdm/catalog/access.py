@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.catalog import rule
-from pvdm.catalog.domain_places import changed_write_paths, require_of_domain
-from pvdm.catalog.places import home_of
-from pvdm.catalog.sanity import require_document, require_manifests, require_sane
-from pvdm.catalog.staging_quota import Making, require_own_share
+from pvdm.catalog.places import changed_write_paths, namespace_folder, require_domain_place
+from pvdm.catalog.sanity import (
+    StagedAdditions,
+    require_document,
+    require_manifests,
+    require_producer_quota,
+    require_sane,
+)
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -20,9 +24,8 @@ from pvdm.lake.format.table.protectable import require_protectable
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.namespaces import Levels, Namespace, require_no_view
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.catalog.view_names import require_no_view
 from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads
@@ -37,16 +40,16 @@ _MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 class CatalogAccess:
-    """Judges each request by the grant, the domain, the places it names, and what the table is protected under."""
+    """Checks each request by the grant, the domain, the places it names, and the table's protection."""
 
     def __init__(self, ledger: Ledger, warehouse: Location, *own: Location) -> None:
-        """`own` are the places where the Steward keeps files of its own."""
+        """`own` are the places where the Steward keeps its own files."""
         self._ledger = ledger
         self._warehouse = warehouse
         self._own = own
 
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
-        """Another domain's namespace is not there for this bearer."""
+        """Raise `domain_wrong` if the namespace belongs to another domain."""
         if not grant.reaches(namespace.domain):
             raise NotAllowedError(
                 "domain_wrong",
@@ -57,7 +60,7 @@ class CatalogAccess:
             )
 
     def require_making(self, grant: Grant) -> None:
-        """Tables and namespaces are made, dropped, renamed and registered by producers and operators."""
+        """Only producers and operators create, drop, rename and register tables and namespaces."""
         if grant.role not in _MAKING or grant.attempt_id is not None:
             raise NotAllowedError(
                 "role_wrong",
@@ -67,21 +70,15 @@ class CatalogAccess:
             )
 
     def require_create(
-        self,
-        grant: Grant,
-        namespace: Namespace,
-        name: str,
-        after: TableMetadata,
-        *,
-        instead_of: TableRow | None = None,
+        self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, instead_of: TableRow | None = None
     ) -> None:
-        """A new table lies in its own place; in a protected namespace it is born empty."""
+        """A new table lies in its own place. In a protected namespace it begins empty."""
         self.require_making(grant)
         self.require_return(grant, after)
         with self._ledger.read() as unit:
             require_no_view(unit, namespace.namespace_id, name)
             taken = tables.find(unit, namespace.namespace_id, name)
-        # A name that is taken is told as that, by the swap.
+        # The swap reports a taken name.
         self.require_place(grant, namespace.levels, after.location, of=instead_of or taken)
         self._require_write_paths(grant, {}, after, of=instead_of or taken)
         if grant.role is not Role.OPERATOR:
@@ -89,14 +86,14 @@ class CatalogAccess:
         if namespace.protected_by is not None:
             require_protectable(after)
             if after.snapshots or after.last_sequence_number or after.next_row_id:
-                raise rule.gated(name, "its namespace protects it, and it would begin with rows")
+                raise rule.main_gated_error(name, "its namespace protects it, and it would begin with rows")
 
     def require_return(self, grant: Grant, after: TableMetadata) -> None:
-        """A UUID that the log has as protected comes back by an operator: a restored ledger may lack its table."""
+        """Only an operator brings back a UUID that is protected in the log. A restore may have lost its table."""
         if grant.role is Role.OPERATOR:
             return
         with self._ledger.read() as unit:
-            standing = protections.standing_contract(unit, str(after.table_uuid))
+            standing = protections.current_contract(unit, str(after.table_uuid))
         if standing is not None:
             raise NotAllowedError(
                 "table_uuid_protected",
@@ -107,13 +104,13 @@ class CatalogAccess:
             )
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
-        """Name and existence of a protected table are gated as its data is."""
+        """A protected table is not renamed, dropped or replaced."""
         self.require_making(grant)
         if row.protected:
-            raise rule.gated(row.name, what, to="have an operator unprotect it first")
+            raise rule.main_gated_error(row.name, what, to="have an operator unprotect it first")
 
     def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
-        """Below its namespace's folder, in no other table's place, and not where the Steward keeps its own files.
+        """A place below its namespace's folder, in no other table's place, and not among the Steward's files.
 
         An operator may leave the namespace's folder, but not for another domain's.
         """
@@ -125,19 +122,19 @@ class CatalogAccess:
     def _require_usable(self, grant: Grant, place: Location, *, of: TableRow | None) -> None:
         self.require_not_own(place)
         with self._ledger.read() as unit:
-            require_of_domain(grant, place, self._warehouse, namespaces.owners(unit))
+            require_domain_place(grant, place, self._warehouse, namespaces.list_owners(unit))
             require_free(unit, str(place), of=of)
 
     def _require_write_paths(
         self, grant: Grant, before: Mapping[str, str], after: TableMetadata, *, of: TableRow | None
     ) -> None:
-        """Properties send a table's files to its own place, or to one that no other table has."""
+        """Properties may send a table's files to its own place, or to one that is free."""
         for place in changed_write_paths(before, after.properties):
             self._require_usable(grant, place, of=of)
 
     def require_not_own(self, place: Location) -> None:
-        """No file of others lies among the Steward's own, or around them."""
-        if any(place.overlaps(own) or _lead_together(place, own) for own in self._own):
+        """Raise `location_reserved` if the place overlaps the Steward's own files."""
+        if any(place.overlaps(own) or _lead_to_each_other(place, own) for own in self._own):
             raise NotAllowedError(
                 "location_reserved",
                 "the Steward's own files lie there",
@@ -146,40 +143,41 @@ class CatalogAccess:
             )
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
-        """What the Steward reads for a domain by rights of its own lies neither among its own files nor another's."""
-        others = {home_of(self._warehouse, levels) for levels, owner in namespaces.owners(unit) if owner != domain}
+        """What the Steward reads for a domain lies neither among its own files nor another domain's."""
+        others = {
+            namespace_folder(self._warehouse, levels)
+            for levels, owner in namespaces.list_owners(unit)
+            if owner != domain
+        }
         homes = {*self._own, *others}
         foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
-        held = None if foreign is not None else tables.find_holding(unit, folders, but_domain=domain)
+        held = None if foreign is not None else tables.find_containing(unit, folders, but_domain=domain)
         if foreign is not None or held is not None:
             raise NotAllowedError(
                 "source_file_foreign",
-                "the source names files that lie among somebody else's",
-                expected=f"files of the domain {domain}, or of nobody",
+                "the source names files of another domain, or of the Steward",
+                expected=f"files of the domain {domain}, or of no domain",
                 got="in the place of another table" if foreign is None else str(foreign)[:200],
                 hint="nothing was read of them; the source's own table names files of its own",
             )
 
     def require_upstream_place(self, mounted: Levels, place: Location) -> None:
-        """An upstream says itself where its tables lie: not in folders of namespaces that are not its own."""
+        """An upstream chooses its tables' places, but not in folders of other namespaces."""
         self.require_not_own(place)
         with self._ledger.read() as unit:
             homes = [
-                home_of(self._warehouse, levels)
-                for levels, _ in namespaces.owners(unit)
+                namespace_folder(self._warehouse, levels)
+                for levels, _ in namespaces.list_owners(unit)
                 if levels[: len(mounted)] != mounted
             ]
         if any(place.overlaps(home) for home in homes):
             raise NotAllowedError(
-                "location_taken",
-                "a namespace's folder lies there",
-                expected="a place of its own",
-                got=str(place)[:200],
+                "location_taken", "a namespace's folder lies there", expected="a place of its own", got=str(place)[:200]
             )
 
     def _require_home(self, levels: Levels, place: Location) -> None:
-        """What lies in a namespace's folder is its domain's, so nobody else takes a place there, or around it."""
-        home = home_of(self._warehouse, levels)
+        """A namespace's folder belongs to its domain, so no other table lies in or around it."""
+        home = namespace_folder(self._warehouse, levels)
         if not place.is_under(home) or place == home:
             where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
             raise NotAllowedError(
@@ -190,24 +188,25 @@ class CatalogAccess:
                 hint="leave the location out, and the table gets a place of its own; or ask an operator",
             )
         with self._ledger.read() as unit:
-            around = [each for each, _ in namespaces.owners(unit) if home_of(self._warehouse, each).is_under(place)]
+            around = [
+                each
+                for each, _ in namespaces.list_owners(unit)
+                if namespace_folder(self._warehouse, each).is_under(place)
+            ]
         if around:
             raise NotAllowedError(
-                "location_taken",
-                "a namespace's folder lies there",
-                expected="a place of its own",
-                got=str(place)[:200],
+                "location_taken", "a namespace's folder lies there", expected="a place of its own", got=str(place)[:200]
             )
 
     def _levels(self, row: TableRow) -> Levels:
         with self._ledger.read() as unit:
-            found = namespaces.find_id(unit, row.namespace_id)
+            found = namespaces.find_by_id(unit, row.namespace_id)
         if found is None:
             raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
         return found.levels
 
     def require_writing(self, grant: Grant, row: TableRow) -> None:
-        """Before anything is told about the table: the role writes, and writes to such tables."""
+        """The role may write, and to tables of this kind. Checked before anything is disclosed."""
         if grant.role not in _WRITING:
             raise NotAllowedError(
                 "role_wrong", "this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role
@@ -216,16 +215,9 @@ class CatalogAccess:
             raise NotAllowedError("role_wrong", "this table is not for this token", got=grant.role)
 
     def require_commit(
-        self,
-        grant: Grant,
-        before: TableState,
-        after: TableMetadata,
-        data: bytes,
-        *,
-        permit: Permit | None,
-        now_ms: int,
+        self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
     ) -> None:
-        """The state before is held to the state after; on a protected table main changes by permit alone."""
+        """Compare the state before and after. On a protected table `main` changes by permit only."""
         name = before.row.name
         self.require_writing(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
@@ -235,7 +227,7 @@ class CatalogAccess:
                 expected=before.row.table_uuid,
                 got=str(after.table_uuid),
             )
-        if before.row.upstream is not None:  # our own tables have no fences: what is published there is one step
+        if before.row.upstream is not None:  # our own tables need no fences
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             self.require_place(grant, self._levels(before.row), after.location, of=before.row)
@@ -263,29 +255,29 @@ class CatalogAccess:
         shared = shares_numbers(grant, before.row)
         require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
         require_document(data)
-        making = self.making(grant, before, after)
-        if making is not None:
-            require_own_share(self._ledger, before.row, making, after)
+        additions = self.staged_additions(grant, before, after)
+        if additions is not None:
+            require_producer_quota(self._ledger, before.row, additions, after)
 
-    def making(self, grant: Grant, before: TableState, after: TableMetadata) -> Making | None:
-        """What a producer makes on a protected table by this; others keep no count of their own."""
+    def staged_additions(self, grant: Grant, before: TableState, after: TableMetadata) -> StagedAdditions | None:
+        """What a producer adds to a protected table by this commit. None for other roles, who have no quota."""
         if grant.role is not Role.PRODUCER or not before.row.protected:
             return None
-        return Making.of(grant, before.metadata, after)
+        return StagedAdditions.of(grant, before.metadata, after)
 
     def _require_not_handed_in(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
-        """What was handed in stands as it was until its attempt has ended, whoever's token it is: else it is lost."""
+        """A branch that was handed in stays as it is until its attempt has ended."""
         if grant.role is Role.STEWARD:
             return
         changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_stewards(each.name)]
         for name in changed:
             with self._ledger.read() as unit:
-                found = attempts.live_on(unit, before.row.table_uuid, name)
+                found = attempts.find_live_on_branch(unit, before.row.table_uuid, name)
             if found is not None and found.state is not AttemptState.STAGING:
-                raise _handed_in(found.state)
+                raise _not_staging_error(found.state)
 
     def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
-        """The branch and the places of a token for one attempt; anyone else stages under the table's location."""
+        """The branch and the places of a token for one attempt. Others stage under the table's location."""
         if grant.attempt_id is None:
             return None, (parse_location(row.location),)
         with self._ledger.read() as unit:
@@ -294,43 +286,43 @@ class CatalogAccess:
         if opening.table_uuid.lower() != row.table_uuid:
             raise NotAllowedError("attempt_of_other_table", "the token is good for another table's attempt")
         if attempt.state is not AttemptState.STAGING:
-            raise _handed_in(attempt.state)
+            raise _not_staging_error(attempt.state)
         return attempt.branch, (parse_location(attempt.prefix),)
 
 
 def shares_numbers(grant: Grant, row: TableRow) -> bool:
-    """Whether the commit may have sequence numbers and row ids that another branch was given meanwhile.
+    """Whether the commit may reuse sequence numbers and row ids that another branch was given meanwhile.
 
     Attempts stage at the same time, each on its own branch, which no reader combines with others. The gate writes what
     main shows under numbers of its own. So no attempt has to start again because another one committed first. An
-    upstream judges itself.
+    upstream makes its own checks.
     """
     return grant.attempt_id is not None and row.protected and row.upstream is None
 
 
 def require_staging(unit: Unit, attempt_id: str) -> None:
-    """The attempt is still STAGING when its commit takes effect; it may have ended since the commit was judged.
+    """Raise unless the attempt is still STAGING when its commit takes effect.
 
-    Its clean-up may be over by then, and nothing would remove what the commit brings.
+    It may have ended since the commit was checked. Its clean-up would then miss what the commit adds.
     """
     state = attempts.lock(unit, attempt_id).state
     if state is not AttemptState.STAGING:
-        raise _handed_in(state)
+        raise _not_staging_error(state)
 
 
-def _handed_in(state: AttemptState) -> NotAllowedError:
+def _not_staging_error(state: AttemptState) -> NotAllowedError:
     return NotAllowedError(
         "attempt_not_staging", "the attempt takes no more writes", expected=AttemptState.STAGING, got=state
     )
 
 
 def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:
-    """No other table lies there, above or below."""
+    """Raise `location_taken` if another table lies at, above or below the location."""
     if tables.find_overlapping(unit, parse_location(location), but=None if of is None else of.table_id) is not None:
         raise NotAllowedError("location_taken", "another table lies there", expected="a place of its own", got=location)
 
 
-def _lead_together(place: Location, other: Location) -> bool:
+def _lead_to_each_other(place: Location, other: Location) -> bool:
     """Whether links on this machine lead one of two local places into the other."""
     if (place.scheme, other.scheme) != ("file", "file"):
         return False

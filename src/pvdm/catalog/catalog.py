@@ -1,4 +1,4 @@
-"""The catalog's desks, joined over one ledger, one folder of metadata files and one warehouse."""
+"""The catalog: its parts, built over one ledger, one folder of metadata files and one warehouse."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
+from pvdm.catalog.cleanup import Orphans, RetentionSweep
 from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
-from pvdm.catalog.orphans import Orphans
 from pvdm.catalog.requests import Requests
-from pvdm.catalog.responses import Shown
-from pvdm.catalog.retention import RetentionSweep
+from pvdm.catalog.responses import TableResponses
 from pvdm.catalog.state import States
 from pvdm.catalog.storage import Storage
-from pvdm.catalog.tables import Desks, Tables
+from pvdm.catalog.tables import CatalogParts, Tables
 from pvdm.catalog.upstream.tables import Mount, Upstreams
 from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
@@ -34,7 +33,7 @@ VIEWS_FOLDER: Final = "views"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One catalog: its name, its warehouse, and a desk for each kind of thing in it."""
+    """One catalog: its name, its warehouse and its parts."""
 
     name: str
     warehouse: str
@@ -45,15 +44,15 @@ class Catalog:
     commits: Commits
     states: States
     access: CatalogAccess
-    shown: Shown
+    responses: TableResponses
     orphans: Orphans
     retention: RetentionSweep
     upstreams: Upstreams
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
-    """Where the Steward keeps what is its own: documents, what is published, and what else no table lies among."""
+class StewardPlaces:
+    """Where the Steward keeps its own files: metadata, published files, and other places without tables."""
 
     metadata: Place
     vault: Place | None = None
@@ -66,12 +65,12 @@ def open_catalog(
     *,
     name: str,
     warehouse: str,
-    homes: Homes,
+    homes: StewardPlaces,
     stores: Stores | None = None,
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
 ) -> Catalog:
-    """The catalog of a ledger; no table lies in the Steward's `homes`, and those below `mounts` are other catalogs'."""
+    """Build the catalog of a ledger. No table may lie in `homes`; tables below `mounts` are other catalogs'."""
     place, home, stores = parse_location(warehouse), place_of(homes.metadata), stores or Stores()
     files = MetadataFiles(home, stores)
     own = [place_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
@@ -80,24 +79,24 @@ def open_catalog(
     states = States(ledger, files, upstreams)
     commits = Commits(ledger, clock, files, states, access)
     spaces = Namespaces(ledger, clock, access, upstreams)
-    desks = Desks(ledger, clock, states, access, spaces, commits, place, stores)
+    parts = CatalogParts(ledger, clock, states, access, spaces, commits, place, stores)
     published = home.child(PUBLISHED_FOLDER)
     kept = None if homes.vault is None else place_of(homes.vault)
 
     def readable(uuid: str) -> tuple[Location, ...]:
-        """What `main` shows of a table; of what failed nobody but the Steward reads a byte."""
+        """What `main` shows of a table. Failed files are readable for the Steward only."""
         copies = () if kept is None else (kept.child(uuid, VaultKind.METADATA), kept.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 
     storage = Storage(ledger, stores.s3_settings, vending, readable)
-    shown = Shown(ledger, MetadataFiles(published, stores), storage)
+    shown = TableResponses(ledger, MetadataFiles(published, stores), storage)
     orphans = Orphans(ledger, clock, files)
     return Catalog(
         name,
         str(place),
         spaces,
-        Tables(desks),
-        Views(desks, MetadataFiles(home.child(VIEWS_FOLDER), stores)),
+        Tables(parts),
+        Views(parts, MetadataFiles(home.child(VIEWS_FOLDER), stores)),
         Requests(ledger),
         commits,
         states,

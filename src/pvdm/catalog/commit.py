@@ -1,4 +1,4 @@
-"""Commits: judged on exactly the documents that the swap compares, written and synced first, then swapped at once."""
+"""Commits: checked on exactly the documents that the swap compares. Files are written and synced before the swap."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free, require_staging, shares_numbers
+from pvdm.catalog.cleanup import superseded
 from pvdm.catalog.commit_queue import TableQueues
 from pvdm.catalog.requests import after_change
-from pvdm.catalog.retention import superseded
-from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable
-from pvdm.catalog.staging_quota import Making
+from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
+from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream.commit import Extra, Forwarding, Step, Transact
 from pvdm.catalog.upstream.heads import require_proved
-from pvdm.catalog.visibility import published, sees_all
+from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json.document import Json
@@ -27,7 +27,7 @@ from pvdm.lake.format.table.requirements import check_requirements, is_create
 from pvdm.lake.format.table.updates import apply_updates, create_from_updates
 from pvdm.lake.upstream import MOVED
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.catalog import namespaces, pending_deletes, tables
+from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
@@ -43,7 +43,7 @@ _MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledg
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a client wants of one table; `made` gives the updates for the base of each try, where they depend on it."""
+    """A client's change of one table. `made` gives the updates for the base of each try, if they depend on it."""
 
     levels: Levels
     name: str
@@ -53,8 +53,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
-    """One table's step, judged, and its new file, synced; `before` is None for a table that is made."""
+class _PlannedStep:
+    """One table's checked step and its new file, synced. `before` is None for a new table."""
 
     change: Change
     namespace: Namespace
@@ -63,16 +63,16 @@ class _Planned:
     file: StoredFile
     instead_of: TableRow | None = None
     returning: bool = False
-    making: Making | None = None
+    additions: StagedAdditions | None = None
 
 
 _Found = tuple[Namespace, TableRow | None]
-# Judges exactly the base that the swap compares and the bytes it leads to; after a conflict it judges again.
+# Checks the base that the swap compares and the new bytes. It is called again after a conflict.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
 
-def repeated(work: Callable[[], _T]) -> _T:
-    """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
+def retry_moved(work: Callable[[], _T]) -> _T:
+    """Repeat the work if a row has moved since it was read, up to `COMMIT_TRIES_MAX` times."""
     for _ in range(COMMIT_TRIES_MAX - 1):
         try:
             return work()
@@ -83,7 +83,7 @@ def repeated(work: Callable[[], _T]) -> _T:
 
 
 class Commits:
-    """The one way in which a table's document changes."""
+    """The only way in which a table's document changes."""
 
     def __init__(
         self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles, states: States, access: CatalogAccess
@@ -97,7 +97,7 @@ class Commits:
         self._queues = TableQueues()
 
     def turn(self, levels: Levels, name: str) -> contextlib.AbstractContextManager[bool]:
-        """A turn at one table, for what is more than a commit."""
+        """Wait for a turn at one table, for work that is more than a commit."""
         return self._turn([(levels, name)])
 
     def commit(
@@ -110,38 +110,38 @@ class Commits:
         transact: Transact | None = None,
         then: Callable[[], None] | None = None,
     ) -> list[TableState]:
-        """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again.
+        """Make all of the changes or none; `extra` runs in the same transaction. A moved base is checked again.
 
         `then` runs after the commit and before the next one's turn.
         """
-        _require_apart(changes)
-        # Before the turn too: whoever may not write to a table must not keep others waiting for it.
-        found = [self._found(grant, change) for change in changes]
+        _require_distinct(changes)
+        # Also before the turn: a caller that may not write to a table must not make others wait for it.
+        found = [self._find(grant, change) for change in changes]
         with self._turn([(change.levels, change.name) for change in changes]) as at_once:
             if not at_once:
                 found.clear()
 
             def attempt() -> list[TableState]:
-                # What was found is good for one try: should it have moved all the same, the swap says so.
-                places = found or [self._found(grant, change) for change in changes]
+                # Rows read before the turn are used for one try only. If they have moved, the swap fails.
+                places = found or [self._find(grant, change) for change in changes]
                 try:
                     return self._commit(grant, list(zip(changes, places, strict=True)), permit, extra, transact)
                 finally:
                     found.clear()
 
-            states = repeated(attempt)
+            states = retry_moved(attempt)
             if then is not None:
                 then()
             return states
 
     @contextlib.contextmanager
     def _turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
-        """First among the threads of this Steward, then among the Stewards on the same ledger; both in order.
+        """Wait for a turn among this Steward's threads, then among the Stewards on the same ledger.
 
-        False if what was read of the tables before may be old: another Steward may have changed it at any time.
+        Yields False if what was read of the tables before may be old: another Steward may have changed it at any time.
         """
-        names = [namespaces.shown((*levels, name)) for levels, name in tables]
-        with self._queues.turn(tables) as at_once, self._ledger.in_turn(names):
+        names = [namespaces.dotted_name((*levels, name)) for levels, name in tables]
+        with self._queues.turn(tables) as at_once, self._ledger.take_turn(names):
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
@@ -152,10 +152,10 @@ class Commits:
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
-        extra = _while_staging(grant, extra)
+        extra = _require_staging_too(grant, extra)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
-            return [self._forwarded(grant, changes, permit, extra, transact)]
-        planned: list[_Planned | TableState] = []
+            return [self._forward(grant, changes, permit, extra, transact)]
+        planned: list[_PlannedStep | TableState] = []
         try:
             for change, found in changes:
                 planned.append(self._plan(grant, change, found, permit))
@@ -163,11 +163,11 @@ class Commits:
         except StateUnknownError:
             raise  # the swap may have happened: its files stay
         except PvdmError:
-            self._forget(planned)
+            self._remove_files(planned)
             raise
-        return self._settled(planned, rows)
+        return self._finish(planned, rows)
 
-    def _forwarded(
+    def _forward(
         self,
         grant: Grant,
         changes: Sequence[tuple[Change, _Found]],
@@ -175,7 +175,7 @@ class Commits:
         extra: Extra | None,
         transact: Transact | None,
     ) -> TableState:
-        """An upstream compares and swaps one table at a time, so that nothing else can go with it."""
+        """Commit to an upstream, which compares and swaps one table at a time."""
         (change, (_, row)), *others = changes
         if others or row is None:
             raise InputError(
@@ -185,18 +185,18 @@ class Commits:
                 got=f"{len(changes)} tables",
             )
         before = self._states.of(row)
-        told = sees_all(grant.role) or permit is not None
-        if not told:
-            require_proved(self._ledger, before)  # nobody marks what must not be shown
+        sees_staged = sees_all(grant.role) or permit is not None
+        if not sees_staged:
+            require_proved(self._ledger, before)  # a tag must not mark what is not proved
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
-        after, updates = self._judged(grant, before, change, permit, now_ms)
-        making = self._access.making(grant, before, after)
-        asked = change.requirements if sees_all(grant.role) else ()
-        found = self._forwarding.forward(Step(before, after, asked, updates, making), extra, transact)
-        if not told:
+        after, updates = self._check_change(grant, before, change, permit, now_ms)
+        additions = self._access.staged_additions(grant, before, after)
+        required = change.requirements if sees_all(grant.role) else ()
+        state = self._forwarding.forward(Step(before, after, required, updates, additions), extra, transact)
+        if not sees_staged:
             with after_change():
-                require_proved(self._ledger, found)  # or is answered with what came to be there meanwhile
-        return found
+                require_proved(self._ledger, state)  # nor does the response show what was added meanwhile
+        return state
 
     def create(
         self,
@@ -209,24 +209,26 @@ class Commits:
         returning: bool = False,
         extra: Extra | None = None,
     ) -> TableState:
-        """A table with its first document; `instead_of` goes, and one that is `returning` may have been there."""
+        """Create a table with its first document. `instead_of` is dropped; `returning` may have existed before."""
         self._states.upstreams.require_own(namespace.levels, f"{name} would be made")
         self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
         planned = [
-            _Planned(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of, returning)
+            _PlannedStep(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of, returning)
         ]
         try:
             rows = self._swap(planned, extra)
         except StateUnknownError:
             raise
         except PvdmError:
-            self._forget(planned)
+            self._remove_files(planned)
             raise
-        return self._settled(planned, rows)[0]
+        return self._finish(planned, rows)[0]
 
-    def _plan(self, grant: Grant, change: Change, found: _Found, permit: PermitMaker | None) -> _Planned | TableState:
+    def _plan(
+        self, grant: Grant, change: Change, found: _Found, permit: PermitMaker | None
+    ) -> _PlannedStep | TableState:
         namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
@@ -234,40 +236,40 @@ class Commits:
             check_requirements(None, change.requirements)
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
-            before, making, revision = None, None, 0
+            before, additions, revision = None, None, 0
         else:
             before = self._states.of(row)
-            after, _ = self._judged(grant, before, change, permit, now_ms)
+            after, _ = self._check_change(grant, before, change, permit, now_ms)
             if after is before.metadata:
                 return before
-            making, revision = self._access.making(grant, before, after), row.revision + 1
+            additions, revision = self._access.staged_additions(grant, before, after), row.revision + 1
         file = self._files.write(str(after.table_uuid), revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
-        return _Planned(change, namespace, before, after, file, making=making)
+        return _PlannedStep(change, namespace, before, after, file, additions=additions)
 
-    def _judged(
+    def _check_change(
         self, grant: Grant, before: TableState, change: Change, permit: PermitMaker | None, now_ms: int
     ) -> tuple[TableMetadata, Sequence[Json]]:
-        """The table after the change, if it may be, and by which updates; the very same document if nothing is done."""
+        """Check the change and return the table after it, with its updates. The same document if nothing changes."""
         if sees_all(grant.role) or permit is not None:
             check_requirements(before.metadata, change.requirements)
             updates = change.updates if change.made is None else change.made(before)
-            return self._applied(grant, before, updates, permit, now_ms), updates
-        # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
-        seen = published(before.metadata)
+            return self._apply(grant, before, updates, permit, now_ms), updates
+        # Checked on the published view, so that hidden parts are neither changed nor disclosed by a refusal.
+        seen = published_view(before.metadata)
         check_requirements(seen, change.requirements)
-        told = self._applied(grant, TableState(before.row, seen), change.updates, None, now_ms)
-        # Nothing but tags can be other now; that, and nothing that was said of hidden things, is done to the whole.
-        changes = list(ref_changes(seen, told))
+        changed = self._apply(grant, TableState(before.row, seen), change.updates, None, now_ms)
+        # Only tags can differ now. Exactly these changes are applied to the whole document.
+        changes = list(ref_changes(seen, changed))
         if any(each.before is None and each.name in before.metadata.refs for each in changes):
-            raise tag_unavailable()
+            raise tag_unavailable_error()
         updates = as_updates(changes)
         try:
-            return self._applied(grant, before, updates, None, now_ms), updates
+            return self._apply(grant, before, updates, None, now_ms), updates
         except (NotAllowedError, InputError, ConflictError):
-            raise tag_unavailable() from None
+            raise tag_unavailable_error() from None
 
-    def _applied(
+    def _apply(
         self, grant: Grant, before: TableState, updates: Sequence[Json], permit: PermitMaker | None, now_ms: int
     ) -> TableMetadata:
         location = before.row.pointer.location
@@ -277,8 +279,7 @@ class Commits:
             now_ms=now_ms,
             previous_location=location,
             shared_numbers=permit is None and shares_numbers(grant, before.row),
-            # A migration of the contract alone gets a document of its own, which follows the one before it. An upstream
-            # writes its documents itself.
+            # A migration of the contract alone also writes a new document. An upstream writes its own documents.
             always=permit is not None and before.row.upstream is None,
         )
         if after is not before.metadata or permit is not None:
@@ -287,11 +288,11 @@ class Commits:
             self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
         return after
 
-    def _found(self, grant: Grant, change: Change) -> _Found:
-        """Where the change belongs, if the grant may make it at all; no file is read for who may not."""
+    def _find(self, grant: Grant, change: Change) -> _Found:
+        """The change's namespace and table, if the grant may change it at all. No file is read before that."""
         creating = is_create(change.requirements)
         with self._ledger.read() as unit:
-            namespace, row = tables.find_with_home(unit, change.levels, change.name)
+            namespace, row = tables.find_with_namespace(unit, change.levels, change.name)
         if namespace is None:
             raise unknown_table(change.levels, change.name)
         self._access.require_namespace(grant, namespace)
@@ -306,17 +307,17 @@ class Commits:
         return namespace, row
 
     def _swap(
-        self, planned: Sequence[_Planned | TableState], extra: Extra | None, transact: Transact | None = None
+        self, planned: Sequence[_PlannedStep | TableState], extra: Extra | None, transact: Transact | None = None
     ) -> list[TableRow]:
-        """All pointers at once; nothing after it can fail, so what is told about it is true."""
-        steps = [step for step in planned if isinstance(step, _Planned)]
+        """Swap all pointers in one transaction. Nothing after it can fail."""
+        steps = [step for step in planned if isinstance(step, _PlannedStep)]
         if not steps and extra is None:
             return [step.row for step in planned if isinstance(step, TableState)]
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
-            pending_deletes.require_none(unit, [step.file.name for step in steps])
-            rows = [_put(unit, step) for step in planned]
+            tables.require_not_scheduled(unit, [step.file.name for step in steps])
+            rows = [_write_step(unit, step) for step in planned]
             if extra is not None:
                 extra(unit, rows)
             return rows
@@ -325,12 +326,12 @@ class Commits:
             return transact(work)
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _settled(self, planned: Sequence[_Planned | TableState], rows: Sequence[TableRow]) -> list[TableState]:
+    def _finish(self, planned: Sequence[_PlannedStep | TableState], rows: Sequence[TableRow]) -> list[TableState]:
         found = []
         with after_change():
             fault.point("catalog.after_swap")
             for step, row in zip(planned, rows, strict=True):
-                if isinstance(step, _Planned):
+                if isinstance(step, _PlannedStep):
                     self._states.keep(step.file.sha256, step.after)
                     found.append(TableState(row, step.after))
                     self._remove_superseded(step, row)
@@ -338,51 +339,51 @@ class Commits:
                     found.append(step)
         return found
 
-    def _remove_superseded(self, step: _Planned, row: TableRow) -> None:
-        """Old documents that nothing needs any more; one that cannot be removed now is swept away later."""
+    def _remove_superseded(self, step: _PlannedStep, row: TableRow) -> None:
+        """Delete old documents that are no longer needed. What fails here is deleted by a later sweep."""
         for location in [] if step.before is None else superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
                 self._files.remove_old(row.table_uuid, location)
 
-    def _forget(self, planned: Sequence[_Planned | TableState]) -> None:
-        """Files of a try that surely did not happen; one that cannot be removed does no harm."""
+    def _remove_files(self, planned: Sequence[_PlannedStep | TableState]) -> None:
+        """Delete the files of a try that certainly did not commit. Failures are harmless."""
         for step in planned:
-            if isinstance(step, _Planned):
+            if isinstance(step, _PlannedStep):
                 try:
                     self._files.remove(step.file)
                 except PvdmError:
                     continue
 
 
-def _uuid(step: _Planned | TableState) -> str:
+def _uuid(step: _PlannedStep | TableState) -> str:
     return step.row.table_uuid if isinstance(step, TableState) else str(step.after.table_uuid)
 
 
-def _put(unit: Unit, step: _Planned | TableState) -> TableRow:
+def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
     if isinstance(step, TableState):
-        # Nothing changes here, but the others were judged with it as it was.
-        tables.require_still(unit, step.row)
+        # This table does not change, but the others were checked together with it.
+        tables.require_unchanged(unit, step.row)
         return step.row
     pointer = Pointer(step.file.location, step.file.sha256)
     if step.before is not None:
         row = tables.swap(unit, step.before.row, pointer, location=step.after.location)
-        if step.making is not None:
-            step.making.note(unit, row)
+        if step.additions is not None:
+            step.additions.note(unit, row)
     else:
-        namespaces.require_still(unit, step.namespace)
+        namespaces.require_unchanged(unit, step.namespace)
         if step.instead_of is not None:
             tables.drop(unit, step.instead_of)
-        # A UUID that the log has as protected comes back so, though a restored ledger may have forgotten its table.
-        contract = step.namespace.protected_by or protections.standing_contract(unit, _uuid(step))
-        row = tables.create(unit, _new(step, pointer, contract))
+        # A UUID that is protected in the log stays protected, even if a restored ledger has lost its table.
+        contract = step.namespace.protected_by or protections.current_contract(unit, _uuid(step))
+        row = tables.create(unit, _new_table(step, pointer, contract))
     if step.before is None or step.before.row.location != row.location:
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
     return row
 
 
-def _while_staging(grant: Grant, extra: Extra | None) -> Extra | None:
-    """`extra`, and for a token of one attempt that the attempt is still STAGING, in the transaction of the swap."""
+def _require_staging_too(grant: Grant, extra: Extra | None) -> Extra | None:
+    """`extra`, and for a token of one attempt a check in the swap's transaction that it is still STAGING."""
     attempt_id = grant.attempt_id
     if attempt_id is None:
         return extra
@@ -395,8 +396,8 @@ def _while_staging(grant: Grant, extra: Extra | None) -> Extra | None:
     return work
 
 
-def _require_apart(changes: Sequence[Change]) -> None:
-    """Each table once, and not too many."""
+def _require_distinct(changes: Sequence[Change]) -> None:
+    """Raise if a table is changed twice, or too many are."""
     names = [(change.levels, change.name) for change in changes]
     if not 0 < len(names) <= COMMIT_TABLES_MAX:
         raise InputError(
@@ -411,11 +412,11 @@ def _require_apart(changes: Sequence[Change]) -> None:
             "commit_table_twice",
             "a transaction changes a table twice",
             expected="each table once",
-            got=namespaces.shown((*twice[0], twice[1])),
+            got=namespaces.dotted_name((*twice[0], twice[1])),
         )
 
 
-def _new(step: _Planned, pointer: Pointer, contract: str | None) -> NewTable:
+def _new_table(step: _PlannedStep, pointer: Pointer, contract: str | None) -> NewTable:
     return NewTable(
         step.namespace.namespace_id,
         step.change.name,

@@ -1,4 +1,4 @@
-"""Names of namespaces and tables: what is accepted, and how a namespace stands in a path."""
+"""Names of namespaces and tables: which are valid, and how a namespace is written in a path."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SEPARATOR: Final = "\x1f"
 _REFUSED: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 
 
-def levels_of(text: str) -> Levels:
-    """The levels of a namespace as a path or query has it: joined by the unit separator."""
-    return judged_levels(text.split(SEPARATOR))
+def parse_levels(text: str) -> Levels:
+    """The levels of a namespace in a path or query, joined by the unit separator."""
+    return require_levels(text.split(SEPARATOR))
 
 
-def judged_levels(levels: list[str]) -> Levels:
-    """The levels, each a name."""
+def require_levels(levels: list[str]) -> Levels:
+    """The levels, if each is a valid name. Raises `namespace_invalid` or `name_invalid`."""
     if not 1 <= len(levels) <= NAMESPACE_LEVELS_MAX:
         raise InputError(
             "namespace_invalid",
@@ -31,18 +31,18 @@ def judged_levels(levels: list[str]) -> Levels:
             expected=f"1 to {NAMESPACE_LEVELS_MAX} levels",
             got=str(len(levels)),
         )
-    return tuple(judged_name(level, "a level of the namespace") for level in levels)
+    return tuple(require_name(level, "a level of the namespace") for level in levels)
 
 
 def full_name(parts: Sequence[str]) -> str:
-    """Levels, and perhaps a table, as one text in which no two look alike: dotted, or as JSON where a part has dots."""
+    """Levels, and perhaps a table, as one unambiguous text: dotted, or JSON if a part has dots."""
     dotted = ".".join(parts)
     plain = not any("." in part for part in parts) and not dotted.startswith("[")
     return dotted if plain else canonical_json.dump(list(parts)).decode()
 
 
 def parse_full_name(text: str) -> Levels:
-    """The parts of what `full_name` wrote, each a name."""
+    """The parts of a full name, each a valid name."""
     parts: list[str]
     if text.startswith("["):
         try:
@@ -59,11 +59,11 @@ def parse_full_name(text: str) -> Levels:
         parts = found
     else:
         parts = text.split(".")
-    return tuple(judged_name(part, "a part of the name") for part in parts)
+    return tuple(require_name(part, "a part of the name") for part in parts)
 
 
-def judged_name(name: str, what: str) -> str:
-    """A name: not empty, not too long, no control character; dots and slashes are letters like others."""
+def require_name(name: str, what: str) -> str:
+    """The name, if it is valid: not empty, not too long, no control characters. Dots and slashes are allowed."""
     if not 0 < len(name) <= NAME_MAX_CHARACTERS or _REFUSED.search(name) or name.strip() != name:
         raise InputError(
             "name_invalid",

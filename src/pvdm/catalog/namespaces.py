@@ -1,4 +1,4 @@
-"""The desk of namespaces: made, described, listed and dropped, each owned by one domain."""
+"""Operations on namespaces: create, describe, list and drop. Each is owned by one domain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.requests import Once
+from pvdm.catalog.requests import RequestKey
 from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
@@ -23,7 +23,7 @@ _SHOWN: Final = 80
 
 
 def names_from(page: Callable[[str | None, int], Sequence[str]], *, after: str | None, count: int | None) -> list[str]:
-    """The names after one, page by page: as many as are wanted, or all of them."""
+    """The names after one, page by page: `count` of them, or all."""
     found: list[str] = []
     while count is None or len(found) < count:
         wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
@@ -37,19 +37,19 @@ def names_from(page: Callable[[str | None, int], Sequence[str]], *, after: str |
 
 @dataclass(frozen=True, slots=True)
 class PropertiesChanged:
-    """Which properties were set, which removed, and which were to be removed but not there."""
+    """Which properties were set, which removed, and which were to be removed but did not exist."""
 
     updated: tuple[str, ...]
     removed: tuple[str, ...]
     missing: tuple[str, ...]
 
     def facts(self) -> dict[str, list[str]]:
-        """As the protocol tells them."""
+        """The fields of the protocol's response."""
         return {"missing": list(self.missing), "removed": list(self.removed), "updated": list(self.updated)}
 
 
 class Namespaces:
-    """Everything that is done to namespaces."""
+    """Operations on namespaces."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, access: CatalogAccess, upstreams: Upstreams) -> None:
         self._ledger = ledger
@@ -58,18 +58,18 @@ class Namespaces:
         self._upstreams = upstreams
 
     def get(self, grant: Grant, levels: Levels) -> Namespace:
-        """The namespace, for those of its domain."""
+        """The namespace, for grants of its domain."""
         with self._ledger.read() as unit:
             return self._get(unit, grant, levels)
 
     def page(self, grant: Grant, parent: Levels, *, after: Levels | None, count: int | None) -> list[Namespace]:
-        """The namespaces inside this one that the bearer may see; without a count all of them."""
+        """The namespaces inside this one that the grant may see; all of them without a count."""
         found: list[Namespace] = []
         with self._ledger.read() as unit:
             if parent:
                 self._get(unit, grant, parent)
             while count is None or len(found) < count:
-                rows = namespaces.children(unit, parent, after=after, count=PAGE_ROWS_MAX)
+                rows = namespaces.list_children(unit, parent, after=after, count=PAGE_ROWS_MAX)
                 found.extend(row for row in rows if grant.reaches(row.domain))
                 if len(rows) < PAGE_ROWS_MAX:
                     break
@@ -77,9 +77,9 @@ class Namespaces:
         return found if count is None else found[:count]
 
     def create(
-        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, once: Once | None = None
+        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, once: RequestKey | None = None
     ) -> Namespace:
-        """A new one, in its parent's domain and under its parent's protection, if it has a parent."""
+        """Create a namespace, in its parent's domain and under its parent's protection, if it has a parent."""
         self._access.require_making(grant)
         if self._upstreams.mount_of(levels) is not None:
             _require_operator(grant)
@@ -98,8 +98,8 @@ class Namespaces:
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def drop(self, grant: Grant, levels: Levels, *, once: Once | None = None) -> None:
-        """End an empty one; one that protects its tables is ended by an operator only."""
+    def drop(self, grant: Grant, levels: Levels, *, once: RequestKey | None = None) -> None:
+        """Drop an empty namespace. Only an operator drops one that protects its tables."""
         self._access.require_making(grant)
 
         def work(unit: Unit) -> None:
@@ -107,7 +107,7 @@ class Namespaces:
             if found.protected_by is not None and grant.role is not Role.OPERATOR:
                 raise NotAllowedError(
                     "namespace_gated",
-                    f"the namespace {namespaces.shown(levels)} protects its tables",
+                    f"the namespace {namespaces.dotted_name(levels)} protects its tables",
                     expected=Role.OPERATOR,
                     got=grant.role,
                     hint="ask an operator; nothing was changed",
@@ -125,7 +125,7 @@ class Namespaces:
         updates: Mapping[str, str],
         removals: Sequence[str],
         *,
-        once: Once | None = None,
+        once: RequestKey | None = None,
     ) -> PropertiesChanged:
         """Set some properties, remove others."""
         self._access.require_making(grant)
@@ -156,7 +156,7 @@ class Namespaces:
 
 
 def _require_operator(grant: Grant) -> None:
-    """Which domain a namespace of an upstream belongs to is not for the first who comes."""
+    """Only an operator decides to which domain an upstream's namespace belongs."""
     if grant.role is not Role.OPERATOR:
         raise NotAllowedError(
             "role_wrong",
@@ -167,7 +167,7 @@ def _require_operator(grant: Grant) -> None:
 
 
 def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
-    """The parent's; at the top the bearer's own, and who has every domain says which by a property."""
+    """The parent's domain. At the top it is the grant's own; a grant of every domain names one by a property."""
     wanted = properties.get(DOMAIN_PROPERTY)
     owner = parent.domain if parent is not None else grant.domain
     if wanted in (None, owner):

@@ -1,37 +1,48 @@
-"""Places of the warehouse: where a new table or view lies, and which files may be read for one that is registered."""
+"""Places of the warehouse: where new tables lie, which places a domain may use, and which files may be registered."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES
-from pvdm.lake.paths import Location
+from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.store import read
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
 _DIGEST_CHARACTERS: Final = 32
+# Where engines put a table's files, if not below its location.
+WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 
 
-def own_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
-    """A folder that nothing had before: names come again, and files of a dropped table may still lie there."""
+def new_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
+    """A folder that was never used before: names are used again, and files of a dropped table may still be there."""
     folder = _PLAIN.sub("_", name)[:_FOLDER_CHARACTERS]
-    return home_of(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
+    return namespace_folder(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
 
 
-def home_of(warehouse: Location, levels: Levels) -> Location:
-    """The folder of a namespace, which no other namespace has: what lies in it is its domain's alone."""
+def namespace_folder(warehouse: Location, levels: Levels) -> Location:
+    """The folder of a namespace, which no other namespace has. It belongs to the namespace's domain."""
     return warehouse.child(*(_level_folder(level) for level in levels))
 
 
 def _level_folder(level: str) -> str:
-    """A plain name is its own folder; any other is told apart by its hash, after a dot that no plain name has."""
+    """A plain name is its own folder. Any other gets its hash after a dot, which no plain name has."""
     plain = _PLAIN.sub("_", level)
     if plain == level and len(level) <= _FOLDER_CHARACTERS:
         return level
@@ -40,14 +51,14 @@ def _level_folder(level: str) -> str:
 
 
 def is_inside(warehouse: Location, place: Location) -> bool:
-    """In the warehouse by its name and, for a local file, where its links lead to."""
+    """Whether the place is in the warehouse by its name and, for a local file, after resolving links."""
     if not place.is_under(warehouse):
         return False
     return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
 
 
 def read_metadata(place: Location, stores: Stores) -> bytes:
-    """The bytes of a metadata file that somebody else wrote."""
+    """The bytes of a metadata file that was written elsewhere."""
     try:
         return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
@@ -56,3 +67,44 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
         raise UnavailableError(
             "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
         ) from None
+
+
+def require_domain_place(
+    grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
+) -> None:
+    """Refuse a place in or around a folder of another domain's namespace. Every domain: any place.
+
+    A place in the warehouse but in no namespace's folder is refused too: it may become another domain's.
+    """
+    if grant.domain == EVERY_DOMAIN:
+        return
+    homes = [
+        (name, domain) for levels, domain in owners for name in _resolve_names(namespace_folder(warehouse, levels))
+    ]
+    for name in _resolve_names(place):
+        above = [(home, domain) for home, domain in homes if name.is_under(home) and name != home]
+        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))
+        inside = any(name.overlaps(root) for root in _resolve_names(warehouse))
+        around = any(home.is_under(name) and domain != grant.domain for home, domain in homes)
+        if around or (inside and owner is None) or (owner is not None and owner != grant.domain):
+            raise NotAllowedError(
+                "location_of_other_domain",
+                "the place is not one of the token's domain",
+                expected=f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse",
+                got=str(place)[:200],
+                hint="leave it out, and the table gets a place of its own; or ask an operator of every domain",
+            )
+
+
+def changed_write_paths(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Location]:
+    """The places to which properties newly send files. Raises InputError for an invalid location."""
+    for key in WRITE_PATHS:
+        if key in after and after[key] != before.get(key):
+            yield parse_location(after[key])
+
+
+def _resolve_names(place: Location) -> set[Location]:
+    """The place by its name and, on this machine, after resolving links."""
+    if place.scheme != "file":
+        return {place}
+    return {place, Location("file", "", Path(os.path.realpath(place.local)).parts[1:])}

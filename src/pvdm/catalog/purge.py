@@ -1,9 +1,9 @@
-"""Purging: the files of a dropped table go only if they lie in its own place and no other table may still need them.
+"""Purging: the files of a dropped table are deleted only if they lie in its own place and no other table needs them.
 
-What cannot be decided is not removed. Whether a purge would leave files is judged before the table is dropped. Files
-that could not be removed afterwards are reported with their place and the reason. What lies in a namespace's folder
-belongs to its domain (`access`): tables of other domains that lie in folders of their own do not keep a file there.
-Nothing is removed that another domain may come back to. Within one domain files go with the place that they lie in.
+If that cannot be decided, nothing is deleted. Whether a purge would leave files is checked before the table is dropped.
+Files that could not be deleted afterwards are reported with their place and the reason. A namespace's folder belongs
+to its domain (`access`): tables of other domains in folders of their own do not keep a file there. Nothing is deleted
+that another domain may register again. Within one domain files are deleted with the place that they lie in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pvdm.catalog.places import home_of, is_inside
+from pvdm.catalog.places import is_inside, namespace_folder
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
@@ -36,19 +36,19 @@ _ASIDE: Final = ".pvdm-purged-"
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A place whose files were not removed, or not all of them, and why."""
+class Leftover:
+    """A place whose files were not deleted, or not all of them, and why."""
 
     place: str
     why: str
 
 
-class _LeftError(Exception):
-    """Why nothing is removed."""
+class _RefusedError(Exception):
+    """Why nothing is deleted."""
 
 
 class Purge:
-    """One purge of a place by its domain: what was already looked at is not read again."""
+    """One purge of a place by its domain. No table is read twice."""
 
     def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger
@@ -59,50 +59,50 @@ class Purge:
         self._looked_at: dict[str, str] = {}
         self._reads_left = PURGE_FILES_READ_MAX
 
-    def foresee(self, state: TableState) -> Left | None:
-        """Why a purge of the table, which is still there, would leave files; None if it would leave none."""
+    def foresee(self, state: TableState) -> Leftover | None:
+        """Why a purge of the table, which still exists, would leave files; None if it would leave none."""
         return self._explain_refusal(lambda: self._foresee(state))
 
-    def run(self) -> Left | None:
-        """Remove the folder; gives what is left of it. Links in it are removed as links, never followed."""
+    def run(self) -> Leftover | None:
+        """Delete the folder and return what is left of it. Links in it are deleted as links, never followed."""
         return self._explain_refusal(self._run)
 
-    def _explain_refusal(self, work: Callable[[], None]) -> Left | None:
-        """Do the work; if it refuses or fails, give the place and the reason."""
+    def _explain_refusal(self, work: Callable[[], None]) -> Leftover | None:
+        """Do the work. If it refuses or fails, return the place and the reason."""
         try:
             work()
-        except _LeftError as left:
-            return Left(str(self._place), str(left))
+        except _RefusedError as left:
+            return Leftover(str(self._place), str(left))
         except PvdmError as error:
-            return Left(str(self._place), f"the ledger cannot be asked: {error.code}")
-        except (OSError, RuntimeError) as error:  # a name that the system cannot have, or a circle of links
-            return Left(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
+            return Leftover(str(self._place), f"the ledger cannot be asked: {error.code}")
+        except (OSError, RuntimeError) as error:  # an invalid file name, or a cycle of links
+            return Leftover(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
         return None
 
     def _foresee(self, state: TableState) -> None:
         self._require_place()
         with self._ledger.read() as unit:
             if tables.was_protected(unit, state.row):
-                raise _LeftError("the table was protected, and its proofs name files that are kept as evidence")
+                raise _RefusedError("the table was protected, and its proofs name files that are kept as evidence")
         self._require_unneeded(but=state.row)
         self._require_all_inside(state)
 
     def _require_all_inside(self, state: TableState) -> None:
-        """Every file of the table that is there lies in its place; what its manifests do not say is not known."""
+        """Every existing file of the table lies in its place."""
         try:
             for file in self._files(state.metadata, gone_is_empty=True):
                 named = parse_location(file)
                 if not named.is_under(self._place) and (named.scheme != "file" or os.path.lexists(named.local)):
-                    raise _LeftError(f"the table has files outside its place, {named} among them")
+                    raise _RefusedError(f"the table has files outside its place, {named} among them")
         except PvdmError as error:
-            raise _LeftError(f"the table's own files cannot be listed: {error.code}") from None
+            raise _RefusedError(f"the table's own files cannot be listed: {error.code}") from None
 
     def _require_place(self) -> None:
         place, warehouse = self._place, self._warehouse
         if place.scheme != "file" or place == warehouse or not is_inside(warehouse, place):
-            raise _LeftError("it is not in the warehouse; the owner of the place removes files there")
+            raise _RefusedError("it is not in the warehouse; the owner of the place removes files there")
         if place.link_below(warehouse) is not None:
-            raise _LeftError("a link leads there")
+            raise _RefusedError("a link leads there")
 
     def _run(self) -> None:
         self._require_place()
@@ -111,45 +111,45 @@ class Purge:
         if not path.is_dir():
             earlier = next(path.parent.glob(f"{own}*"), None)
             if earlier is not None:
-                raise _LeftError(f"an earlier purge left files, which lie in {earlier}")
+                raise _RefusedError(f"an earlier purge left files, which lie in {earlier}")
             return
         self._require_unneeded()
         aside = path.with_name(f"{own}{secrets.token_hex(8)}")
         path.rename(aside)
-        # Who registers a table from here on finds no files; who did so meanwhile gets them back.
+        # A table registered from here on finds no files; for one registered meanwhile they are moved back.
         try:
             self._require_unneeded()
         except BaseException as needed:
-            if not _brought_back(aside, path):
-                raise _LeftError(f"{needed}; files that could not be brought back lie in {aside}") from None
+            if not _move_back(aside, path):
+                raise _RefusedError(f"{needed}; files that could not be brought back lie in {aside}") from None
             raise
         shutil.rmtree(aside, ignore_errors=True)
         if aside.exists():
-            raise _LeftError(f"some of it cannot be removed, and lies in {aside}")
+            raise _RefusedError(f"some of it cannot be removed, and lies in {aside}")
 
     def _require_unneeded(self, but: TableRow | None = None) -> None:
-        """No table lies there or names a file there, and no other domain's could; what cannot be read may name one."""
+        """No other table lies there or names a file there, and no other domain's could."""
         own = None if but is None else but.table_id
         with self._ledger.read() as unit:
             if tables.find_overlapping(unit, self._place, but=own) is not None:
-                raise _LeftError("a table lies there")
+                raise _RefusedError("a table lies there")
             if tables.find_dropped_overlapping(unit, self._place, but_domain=self._domain) is not None:
-                raise _LeftError("a dropped table of another domain lies there")
-            owners = namespaces.owners(unit)
-            rows = tables.all_live(unit)
-        homes: dict[Location, str] = {home_of(self._warehouse, levels): domain for levels, domain in owners}
+                raise _RefusedError("a dropped table of another domain lies there")
+            owners = namespaces.list_owners(unit)
+            rows = tables.list_live(unit)
+        homes: dict[Location, str] = {namespace_folder(self._warehouse, levels): domain for levels, domain in owners}
         self._require_own(homes)
         for row in rows:
-            if row.table_id != own and (row.domain == self._domain or not _is_at_home(row, homes)):
+            if row.table_id != own and (row.domain == self._domain or not _is_in_own_domain(row, homes)):
                 self._require_not_named(row)
 
     def _require_own(self, homes: Mapping[Location, str]) -> None:
-        """A namespace's folder holds more than one table's files, perhaps of tables that are just being made."""
+        """A namespace's folder holds more than one table's files, perhaps of tables that are being created."""
         for home, domain in homes.items():
             if home.is_under(self._place):
-                raise _LeftError("a namespace's folder lies there")
+                raise _RefusedError("a namespace's folder lies there")
             if domain != self._domain and self._place.is_under(home):
-                raise _LeftError("it lies in a namespace's folder of another domain")
+                raise _RefusedError("it lies in a namespace's folder of another domain")
 
     def _require_not_named(self, row: TableRow) -> None:
         if self._looked_at.get(row.table_id) == row.pointer.sha256:
@@ -157,15 +157,15 @@ class Purge:
         try:
             files = self._files(self._states.of(row).metadata)
             if any(parse_location(file).is_under(self._place) for file in files):
-                raise _LeftError(f"the table {row.table_uuid} names a file there")
+                raise _RefusedError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
-            raise _LeftError(f"the table {row.table_uuid} cannot be read: {error.code}") from None
+            raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.code}") from None
         self._looked_at[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
         """Every file that the table names, those of its document first: they need no reading.
 
-        With `gone_is_empty` a list or manifest that is not there any more names nothing.
+        With `gone_is_empty` a list or manifest that no longer exists names nothing.
         """
 
         def readable(path: str) -> bool:
@@ -187,29 +187,29 @@ class Purge:
     def _read(self, file: str) -> bytes:
         self._reads_left -= 1
         if self._reads_left < 0:
-            raise _LeftError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to look at")
+            raise _RefusedError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to look at")
         try:
-            # A producer chose the name: what is no plain file could keep the reader waiting for ever.
+            # The name is untrusted: a file that is not regular could block the reader for ever.
             handle = os.open(parse_location(file).local, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise _LeftError("a manifest that may name a file there is no plain file")
+                    raise _RefusedError("a manifest that may name a file there is no plain file")
                 return opened.read(AVRO_FILE_MAX_BYTES + 1)
         except OSError as error:
-            raise _LeftError(
+            raise _RefusedError(
                 f"a manifest that may name a file there cannot be read: {error.strerror or type(error).__name__}"
             ) from None
 
 
-def _is_at_home(row: TableRow, homes: Mapping[Location, str]) -> bool:
-    """Whether the table lies in a folder of its own domain; one that does not is an operator's, with files anywhere."""
+def _is_in_own_domain(row: TableRow, homes: Mapping[Location, str]) -> bool:
+    """Whether the table lies in a folder of its own domain. Others are an operator's, with files anywhere."""
     place = parse_location(row.location)
     above = (Location(place.scheme, place.authority, place.parts[:end]) for end in range(len(place.parts)))
     return any(homes.get(folder) == row.domain for folder in above)
 
 
-def _brought_back(aside: Path, path: Path) -> bool:
-    """Put the files back where they were, beside what came there meanwhile; says whether all of them are."""
+def _move_back(aside: Path, path: Path) -> bool:
+    """Put the files back beside what was created there meanwhile. Returns whether all of them are back."""
     try:
         if not path.exists():
             aside.rename(path)
@@ -217,7 +217,7 @@ def _brought_back(aside: Path, path: Path) -> bool:
         for entry in list(aside.iterdir()):
             target = path / entry.name
             if entry.is_dir() and not entry.is_symlink() and target.is_dir():
-                _brought_back(entry, target)
+                _move_back(entry, target)
             elif not os.path.lexists(target):
                 entry.rename(target)
         aside.rmdir()

@@ -1,4 +1,4 @@
-"""Which files the catalog's tables still name, in any snapshot; what cannot be read is not decided."""
+"""Which files the catalog's tables still name, in any snapshot. A table that cannot be read stops the search."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 class UndecidedError(Exception):
-    """A table could not be looked at whole, so it may name any file."""
+    """A table could not be read completely, so it may name any file."""
 
 
 class References:
-    """Looks through every table that changed after a step of the ledger: an older pointer names no younger file.
+    """Searches every table that changed after an event of the ledger: an older pointer names no newer file.
 
-    Steps are told apart by the ids of their events. Times do not tell: a commit takes its own before its transaction
-    begins, from the clock of its Steward.
+    Events are ordered by their ids, not by times: a commit takes its time before its transaction begins, from the clock
+    of its Steward.
     """
 
     def __init__(self, ledger: Ledger, states: States, reader: FileReader) -> None:
@@ -42,20 +42,14 @@ class References:
         self._reader = reader
 
     def under(
-        self,
-        folders: Sequence[Location],
-        *,
-        after_event: int,
-        known: Mapping[str, int | None],
-        entries: bool = True,
+        self, folders: Sequence[Location], *, after_event: int, known: Mapping[str, int | None], entries: bool = True
     ) -> Search:
-        """A search for whatever lies below these folders, metadata files too; nothing in them is older than the event.
+        """A search for everything below these folders, metadata files too. Nothing there is older than the event.
 
-        `known` gives, by table UUID, a snapshot that was there before the folders were: its manifests are not read,
-        and nothing of the snapshots before it.
-        Without `entries` none is, for folders in which no data file lies.
+        `known` gives, by table UUID, a snapshot that existed before the folders. Its manifests and its
+        ancestors are skipped. Without `entries` no manifest is read, for folders without data files.
         """
-        look = _Look(
+        look = _FileWalk(
             self._reader,
             lambda place: any(place.is_under(folder) for folder in folders),
             entries=entries,
@@ -64,17 +58,17 @@ class References:
         return Search(self._ledger, self._states, look, known, after_event)
 
     def search(self, wanted: Collection[Location], *, after_event: int, known: Mapping[str, int | None]) -> Search:
-        """A search for these files, none of which is older than the event; `known` as above."""
+        """A search for these files, none of which is older than the event. `known` as above."""
         sought = frozenset(wanted)
-        look = _Look(self._reader, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
+        look = _FileWalk(self._reader, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
         return Search(self._ledger, self._states, look, known, after_event)
 
 
 class Search:
-    """Looks for named files; every list and manifest is read once, and a later look reads what tables name since."""
+    """Finds files that tables name. Every list and manifest is read once; a second look reads only what is new."""
 
     def __init__(
-        self, ledger: Ledger, states: States, look: _Look, known: Mapping[str, int | None], after_event: int
+        self, ledger: Ledger, states: States, look: _FileWalk, known: Mapping[str, int | None], after_event: int
     ) -> None:
         self._ledger = ledger
         self._states = states
@@ -85,25 +79,25 @@ class Search:
 
     @property
     def referenced(self) -> set[Location]:
-        """Those of the files that were found to be named."""
+        """The files that were found to be named."""
         return self._look.found
 
     def look_through(self) -> set[Location]:
-        """Those of the files that some snapshot names now, and those found before."""
+        """The files that a snapshot names now, and those found before."""
         with self._ledger.read() as unit:
-            rows = tables.all_live(unit)
+            rows = tables.list_live(unit)
             changed = (
-                None if self._pointers else {row.table_id for row in tables.changed_after(unit, self._after_event)}
+                None if self._pointers else {row.table_id for row in tables.list_changed_after(unit, self._after_event)}
             )
         moved = [row for row in rows if row.upstream is not None or self._has_moved(row, changed)]
-        _look_at(self._look, moved, self._states, self._known)
+        _walk_tables(self._look, moved, self._states, self._known)
         self._pointers = {row.table_id: _pointer(row) for row in rows}
         return self.referenced
 
     def unnamed(self, places: Iterable[Location]) -> Iterator[Location]:
-        """Those of the places that nothing names, each told soon after a look, and no sooner than it is asked for.
+        """The places that nothing names, each yielded soon after a look.
 
-        Who removes one before asking for the next removes none that was named before the last look.
+        A caller that deletes one before it asks for the next deletes none that was named before the last look.
         """
         looked = -math.inf
         for place in places:
@@ -114,13 +108,13 @@ class Search:
                 yield place
 
     def _has_moved(self, row: TableRow, changed: Collection[str] | None) -> bool:
-        """At the first look by its history, then by what it showed at the last one."""
+        """Whether the table must be read: at first by its history, later by its last pointer."""
         if changed is not None:
             return row.table_id in changed
         return self._pointers is None or self._pointers.get(row.table_id) != _pointer(row)
 
 
-def _look_at(look: _Look, rows: Sequence[TableRow], states: States, known: Mapping[str, int | None]) -> None:
+def _walk_tables(look: _FileWalk, rows: Sequence[TableRow], states: States, known: Mapping[str, int | None]) -> None:
     for row in rows:
         try:
             look.at(states.of(row).metadata, known.get(row.table_uuid))
@@ -134,8 +128,8 @@ def _pointer(row: TableRow) -> str:
     return row.pointer.sha256
 
 
-class _Look:
-    """One look through the tables: every list and manifest once."""
+class _FileWalk:
+    """A walk through the tables that reads every list and manifest once."""
 
     def __init__(
         self, reader: FileReader, wanted: Callable[[Location], bool], *, entries: bool, reads_max: int
@@ -150,12 +144,12 @@ class _Look:
         self.found: set[Location] = set()
 
     def at(self, metadata: TableMetadata, known: int | None) -> None:
-        """Everything that the table names in any snapshot, but for the manifests of one that is known."""
+        """Note everything that the table names in any snapshot, except the manifests of the known one."""
         for file in (*metadata.statistics, *metadata.partition_statistics):
             self._note(file.path)
         before = None if known is None else metadata.snapshot(known)
         older = set() if before is None else set(self._manifests(metadata, before))
-        # Numbers do not tell which is older: attempts may share one.
+        # Sequence numbers do not order snapshots: attempts may share one.
         past = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
         # A list is read once: what a snapshot with the same list names has been noted, as long as the same is known.
         noted = self._snapshots.setdefault((metadata.table_uuid, None if before is None else before.snapshot_id), set())
@@ -207,7 +201,7 @@ class _Look:
 
 
 def _describe(metadata: TableMetadata, snapshot: Snapshot) -> str:
-    """The snapshot, and the branches that end with it: a staging branch is named after its attempt."""
+    """The snapshot, and the branches that end with it. A staging branch is named after its attempt."""
     heads = sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id)
     return f"snapshot {snapshot.snapshot_id}" + (f" of {', '.join(heads)}" if heads else "")
 

@@ -1,4 +1,4 @@
-"""A table as it is told to one caller: the document of its sight, the file that holds just that, and its tag."""
+"""Responses about a table for one caller: the document that the role may see, its file, and its ETag."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from pvdm.catalog.state import TableState
-from pvdm.catalog.storage import Stood, Storage
-from pvdm.catalog.visibility import published, sees_all
+from pvdm.catalog.storage import Storage, TableFiles
+from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json.document import Json, dump_json
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -24,21 +24,21 @@ from pvdm.ledger.work import attempts
 DATA_PATH: Final = "write.data.path"
 METADATA_PATH: Final = "write.metadata.path"
 PUBLISHED_FILES_KEPT_MAX: Final = 100
-PUBLISHED_SIGHTS_KEPT_MAX: Final = 64
+PUBLISHED_VIEWS_KEPT_MAX: Final = 64
 
 
 class SnapshotMode(StrEnum):
-    """Which snapshots an answer lists."""
+    """Which snapshots a response lists."""
 
     ALL = "all"
     REFS = "refs"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The body of an answer; the tag stands for what it shows under this sight.
+class TableResponse:
+    """The body of a response. The ETag stands for what the role sees.
 
-    With credentials in it an answer is never "not modified": the client's own may have ended.
+    A response with credentials is never "not modified": the client's own may have expired.
     """
 
     body: bytes
@@ -48,22 +48,22 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What consumers see of one document, and the bytes of the file that holds it."""
+    """What consumers see of one document, and the bytes of its file."""
 
     metadata: TableMetadata
     data: bytes
 
     @property
     def name(self) -> str:
-        """By its own bytes: the file's name is another one when what is shown is, and at no other time."""
+        """Named by its own bytes, so the name changes exactly when the content does."""
         return f"{hashlib.sha256(self.data).hexdigest()}.metadata.json"
 
 
-class Shown:
-    """Makes answers; what a role may not see is neither in them nor in the file that they name."""
+class TableResponses:
+    """Makes responses. What a role may not see is neither in them nor in the file that they name."""
 
     def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage | None = None) -> None:
-        """`published_files` are apart from the whole documents, so that readers can be given that folder alone."""
+        """`published_files` is a separate folder, so that readers can be given access to it only."""
         self._ledger = ledger
         self._storage = storage or Storage(ledger)
         self._files = published_files
@@ -72,52 +72,52 @@ class Shown:
 
     def table(
         self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, delegated: bool = False
-    ) -> Told:
-        """A table of the catalog; `delegated` with credentials for its files, if some are vended."""
+    ) -> TableResponse:
+        """A table of the catalog; with `delegated` also credentials for its files, if some are vended."""
         if sees_all(grant.role):
-            sight, metadata, location = "whole", state.metadata, state.row.pointer.location
+            view, metadata, location = "whole", state.metadata, state.row.pointer.location
         else:
             seen = self._published(state)
-            sight, metadata = "published", seen.metadata
-            # Read and compared with each answer: one that was changed on disk is written again.
+            view, metadata = "published", seen.metadata
+            # The file is compared with each response, and written again if it was changed on disk.
             location = self._files.write_named(state.row.table_uuid, seen.name, seen.data).location
-        vended = self._storage.credentials(grant, _stood(state)) if delegated else {}
-        return self._told(f"{sight} {mode}", self._document(grant, metadata, mode), location, vended)
+        vended = self._storage.credentials(grant, _files_of(state)) if delegated else {}
+        return self._respond(f"{view} {mode}", self._document(grant, metadata, mode), location, vended)
 
     @property
     def defaults(self) -> dict[str, Json]:
-        """What clients know of the store from the start, and that they ask for credentials."""
+        """The store's settings for clients, and that they ask for credentials."""
         config = _json(self._storage.config)
         return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
 
     def places_of(self, state: TableState) -> tuple[Location, ...]:
-        """Where all lies that the table may show: its own place, and what the Steward keeps for its readers."""
+        """Where the table's files may lie: its own place, and what the Steward keeps for its readers."""
         return (parse_location(state.metadata.location), *self._storage.kept_of(state.row.table_uuid))
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
-        """The credentials alone, for who has the table already."""
-        return b'{"storage-credentials":' + _listed(self._storage.credentials(grant, _stood(state))) + b"}"
+        """The credentials only, for a client that has the table already."""
+        return b'{"storage-credentials":' + _listed(self._storage.credentials(grant, _files_of(state))) + b"}"
 
-    def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> Told:
-        """A table that is not made yet, and has no file."""
-        found = Stood(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
+    def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> TableResponse:
+        """A table that is not created yet and has no file."""
+        found = TableFiles(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
         vended = self._storage.credentials(grant, found) if delegated else {}
-        return self._told("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
+        return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """Worked out once for each document; with a new one the oldest files go that readers were pointed to."""
+        """Made once for each document. A new one removes the oldest published files."""
         sha256 = state.row.pointer.sha256
         with self._lock:
             found = self._kept.get(sha256)
             if found is not None:
                 self._kept.move_to_end(sha256)
                 return found
-        metadata = published(state.metadata)
+        metadata = published_view(state.metadata)
         made = _Published(metadata, metadata.to_bytes())
         self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=made.name)
         with self._lock:
             self._kept[sha256] = made
-            while len(self._kept) > PUBLISHED_SIGHTS_KEPT_MAX:
+            while len(self._kept) > PUBLISHED_VIEWS_KEPT_MAX:
                 self._kept.popitem(last=False)
         return made
 
@@ -135,27 +135,27 @@ class Shown:
             instead["properties"] = {**metadata.properties, **own}
         return metadata.spelled(instead)
 
-    def _told(
+    def _respond(
         self,
-        sight: str,
+        view: str,
         document: bytes,
         location: str | None = None,
         vended: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> Told:
+    ) -> TableResponse:
         place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
         open_config = dict(self._storage.config)
         body = b"{" + place + b'"metadata":' + document + b',"config":'
-        # The tag stands for what the table shows; credentials that are renewed make it no other.
-        etag = f'"{hashlib.sha256(f"{sight} ".encode() + body + dump_json(_json(open_config)) + b"}").hexdigest()}"'
+        # The ETag covers what the table shows, not the credentials, which are renewed.
+        etag = f'"{hashlib.sha256(f"{view} ".encode() + body + dump_json(_json(open_config)) + b"}").hexdigest()}"'
         if not vended:
-            return Told(body + dump_json(_json(open_config)) + b"}", etag)
+            return TableResponse(body + dump_json(_json(open_config)) + b"}", etag)
         config = {**open_config, **next(iter(vended.values()))}
-        told = body + dump_json(_json(config)) + b',"storage-credentials":' + _listed(vended) + b"}"
-        return Told(told, etag, vended=True)
+        with_credentials = body + dump_json(_json(config)) + b',"storage-credentials":' + _listed(vended) + b"}"
+        return TableResponse(with_credentials, etag, vended=True)
 
 
-def _stood(state: TableState) -> Stood:
-    return Stood(parse_location(state.metadata.location), state.row.table_uuid, state.row.protected)
+def _files_of(state: TableState) -> TableFiles:
+    return TableFiles(parse_location(state.metadata.location), state.row.table_uuid, state.row.protected)
 
 
 def _json(texts: Mapping[str, str]) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""The rule: on a protected table no commit changes what `main` shows, however spelled; before is held to after."""
+"""The rule: on a protected table no commit changes what `main` shows. The states before and after are compared."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pvdm.model.role import Role
 REF_NAME_MAX_CHARACTERS: Final = 255
 FENCE_PREFIX: Final = "pvdm-fence-"
 """Refs of the Steward's own: one keeps a publication that was taken back from being shown late (docs/upstreams.md)."""
-_SAID: Final = 2
-_SAID_CHARACTERS: Final = 40
+_FACTS_LISTED_MAX: Final = 2
+_FACT_CHARACTERS_MAX: Final = 40
 _KEY: Final = "encryption key "
-# What only a publication makes other; everything else that main shows is a matter of a migration.
+# Facts that only a publication changes; a migration changes everything else that main shows.
 _PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
 _TO_PUBLISH: Final = "write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
@@ -38,7 +38,7 @@ _TAGGING: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """One ref before and after; None where it is not there."""
+    """One ref before and after. None where it does not exist."""
 
     name: str
     before: SnapshotRef | None
@@ -56,7 +56,7 @@ class RefChange:
 
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """What `main` shows, and everything that decides how it is read, is the same before and after, to the byte."""
+    """What `main` shows, and everything that decides how it is read, is the same, to the byte."""
     changed = MainState.of(before).changed(MainState.of(after))
     if changed and all(fact.startswith(_KEY) for fact in changed):
         raise NotAllowedError(
@@ -64,22 +64,22 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
             f"{name} is protected: its encryption keys would change; write to its branches without encryption",
         )
     if changed:
-        said = ", ".join(fact[:_SAID_CHARACTERS] for fact in changed[:_SAID])
-        more = " and more" if len(changed) > _SAID else ""
-        raise gated(name, f"{said}{more} of main would change", to=_way(changed))
+        listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
+        more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
+        raise main_gated_error(name, f"{listed}{more} of main would change", to=_way(changed))
     if not shows_same(before, after, but_tags=any(change.is_tag for change in ref_changes(before, after))):
-        raise gated(name, "what main shows would be spelled in another way", to="leave it as it is")
+        raise main_gated_error(name, "what main shows would be spelled in another way", to="leave it as it is")
 
 
 def _way(changed: Sequence[str]) -> str:
-    """What a writer does instead."""
+    """What the writer can do instead."""
     if any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed):
         return _TO_PUBLISH
     return _TO_LEAVE if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Column and partition ids, and schemas that nothing shows yet, are main's future: a migration changes them."""
+    """Column ids, partition ids and unused schemas affect main later: only a migration changes them."""
     for what, old, new in (
         ("the last column id", before.last_column_id, after.last_column_id),
         ("the last partition id", before.last_partition_id, after.last_partition_id),
@@ -90,7 +90,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
-    """Branches belong to staging; tags point into main's ancestry and are set by those who may."""
+    """Branches are for staging. Tags point into main's ancestry and are set by the roles that may."""
     shown = {snapshot.snapshot_id for snapshot in _ancestry(after)}
     for change in ref_changes(before, after):
         if change.name == MAIN:
@@ -104,16 +104,16 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
 
 
 def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
-    """What keeps a late publication out is put up and taken down by the Steward alone, protected or not.
+    """Only the Steward changes the refs that keep a late publication out, protected or not.
 
-    That is its fence, and then that its staging branch is gone: the name of one never comes again.
+    Those are its fences, and staging branches: the name of a removed one is never used again.
     """
     if grant.role is Role.STEWARD:
         return
     own = None if grant.attempt_id is None else branch_of(grant.attempt_id)
     for change in ref_changes(before, after):
-        anew = change.before is None and is_stewards(change.name) and change.name != own
-        if anew or change.name.startswith(FENCE_PREFIX):
+        is_new_branch = change.before is None and is_stewards(change.name) and change.name != own
+        if is_new_branch or change.name.startswith(FENCE_PREFIX):
             raise NotAllowedError(
                 "ref_reserved",
                 "refs of this name are the Steward's own",
@@ -124,7 +124,7 @@ def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Gr
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:
-    """A new ref is not taken for main, nor for a snapshot: people and readers go by the name alone."""
+    """A new ref must not look like main or like a snapshot id: people and readers go by the name."""
     name = change.name
     if change.before is not None:
         return
@@ -140,7 +140,7 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
 
 
 def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
-    """A tag is what consumers see, so it points at what was published, by who may publish."""
+    """Consumers see tags, so a tag points at what was published, and is set by a role that may publish."""
     if grant.role not in _TAGGING:
         raise NotAllowedError(
             "tag_not_allowed",
@@ -159,7 +159,7 @@ def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
 
 
 def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
-    """A tag that stays shows what it showed, though it was set before the table was protected, and outside of main."""
+    """A tag that stays shows what it showed, even one set outside of main before the protection."""
     for name, ref in sorted(before.refs.items()):
         kept = after.refs.get(name)
         if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
@@ -175,7 +175,7 @@ def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> Non
 
 
 def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
-    """A staging branch is moved by producers; a token for one attempt moves that attempt's branch only."""
+    """Producers move staging branches. A token for one attempt moves that attempt's branch only."""
     if grant.role not in _STAGING:
         raise NotAllowedError(
             "branch_not_allowed",
@@ -193,7 +193,7 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """A new snapshot hangs on a branch: one that no ref holds could be picked up later, past every check."""
+    """A new snapshot is on a branch: one without a ref could be used later, past every check."""
     held = reached(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
@@ -207,15 +207,15 @@ def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, n
 
 
 def require_branches_whole(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """No snapshot is taken out of the middle of a branch that stays: what is left could never be proved to follow main.
+    """No snapshot is removed from the middle of a branch that stays: the rest could not be proved to follow main.
 
-    Expiry does just that, on every branch of the table, whoever stages there.
+    Expiry does just that, on every branch of the table.
     """
     gone = {each.snapshot_id for each in before.snapshots} - {each.snapshot_id for each in after.snapshots}
     if not gone:
         return
     parents = {each.snapshot_id: each.parent_id for each in (*before.snapshots, *after.snapshots)}
-    walked: set[int] = set()  # by all refs together: where one has passed, no other need
+    walked: set[int] = set()  # shared by all refs, so that no snapshot is visited twice
     for ref_name, ref in sorted(after.refs.items()):
         at: int | None = ref.snapshot_id
         while at is not None and at not in walked:
@@ -234,7 +234,7 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
 def require_own_snapshots(
     before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None, name: str
 ) -> None:
-    """Snapshots come, go and get statistics by those who stage; with a token for one attempt on its branch alone."""
+    """Only staging roles change snapshots and statistics; a token for one attempt on its branch only."""
     touched = {each.snapshot_id for each in (*added_snapshots(before, after), *added_snapshots(after, before))}
     touched |= {snapshot_id for snapshot_id, _ in _statistics(before) ^ _statistics(after)}
     if grant.role not in _STAGING:
@@ -242,8 +242,8 @@ def require_own_snapshots(
     elif own_branch is None:
         theirs = set()
     else:
-        own = _held(before, after, lambda ref: ref == own_branch)
-        theirs = touched - (own - _held(before, before, lambda ref: ref != own_branch))
+        own = _reached_by(before, after, lambda ref: ref == own_branch)
+        theirs = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
     if theirs:
         raise NotAllowedError(
             "snapshot_not_own",
@@ -254,8 +254,8 @@ def require_own_snapshots(
 
 
 def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
-    """Those that are in `after` and were not in `before`; one that came back under its id with other words counts."""
-    # A commit keeps the very objects of what it does not touch: only the few others are compared.
+    """The snapshots of `after` that are not in `before`, including those with the same id and other content."""
+    # A commit keeps the same objects for what it does not change: only the few others are compared.
     kept = set(map(id, before.snapshots))
     return [each for each in after.snapshots if id(each) not in kept and not _is_in(before, each)]
 
@@ -269,7 +269,7 @@ def _is_in(before: TableMetadata, snapshot: Snapshot) -> bool:
     return old is not None and old.canonical() == snapshot.canonical()
 
 
-def _held(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
+def _reached_by(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
     heads = [[ref.snapshot_id for name, ref in each.refs.items() if wanted(name)] for each in (before, after)]
     return reached(before, heads[0]) | reached(after, heads[1])
 
@@ -280,7 +280,7 @@ def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
 
 
 def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChange]:
-    """Every ref that is other afterwards."""
+    """Every ref that differs."""
     for name in sorted({*before.refs, *after.refs}):
         old, new = before.refs.get(name), after.refs.get(name)
         if old is None or new is None or not _same(old.raw, new.raw):
@@ -288,7 +288,7 @@ def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChan
 
 
 def as_updates(changes: Iterable[RefChange]) -> list[Json]:
-    """What a commit says to make these changes."""
+    """The updates of a commit that makes these changes."""
     found: list[Json] = []
     for change in changes:
         if change.before is not None:
@@ -298,13 +298,13 @@ def as_updates(changes: Iterable[RefChange]) -> list[Json]:
     return found
 
 
-def tag_unavailable() -> NotAllowedError:
-    """The one answer to a tag that only hidden things stand against: it says nothing of which they are, or how many."""
+def tag_unavailable_error() -> NotAllowedError:
+    """The one error for a tag that conflicts with hidden refs. It does not disclose which, or how many."""
     return NotAllowedError("tag_unavailable", "the table does not take this tag", hint="choose another name")
 
 
-def gated(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:
-    """The one sentence that a writer sees who tries `main` of a protected table: what is gated, and what to do."""
+def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:
+    """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
     return NotAllowedError("main_gated", f"{name} is protected: {what}; {to}")
 
 
@@ -314,10 +314,10 @@ def _ancestry(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def _schemas(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:
-    """With their content: a schema that is taken out and put back under its id is another one."""
+    """Both lists with their content: a schema that is removed and added again under its id may be another one."""
     raws = [[id(schema.raw) for schema in each.schemas] for each in (before, after)]
     if raws[0] == raws[1]:
-        return "", ""  # the very same objects, which nobody changes
+        return "", ""  # the same objects, which are immutable
     old, new = (
         "; ".join(f"{schema.schema_id}: {normal_form(schema.raw)}" for schema in each.schemas)
         for each in (before, after)

@@ -1,8 +1,9 @@
-"""Sane steps: what a branch commit may add to a protected table, so that no staging bricks `main` or fills disks."""
+"""What a branch commit may add to a protected table, so that staging can neither block `main` nor fill disks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.rule import added_snapshots
@@ -11,6 +12,13 @@ from pvdm.lake.format.json.document import canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import snapshots
+from pvdm.ledger.catalog.snapshots import StagedItem
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.catalog import StagedKind
+from pvdm.model import canonical_json
 
 STAGED_SNAPSHOT_MAX_BYTES: Final = 65_536
 STAGED_DOCUMENT_MAX_BYTES: Final = 67_108_864
@@ -19,16 +27,18 @@ STAGED_SNAPSHOTS_MAX: Final = 10_000
 TAGS_MAX: Final = 5_000
 CLOCK_DIFFERENCE_MAX_MS: Final = 600_000
 COMMIT_SNAPSHOTS_MAX: Final = 100
-# A table that comes to format 3 gives ids to all rows that it has, with its first commit.
+# After an upgrade to format 3 the first commit gives ids to all existing rows.
 COMMIT_ROWS_MAX: Final = 2**40
 STAGED_NUMBERS_MAX: Final = 2**62
 # No rate of requests keeps row ids from running out: 2^40 of them in each commit, 100 commits a second, and 2^62 are
-# gone in half a day, though every staged snapshot is removed again. So the clock deals them out. Since 1970 there have
+# gone in half a day, though every staged snapshot is removed again. So the limit grows with time. Since 1970 there have
 # been 20,000 days: a table whose writers are honest is far below what they allow (3 * 10^17 rows), and one that
-# somebody drives up to it is left with 2^44, 17 trillion rows, each day. 2^62 is allowed after 2^18 days, in 2687.
+# a writer drives up to it is left with 2^44, 17 trillion rows, each day. 2^62 is allowed after 2^18 days, in 2687.
 # Sequence numbers run out by themselves later still: 100 in each commit, 1,000 commits a second, 1.4 million years.
 ROW_IDS_OF_A_DAY_MAX: Final = 2**44
 _DAY_MS: Final = 86_400_000
+PRODUCER_BRANCHES_MAX: Final = 250
+PRODUCER_SNAPSHOTS_MAX: Final = 2_500
 
 
 def require_sane(
@@ -39,13 +49,13 @@ def require_sane(
     prefixes: tuple[Location, ...],
     shared_numbers: bool = False,
 ) -> None:
-    """Every snapshot that the commit adds, and what the table then holds, judged one by one.
+    """Check every snapshot that the commit adds, and what the table holds afterwards.
 
     With `shared_numbers` a snapshot may have a sequence number and row ids that another branch was given meanwhile.
     """
     added = added_snapshots(before, after)
     if len(added) > COMMIT_SNAPSHOTS_MAX:
-        raise _insane("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
+        raise _not_sane_error("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
     for step, snapshot in enumerate(added, start=1):
         require_sequence(before, snapshot, step, shared=shared_numbers)
         require_time(snapshot, now_ms)
@@ -60,9 +70,9 @@ def require_sane(
 
 
 def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, shared: bool = False) -> None:
-    """Exactly the next number: one far ahead would leave none for main, one behind was given to another commit.
+    """Exactly the next number: one far ahead would leave none for main, one behind belongs to another commit.
 
-    Where numbers are shared, one behind is as good: it is held to its parent's when the update is applied.
+    If numbers are shared, one behind is valid: it is compared with its parent's when the update is applied.
     """
     expected = before.last_sequence_number + step if before.format_version > 1 else 0
     if shared and snapshot.sequence_number < expected:
@@ -77,34 +87,36 @@ def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, sh
             hint="load the table again and commit on its new state",
         )
     if snapshot.sequence_number != expected:
-        raise _insane("sequence number", str(expected), str(snapshot.sequence_number))
+        raise _not_sane_error("sequence number", str(expected), str(snapshot.sequence_number))
 
 
 def require_time(snapshot: Snapshot, now_ms: int) -> None:
-    """Near the server's time: a snapshot from the future would hold back every later one."""
+    """Near the server's time: a snapshot from the future would block every later one."""
     if abs(snapshot.timestamp_ms - now_ms) > CLOCK_DIFFERENCE_MAX_MS:
-        raise _insane("timestamp", f"within {CLOCK_DIFFERENCE_MAX_MS} ms of {now_ms}", str(snapshot.timestamp_ms))
+        raise _not_sane_error(
+            "timestamp", f"within {CLOCK_DIFFERENCE_MAX_MS} ms of {now_ms}", str(snapshot.timestamp_ms)
+        )
 
 
 def require_schema(before: TableMetadata, snapshot: Snapshot) -> None:
-    """Written with the schema that main has."""
+    """Written with main's schema."""
     if snapshot.schema_id != before.current_schema_id:
-        raise _insane("schema", str(before.current_schema_id), str(snapshot.schema_id))
+        raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
 
 
 def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[Snapshot]) -> None:
-    """A parent that is there: a missing one could be filled in later, and a circle has no end for readers."""
+    """The parent exists: a missing one could be added later, and a cycle would never end for readers."""
     parent = snapshot.parent_id
     if parent is None or (before.snapshot(parent) is not None and parent != snapshot.snapshot_id):
         return
     if parent not in {each.snapshot_id for each in earlier}:
-        raise _insane("parent", "none, or a snapshot of the table", str(parent))
+        raise _not_sane_error("parent", "none, or a snapshot of the table", str(parent))
 
 
 def require_counters(
     before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], *, shared: bool = False
 ) -> None:
-    """Sequence numbers and row ids are given to snapshots that stay: one added and removed at once uses none up."""
+    """Only snapshots that stay use sequence numbers and row ids; one added and removed at once uses none."""
     last, rows = before.last_sequence_number, before.next_row_id
     if shared:
         last = max([last, *(each.sequence_number for each in added)])
@@ -113,45 +125,45 @@ def require_counters(
         last += len(added) if before.format_version > 1 else 0
         rows += sum(each.added_rows or 0 for each in added) if before.format_version > 2 else 0
     if after.last_sequence_number != last:
-        raise _insane("last sequence number", str(last), str(after.last_sequence_number))
+        raise _not_sane_error("last sequence number", str(last), str(after.last_sequence_number))
     if after.next_row_id != rows:
-        raise _insane("next row id", str(rows), str(after.next_row_id))
+        raise _not_sane_error("next row id", str(rows), str(after.next_row_id))
 
 
 def require_rows(before: TableMetadata, snapshot: Snapshot, *, shared: bool = False) -> None:
-    """Row ids of format 3 begin where the table's end, or, where numbers are shared, before it."""
+    """Row ids of format 3 begin at the table's next one or, if numbers are shared, before it."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
-        # They mean nothing yet, and would stand in the way of format 3.
-        raise _insane("first row id", "none before format 3", str(first))
+        # They mean nothing yet, and would block an upgrade to format 3.
+        raise _not_sane_error("first row id", "none before format 3", str(first))
     if first is not None and first < before.next_row_id and not shared:
-        raise _insane("first row id", f"at least {before.next_row_id}", str(first))
+        raise _not_sane_error("first row id", f"at least {before.next_row_id}", str(first))
 
 
 def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], now_ms: int) -> None:
-    """Main always finds numbers left: half of them no staging takes, and the other half it cannot use up for ages."""
+    """Main always has numbers left: staging may use at most half of them, and only slowly."""
     rows = sum(snapshot.added_rows or 0 for snapshot in added)
     if rows > COMMIT_ROWS_MAX:
-        raise _insane("number of rows in one commit", f"at most {COMMIT_ROWS_MAX}", str(rows))
+        raise _not_sane_error("number of rows in one commit", f"at most {COMMIT_ROWS_MAX}", str(rows))
     until_now = min(STAGED_NUMBERS_MAX, ROW_IDS_OF_A_DAY_MAX * now_ms // _DAY_MS)
     for what, old, new, most in (
         ("last sequence number", before.last_sequence_number, after.last_sequence_number, STAGED_NUMBERS_MAX),
         ("next row id", before.next_row_id, after.next_row_id, until_now),
     ):
-        # What uses up none is no harm: branches of a table that came with such numbers can still be removed.
+        # A commit that uses none is allowed: a table that began with such numbers can still remove branches.
         if new > max(old, most):
-            raise _insane(what, f"at most {most} for now", str(new))
+            raise _not_sane_error(what, f"at most {most} for now", str(new))
 
 
 def require_size(snapshot: Snapshot) -> None:
-    """A summary is a few numbers, and so is what else a snapshot says."""
+    """A snapshot is small: a summary is a few numbers."""
     size = len(canonical(snapshot.raw).encode())
     if size > STAGED_SNAPSHOT_MAX_BYTES:
-        raise _insane("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
+        raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
-    """Metadata of a snapshot lies where the writer may write, never in another table's place."""
+    """A snapshot's metadata lies where the writer may write, never in another table's place."""
     for snapshot in snapshots:
         for file in snapshot.manifests if snapshot.manifest_list is None else (snapshot.manifest_list,):
             require_place(file, prefixes)
@@ -162,31 +174,31 @@ def require_place(file: str, prefixes: tuple[Location, ...]) -> None:
     place = parse_location(file)
     homes = [prefix for prefix in prefixes if place.is_under(prefix)]
     if not homes:
-        raise _insane("manifest list", "under " + " or ".join(str(prefix) for prefix in prefixes), str(place))
+        raise _not_sane_error("manifest list", "under " + " or ".join(str(prefix) for prefix in prefixes), str(place))
     link = place.link_below(homes[0])
     if link is not None:
-        raise _insane("manifest list", "no symbolic link on the way", str(link))
+        raise _not_sane_error("manifest list", "no symbolic link on the way", str(link))
 
 
 def require_document(data: bytes) -> None:
-    """Staging leaves room in the metadata file: half of what can be read at all."""
+    """Staging leaves room in the metadata file: it may use half of what can be read."""
     if len(data) > STAGED_DOCUMENT_MAX_BYTES:
-        raise _insane("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
+        raise _not_sane_error("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
 
 
 def require_caps(before: TableMetadata, after: TableMetadata) -> None:
-    """Branches, tags, and snapshots that are not main's have a limit; a table that came with more gets no more."""
+    """Branches, tags and staged snapshots have a limit. A table that had more before gets no more."""
     for what, count, most in (
-        ("branches", lambda metadata: _count(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
-        ("tags", lambda metadata: _count(metadata, RefType.TAG), TAGS_MAX),
+        ("branches", lambda metadata: _count_refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
+        ("tags", lambda metadata: _count_refs(metadata, RefType.TAG), TAGS_MAX),
         ("staged snapshots", _count_staged, STAGED_SNAPSHOTS_MAX),
     ):
         found = count(after)
         if found > most and found > count(before):
-            raise _insane(f"number of {what}", f"at most {most}", str(found))
+            raise _not_sane_error(f"number of {what}", f"at most {most}", str(found))
 
 
-def _count(metadata: TableMetadata, kind: RefType) -> int:
+def _count_refs(metadata: TableMetadata, kind: RefType) -> int:
     return sum(name != MAIN and ref.type is kind for name, ref in metadata.refs.items())
 
 
@@ -196,7 +208,7 @@ def _count_staged(metadata: TableMetadata) -> int:
     return sum(snapshot.snapshot_id not in shown for snapshot in metadata.snapshots)
 
 
-def _insane(what: str, expected: str, got: str) -> InputError:
+def _not_sane_error(what: str, expected: str, got: str) -> InputError:
     return InputError(
         "staging_not_sane",
         f"the {what} of what is staged cannot be accepted",
@@ -204,3 +216,54 @@ def _insane(what: str, expected: str, got: str) -> InputError:
         got=got,
         hint="nothing was changed",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAdditions:
+    """The branches and snapshots that one commit adds, and the producer they belong to."""
+
+    owner: str
+    made: tuple[StagedItem, ...]
+
+    @classmethod
+    def of(cls, grant: Grant, before: TableMetadata, after: TableMetadata) -> StagedAdditions:
+        """The producer is the token's holder name, which later tokens and those for one attempt share."""
+        branches = [(StagedKind.BRANCH, name) for name in sorted(_branches(after) - _branches(before))]
+        added = [(StagedKind.SNAPSHOT, str(each.snapshot_id)) for each in added_snapshots(before, after)]
+        return cls(canonical_json.dump([grant.domain, grant.name]).decode(), (*branches, *added))
+
+    def note(self, unit: Unit, row: TableRow) -> None:
+        """Store the owner, in the transaction of the swap."""
+        snapshots.set_owner(unit, row.table_id, self.owner, self.made)
+
+
+def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
+    """Limit how much of what is staged belongs to one producer. Nothing is counted below the limit."""
+    for kind, there, limit in (
+        (StagedKind.BRANCH, _branches(after), PRODUCER_BRANCHES_MAX),
+        (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),
+    ):
+        new = {name for made, name in additions.made if made is kind} & there
+        if not new or len(there) <= limit:
+            continue
+        with ledger.read() as unit:
+            own = len(new) + snapshots.count_owned(unit, row.table_id, additions.owner, kind, there - new)
+        if own > limit:
+            raise InputError(
+                "staging_not_sane",
+                f"the number of {kind}{'es' if kind is StagedKind.BRANCH else 's'} that this producer keeps staged"
+                " cannot be accepted",
+                expected=f"at most {limit}",
+                got=str(own),
+                hint="remove branches that are done; nothing was changed",
+            )
+
+
+def _branches(metadata: TableMetadata) -> set[str]:
+    return {name for name, ref in metadata.refs.items() if name != MAIN and ref.type is RefType.BRANCH}
+
+
+def _staged_snapshots(metadata: TableMetadata) -> set[str]:
+    current = metadata.current_snapshot_id
+    shown = set() if current is None else {each.snapshot_id for each in metadata.ancestry(current)}
+    return {str(each.snapshot_id) for each in metadata.snapshots if each.snapshot_id not in shown}

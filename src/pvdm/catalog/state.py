@@ -1,4 +1,4 @@
-"""A table as a commit judges it: its row, and the document that the row points to, byte for byte."""
+"""A table as a commit checks it: its row, and the document that the row points to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import InputError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.ledger import Ledger, Unit
+from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 
 DOCUMENTS_KEPT_MAX_BYTES: Final = 134_217_728
@@ -22,14 +22,14 @@ DOCUMENTS_OF_TABLE_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What is judged and what the swap compares are one and the same."""
+    """The row that the swap compares, and its document."""
 
     row: TableRow
     metadata: TableMetadata
 
 
 class _Documents:
-    """Parsed documents by the hash of their bytes: the newest few of each table, and what is used of these."""
+    """A cache of parsed documents by the hash of their bytes: the newest few of each table."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class _Documents:
         self._bytes = 0
 
     def find(self, sha256: str) -> TableMetadata | None:
-        """The document of these bytes, if it is kept."""
+        """The document of these bytes, or None."""
         with self._lock:
             found = self._kept.get(sha256)
             if found is None:
@@ -47,7 +47,7 @@ class _Documents:
             return found[0]
 
     def keep(self, sha256: str, metadata: TableMetadata, size: int) -> None:
-        """So many of them as their files' bytes allow; what was not asked for longest goes first."""
+        """Add a document. The least recently used are removed above the limit of bytes."""
         table = str(metadata.table_uuid)
         with self._lock:
             self._remove(sha256)
@@ -55,7 +55,7 @@ class _Documents:
             self._bytes += size
             self._of_table.setdefault(table, []).append(sha256)
             while len(self._of_table[table]) > DOCUMENTS_OF_TABLE_MAX:
-                # Each commit leaves one behind that hardly anybody asks for again.
+                # Each commit leaves one behind that is rarely used again.
                 self._remove(self._of_table[table][0])
             while self._bytes > DOCUMENTS_KEPT_MAX_BYTES:
                 self._remove(next(iter(self._kept)))
@@ -73,7 +73,7 @@ class _Documents:
 
 
 class States:
-    """Loads tables; parsed documents are kept in memory by the hash of their bytes."""
+    """Loads tables. Parsed documents are cached by the hash of their bytes."""
 
     def __init__(
         self, ledger: Ledger, files: MetadataFiles, upstreams: Upstreams, documents: _Documents | None = None
@@ -90,16 +90,10 @@ class States:
         """
         return States(ledger, self._files, self.upstreams.on(ledger), self._documents)
 
-    def find(self, levels: Levels, name: str) -> TableState | None:
-        """The table, if it is there; a namespace that is not there is an error."""
-        with self._ledger.read() as unit:
-            row = tables.find(unit, namespaces.get(unit, levels).namespace_id, name)
-        return None if row is None else self.of(row)
-
     def get(self, levels: Levels, name: str) -> TableState:
-        """The table; not being there, or its namespace not being there, is one error."""
+        """The table. Raises `table_unknown` if it or its namespace does not exist."""
         with self._ledger.read() as unit:
-            namespace, row = tables.find_with_home(unit, levels, name)
+            namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is not None and row is None:
             row = self.upstreams.noted(namespace, name)
         if row is None:
@@ -107,9 +101,9 @@ class States:
         return self.of(row)
 
     def of(self, row: TableRow) -> TableState:
-        """The document of a row; the file is read and hashed every time, and parsed once.
+        """The document of a row. The file is read and hashed every time, and parsed once.
 
-        Of an upstream's table it is what that shows now, and the row says which file that is.
+        For an upstream's table it is the current document there, and the returned row has its pointer.
         """
         if row.upstream is not None:
             shown, seen = self.upstreams.load(row)
@@ -123,27 +117,16 @@ class States:
         return TableState(row, known)
 
     def newest(self, row: TableRow) -> TableState:
-        """The same, for whoever goes by what was staged: an older state than an upstream has shown is not taken."""
+        """The same, but raises if an upstream shows an older state than before."""
         state = self.of(row)
         self.upstreams.require_newest(row, state.metadata)
         return state
 
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
-        """Remember a document that was just written."""
+        """Add a document that was just written to the cache."""
         self._documents.keep(sha256, metadata, len(metadata.to_bytes()))
-
-    def namespace(self, levels: Levels) -> Namespace:
-        """The namespace; not being there is an error."""
-        with self._ledger.read() as unit:
-            return namespaces.get(unit, levels)
-
-
-def find_row(unit: Unit, levels: Levels, name: str) -> TableRow | None:
-    """The table's row, if namespace and table are there."""
-    _, row = tables.find_with_home(unit, levels, name)
-    return row
 
 
 def unknown_table(levels: Levels, name: str) -> InputError:
-    """For whoever asks for a table that is not there."""
-    return InputError("table_unknown", f"Table does not exist: {namespaces.shown((*levels, name))}")
+    """The error for a table that does not exist."""
+    return InputError("table_unknown", f"Table does not exist: {namespaces.dotted_name((*levels, name))}")

@@ -1,4 +1,4 @@
-"""What clients get of the store that tables lie in: its address, and credentials by role, if the Steward vends any."""
+"""What clients get of the object store: its address, and credentials by role, if the Steward vends any."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _WRITERS: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
-    """A table as far as its files go."""
+class TableFiles:
+    """A table's location, UUID and protection, as far as access to its files depends on them."""
 
     place: Location
     table_uuid: str
@@ -36,7 +36,7 @@ class Stood:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What somebody may do with a table's files: write below these places, read below those; `name` is whose it is."""
+    """Access to a table's files: write below these places, read below those. `name` is the session's name."""
 
     name: str
     write: tuple[Location, ...]
@@ -44,7 +44,7 @@ class Access:
 
 
 class Storage:
-    """The object store towards clients. Without roles to vend, clients bring credentials of their own."""
+    """The object store for clients. Without vending, clients bring credentials of their own."""
 
     def __init__(
         self,
@@ -65,27 +65,29 @@ class Storage:
 
     @property
     def config(self) -> Mapping[str, str]:
-        """Address and manners of the store; never a credential."""
+        """The store's address and settings; never a credential."""
         return {} if self._settings is None else names.open_config(self._settings)
 
     def kept_of(self, table_uuid: str) -> tuple[Location, ...]:
-        """The folders where the Steward puts what readers of the table need."""
+        """The folders where the Steward keeps what readers of the table need."""
         return self._own(table_uuid)
 
-    def credentials(self, grant: Grant, table: Stood) -> dict[str, dict[str, str]]:
-        """Credentials by the places they are for; none where nothing is vended, or tables lie on a disk."""
+    def credentials(self, grant: Grant, table: TableFiles) -> dict[str, dict[str, str]]:
+        """Credentials by place. Empty if nothing is vended, or the table is on a disk."""
         if self._settings is None or self._vending is None or table.place.scheme != "s3":
             return {}
         access = self.access(grant, table)
-        found = self._session(access)
-        told = names.credential_config(found.credentials) | {names.ENDS_MS: str(found.ends_seconds * 1_000)}
+        session = self._session(access)
+        config = names.credential_config(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
         return {
-            f"s3://{bucket}/": told for bucket in sorted({each.authority for each in (*access.write, *access.read)})
+            f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }
 
-    def access(self, grant: Grant, found: Stood) -> Access:
-        """By the role: an attempt's token writes below its own prefix while it stages, and nobody else writes to a
-        protected table; whoever sees the table reads what it may show."""
+    def access(self, grant: Grant, found: TableFiles) -> Access:
+        """Access by role: an attempt's token writes below its own prefix while it stages.
+
+        No other token writes to a protected table. Every role that sees the table reads what it may show.
+        """
         table = found.place
         read = (table, *self._own(found.table_uuid))
         if grant.attempt_id is not None:
@@ -98,7 +100,7 @@ class Storage:
         return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
 
     def _session(self, access: Access) -> Vended:
-        """A session that still has half of its time; the same for whoever may do the same."""
+        """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self._settings is None or self._vending is None:
             raise AssertionError("asked only where something is vended")
         lifetime, now = self._vending.lifetime_seconds, time.time()

@@ -1,4 +1,4 @@
-"""The desk of tables: made, staged, registered, loaded, listed, renamed, dropped, and committed to."""
+"""Operations on tables: create, stage, register, load, list, rename, drop and commit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.commit import Change, Commits, repeated
-from pvdm.catalog.names import judged_name
+from pvdm.catalog.commit import Change, Commits, retry_moved
+from pvdm.catalog.names import require_name
 from pvdm.catalog.namespaces import Namespaces, names_from
-from pvdm.catalog.places import is_inside, own_place, read_metadata
-from pvdm.catalog.purge import Left, Purge
-from pvdm.catalog.requests import Once
+from pvdm.catalog.places import is_inside, new_place, read_metadata
+from pvdm.catalog.purge import Leftover, Purge
+from pvdm.catalog.requests import RequestKey
 from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream.commit import Extra
 from pvdm.catalog.upstream.heads import require_proved
@@ -36,8 +36,8 @@ from pvdm.model.role import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Desks:
-    """What the desk of tables stands on."""
+class CatalogParts:
+    """What the operations on tables and views use."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -50,29 +50,29 @@ class Desks:
 
 
 class Tables:
-    """Everything that is done to tables; their documents change by commits alone."""
+    """Operations on tables. Their documents change by commits only."""
 
-    def __init__(self, desks: Desks) -> None:
-        self._desks = desks
+    def __init__(self, parts: CatalogParts) -> None:
+        self._parts = parts
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        """The table, for those of its domain."""
+        """The table, for grants of its domain."""
         return self._proved(grant, self._row(grant, levels, name))
 
     def require(self, grant: Grant, levels: Levels, name: str) -> None:
-        """The table is there for the bearer; an upstream's is, if the upstream says so now."""
+        """Raise unless the table exists for this grant; for an upstream's table, the upstream is asked now."""
         row = self._row(grant, levels, name)
         if row.upstream is not None:
-            self._desks.states.of(row)
+            self._parts.states.of(row)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace; without a count all of them."""
-        home = self._desks.namespaces.get(grant, levels)
-        there = self._desks.states.upstreams.names(levels)
+        """The names in a namespace; all of them without a count."""
+        home = self._parts.namespaces.get(grant, levels)
+        there = self._parts.states.upstreams.names(levels)
         if there is not None:
             found = [name for name in there if after is None or name > after]
             return found if count is None else found[:count]
-        with self._desks.ledger.read() as unit:
+        with self._parts.ledger.read() as unit:
 
             def names(start: str | None, wanted: int) -> list[str]:
                 return [row.name for row in tables.page(unit, home.namespace_id, after=start, count=wanted)]
@@ -80,21 +80,21 @@ class Tables:
             return names_from(names, after=after, count=count)
 
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
-        """The document that a table would begin with; nothing is kept of it."""
+        """The document that a new table would begin with. Nothing is stored."""
         namespace, name, after = self._made(grant, levels, request)
-        with _named(levels, name):
-            self._desks.access.require_create(grant, namespace, name, after)
+        with _name_conflicts(levels, name):
+            self._parts.access.require_create(grant, namespace, name, after)
         return after
 
-    def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> TableState:
-        """A new table without rows."""
+    def create(self, grant: Grant, levels: Levels, request: Json, *, once: RequestKey | None = None) -> TableState:
+        """Create a table without rows."""
 
         def make() -> TableState:
             namespace, name, after = self._made(grant, levels, request)
-            with _named(levels, name):
-                return self._desks.commits.create(grant, namespace, name, after, extra=_noting(once))
+            with _name_conflicts(levels, name):
+                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(once))
 
-        return repeated(make)
+        return retry_moved(make)
 
     def register(
         self,
@@ -104,60 +104,62 @@ class Tables:
         metadata_location: str,
         *,
         overwrite: bool = False,
-        once: Once | None = None,
+        once: RequestKey | None = None,
     ) -> TableState:
-        """A table from the metadata file that it had elsewhere; the Steward keeps its own copy of that."""
-        access = self._desks.access
+        """Create a table from its metadata file elsewhere. The Steward keeps its own copy."""
+        access = self._parts.access
         access.require_making(grant)
-        namespace, old = self._place(grant, levels, judged_name(name, "the table's name"))
+        namespace, old = self._place(grant, levels, require_name(name, "the table's name"))
         if old is not None and not overwrite:
-            raise _exists(levels, name)
+            raise _exists_error(levels, name)
         if old is not None:
             access.require_change(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
         self._require_readable(grant, namespace, place)
-        after = register_table(read_metadata(place, self._desks.stores))
+        after = register_table(read_metadata(place, self._parts.stores))
         if grant.role is not Role.OPERATOR:
-            _require_own_files(after, place, self._desks.warehouse)
-        with _named(levels, name):
-            return self._desks.commits.create(
-                grant, namespace, name, after, instead_of=old, returning=True, extra=_noting(once)
+            _require_own_files(after, place, self._parts.warehouse)
+        with _name_conflicts(levels, name):
+            return self._parts.commits.create(
+                grant, namespace, name, after, instead_of=old, returning=True, extra=_note_pointers(once)
             )
 
-    def commit(self, grant: Grant, changes: Sequence[Change], *, once: Once | None = None) -> list[TableState]:
+    def commit(self, grant: Grant, changes: Sequence[Change], *, once: RequestKey | None = None) -> list[TableState]:
         """Change tables, all or none."""
         if len(changes) == 1:
-            with _named(changes[0].levels, changes[0].name):
-                return self._desks.commits.commit(grant, changes, extra=_noting(once))
-        return self._desks.commits.commit(grant, changes, extra=_noting(once))
+            with _name_conflicts(changes[0].levels, changes[0].name):
+                return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
+        return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
 
     def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> TableState:
-        """The state that an earlier request with the same key led to."""
+        """The state after an earlier request with the same key."""
         row = self._row(grant, levels, name)
         location, sha256 = (str(fact) for fact in facts)
         return self._proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
     def rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: Once | None = None
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: RequestKey | None = None
     ) -> None:
-        """Another name, perhaps in another namespace of the same domain."""
-        judged_name(target[1], "the table's new name")
-        with _named(*target):
+        """Rename the table, perhaps into another namespace of the same domain."""
+        require_name(target[1], "the table's new name")
+        with _name_conflicts(*target):
             try:
-                repeated(lambda: self._rename(grant, source, target, once))
+                retry_moved(lambda: self._rename(grant, source, target, once))
             except ConflictError as error:
                 if error.code != "name_of_view":
                     raise
                 raise ConflictError(
-                    "view_exists", f"Cannot rename {_shown(*source)} to {_shown(*target)}. View already exists"
+                    "view_exists", f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. View already exists"
                 ) from None
 
-    def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
+    def _rename(
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: RequestKey | None
+    ) -> None:
         row = self._row(grant, *source)
         for levels, _ in (source, target):
-            self._desks.states.upstreams.require_own(levels, "a table would get another name")
-        self._desks.access.require_change(grant, row, "its name would change")
-        namespace = self._desks.namespaces.get(grant, target[0])
+            self._parts.states.upstreams.require_own(levels, "a table would get another name")
+        self._parts.access.require_change(grant, row, "its name would change")
+        namespace = self._parts.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
             raise NotAllowedError(
                 "domain_wrong", "a table stays in its domain", expected=row.domain, got=namespace.domain
@@ -165,40 +167,40 @@ class Tables:
         if namespace.protected_by is not None:
             raise NotAllowedError(
                 "namespace_gated",
-                f"the namespace {namespaces.shown(target[0])} protects its tables",
+                f"the namespace {namespaces.dotted_name(target[0])} protects its tables",
                 expected="a table that is created in it",
                 got="one from elsewhere",
                 hint="create it there without rows, and publish them",
             )
 
         def work(unit: Unit) -> None:
-            namespaces.require_still(unit, namespace)
+            namespaces.require_unchanged(unit, namespace)
             tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
             if once is not None:
                 once.note(unit, {}, status=204)
 
-        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def drop(
-        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None
-    ) -> Left | None:
-        """End the table; with `purge` the files in its place go too. Gives what is left of them, and why.
+        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: RequestKey | None = None
+    ) -> Leftover | None:
+        """Drop the table; with `purge` also delete the files in its place. Returns what is left of them, and why.
 
-        `purge_refused` if files would be left: then the table is not dropped.
+        Raises `purge_refused`, and does not drop the table, if files would be left.
         """
-        row = repeated(lambda: self._drop(grant, levels, name, once, purge=purge))
+        row = retry_moved(lambda: self._drop(grant, levels, name, once, purge=purge))
         return self.purge(row.location, row.domain) if purge else None
 
-    def purge(self, location: str, domain: str) -> Left | None:
-        """Remove the files of a dropped table; gives what is left, and why. A second call finds nothing."""
+    def purge(self, location: str, domain: str) -> Leftover | None:
+        """Delete the files of a dropped table. Returns what is left, and why."""
         return self._purge(location, domain).run()
 
     def _purge(self, location: str, domain: str) -> Purge:
-        desks = self._desks
-        return Purge(desks.ledger, desks.states, desks.warehouse, parse_location(location), domain)
+        parts = self._parts
+        return Purge(parts.ledger, parts.states, parts.warehouse, parse_location(location), domain)
 
     def _require_purge(self, row: TableRow) -> None:
-        left = self._purge(row.location, row.domain).foresee(self._desks.states.of(row))
+        left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row))
         if left is not None:
             raise NotAllowedError(
                 "purge_refused",
@@ -208,10 +210,10 @@ class Tables:
                 hint="drop it without purge; its files stay, and the owner of the place removes them",
             )
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None, *, purge: bool) -> TableRow:
+    def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None, *, purge: bool) -> TableRow:
         row = self._row(grant, levels, name)
-        self._desks.states.upstreams.require_own(levels, f"{name} would be dropped")
-        self._desks.access.require_change(grant, row, "it would be dropped")
+        self._parts.states.upstreams.require_own(levels, f"{name} would be dropped")
+        self._parts.access.require_change(grant, row, "it would be dropped")
         if purge:
             self._require_purge(row)
 
@@ -220,82 +222,82 @@ class Tables:
             if once is not None:
                 once.note(unit, {"purge": [row.location, row.domain] if purge else []}, status=204)
 
-        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         return row
 
     def _proved(self, grant: Grant, row: TableRow) -> TableState:
-        """For who sees what is published alone: that, or an error."""
-        state = self._desks.states.of(row)
+        """The table's state. For roles that see only what is published, raises if `main` is not proved."""
+        state = self._parts.states.of(row)
         if not sees_all(grant.role):
-            require_proved(self._desks.ledger, state)
+            require_proved(self._parts.ledger, state)
         return state
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
-        with self._desks.ledger.read() as unit:
-            namespace, row = tables.find_with_home(unit, levels, name)
+        with self._parts.ledger.read() as unit:
+            namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is None:
             raise unknown_table(levels, name)
-        self._desks.access.require_namespace(grant, namespace)
+        self._parts.access.require_namespace(grant, namespace)
         if row is None:
-            row = self._desks.states.upstreams.noted(namespace, name)
+            row = self._parts.states.upstreams.noted(namespace, name)
         if row is None:
             raise unknown_table(levels, name)
         return row
 
     def _place(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
-        namespace = self._desks.namespaces.get(grant, levels)
-        with self._desks.ledger.read() as unit:
+        namespace = self._parts.namespaces.get(grant, levels)
+        with self._parts.ledger.read() as unit:
             return namespace, tables.find(unit, namespace.namespace_id, name)
 
     def _made(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
         node = Node(request, "$")
-        name = judged_name(node.text("name"), "the table's name")
-        self._desks.access.require_making(grant)
+        name = require_name(node.text("name"), "the table's name")
+        self._parts.access.require_making(grant)
         namespace, old = self._place(grant, levels, name)
         if old is not None:
-            raise _exists(levels, name)
+            raise _exists_error(levels, name)
         table_uuid = str(uuid.uuid4())
-        location = node.optional_text("location") or str(own_place(self._desks.warehouse, levels, name, table_uuid))
-        now_ms = self._desks.clock.now_micros() // 1_000
+        location = node.optional_text("location") or str(new_place(self._parts.warehouse, levels, name, table_uuid))
+        now_ms = self._parts.clock.now_micros() // 1_000
         return namespace, name, new_table(request, location=location, table_uuid=table_uuid, now_ms=now_ms)
 
     def _require_readable(self, grant: Grant, namespace: Namespace, place: Location) -> None:
-        """An operator may bring any file; others one of the warehouse, or of a table that their domain dropped."""
-        if grant.role is Role.OPERATOR or is_inside(self._desks.warehouse, place):
+        """An operator may register any file; others one of the warehouse, or of a table their domain dropped."""
+        if grant.role is Role.OPERATOR or is_inside(self._parts.warehouse, place):
             return
-        with self._desks.ledger.read() as unit:
+        with self._parts.ledger.read() as unit:
             dropped = tables.find_dropped(unit, str(place))
         if dropped is None or dropped.domain != namespace.domain:
             raise NotAllowedError(
                 "location_outside",
                 "the metadata file is outside the warehouse",
-                expected=str(self._desks.warehouse),
+                expected=str(self._parts.warehouse),
                 got=str(place)[:200],
             )
 
 
 @contextlib.contextmanager
-def _named(levels: Levels, name: str) -> Iterator[None]:
-    """A name that is taken is told with its namespace, as clients expect it."""
+def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
+    """Add the namespace to errors about a taken name, as clients expect it."""
     try:
         yield
     except ConflictError as error:
         if error.code == "table_exists":
-            raise _exists(levels, name) from None
+            raise _exists_error(levels, name) from None
         if error.code == "name_of_view":
-            raise ConflictError(error.code, f"View with same name already exists: {_shown(levels, name)}") from None
+            raise ConflictError(error.code, f"View with same name already exists: {_dotted(levels, name)}") from None
         raise
 
 
-def _exists(levels: Levels, name: str) -> ConflictError:
-    return ConflictError("table_exists", f"Table already exists: {_shown(levels, name)}")
+def _exists_error(levels: Levels, name: str) -> ConflictError:
+    return ConflictError("table_exists", f"Table already exists: {_dotted(levels, name)}")
 
 
-def _shown(levels: Levels, name: str) -> str:
-    return namespaces.shown((*levels, name))
+def _dotted(levels: Levels, name: str) -> str:
+    return namespaces.dotted_name((*levels, name))
 
 
-def _noting(once: Once | None) -> Extra | None:
+def _note_pointers(once: RequestKey | None) -> Extra | None:
     if once is None:
         return None
 
@@ -307,7 +309,7 @@ def _noting(once: Once | None) -> Extra | None:
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
-    """A document brings in only what lies in its own place: neither itself nor a manifest list is another table's."""
+    """The metadata file and all manifest lists lie in the table's own place."""
     own = parse_location(after.location)
     files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
     if place.is_under(warehouse):

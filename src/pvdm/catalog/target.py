@@ -1,4 +1,4 @@
-"""A table of our own catalog as the gate publishes to it: the swap, the ledger's words and the queue are one commit."""
+"""A table of our own catalog as the gate publishes to it: swap and ledger rows are one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pvdm.model.statements.table import TableRef
 
 
 class CatalogTarget:
-    """The table of one UUID, whatever its name; `own` is the Steward's own grant."""
+    """The table of one UUID, whatever its name. `own` is the Steward's own grant."""
 
     removes_branches = True
 
@@ -45,9 +45,9 @@ class CatalogTarget:
         in_transaction: Callable[[Unit, TableRow], Order],
         then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        """One commit by the Steward itself; each try is made on the very base that its swap compares."""
+        """One commit by the Steward. Each try is made on the base that its swap compares."""
         with self._ledger.read() as unit:
-            levels, row = found_by_uuid(unit, self._uuid)
+            levels, row = find_row_by_uuid(unit, self._uuid)
         tried: list[Next] = []
         shown: list[PublishedSnapshot] = []
 
@@ -59,32 +59,32 @@ class CatalogTarget:
             return tried[0].permit(after, data)
 
         def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
-            shown[:] = [carry_out(unit, in_transaction(unit, tables.get_id(unit, rows[0].table_id)))]
+            shown[:] = [carry_out(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
 
         change = Change(levels, row.name, (), (), made)
         self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=lambda: then(shown[0]))
 
     def read_back(self) -> Base:
-        """Pointer and document by a connection that nobody used before."""
-        with self._ledger.anew() as ledger:
+        """Pointer and document through new connections."""
+        with self._ledger.with_new_connections() as ledger:
             return self._read(ledger, self._catalog.states.on(ledger))
 
     def _read(self, ledger: Ledger, states: States) -> Base:
         with ledger.read() as unit:
-            levels, row = found_by_uuid(unit, self._uuid)
+            levels, row = find_row_by_uuid(unit, self._uuid)
         return base_of(self._catalog, levels, states.of(row))
 
 
-def found_by_uuid(unit: Unit, table_uuid: str) -> tuple[Levels, TableRow]:
-    """The table's row and where it stands; not being there is an error."""
-    row = tables.find_uuid(unit, table_uuid)
-    namespace = None if row is None else namespaces.find_id(unit, row.namespace_id)
+def find_row_by_uuid(unit: Unit, table_uuid: str) -> tuple[Levels, TableRow]:
+    """The table's namespace and row. Raises `table_unknown`."""
+    row = tables.find_by_uuid(unit, table_uuid)
+    namespace = None if row is None else namespaces.find_by_id(unit, row.namespace_id)
     if row is None or namespace is None:
         raise InputError("table_unknown", "the catalog has no table of this UUID", got=table_uuid)
     return namespace.levels, row
 
 
 def base_of(catalog: Catalog, levels: Levels, state: TableState) -> Base:
-    """The state as the gate judges it."""
+    """The state as the gate checks it."""
     name = full_name((*levels, state.row.name))
     return Base(TableRef(catalog.name, state.row.table_uuid, name), state.row, state.metadata)

@@ -1,4 +1,4 @@
-"""The desk of views: made, registered, loaded, listed, replaced, renamed, dropped; a view holds words, never rows."""
+"""Operations on views: create, register, load, list, replace, rename and drop. A view holds text, never rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from pvdm import fault
 from pvdm.catalog.access import require_free
-from pvdm.catalog.commit import repeated
-from pvdm.catalog.names import judged_name
+from pvdm.catalog.commit import retry_moved
+from pvdm.catalog.names import require_name
 from pvdm.catalog.namespaces import names_from
-from pvdm.catalog.places import is_inside, own_place, read_metadata
-from pvdm.catalog.requests import Once, after_change
-from pvdm.catalog.tables import Desks
+from pvdm.catalog.places import is_inside, new_place, read_metadata
+from pvdm.catalog.requests import RequestKey, after_change
+from pvdm.catalog.tables import CatalogParts
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json.document import Json
@@ -33,71 +33,71 @@ from pvdm.model.role import Role
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """What is judged and what the swap compares are one and the same."""
+    """The row that the swap compares, and its document."""
 
     row: ViewRow
     metadata: ViewMetadata
 
 
-# Puts the pointer into the ledger, in the transaction that it is given.
+# Stores the pointer in the ledger, in the given transaction.
 Swap = Callable[[Unit, Pointer], ViewRow]
 
 
 class Views:
-    """Everything that is done to views; in a namespace that protects its tables only operators change them."""
+    """Operations on views. In a namespace that protects its tables only operators change them."""
 
-    def __init__(self, desks: Desks, files: MetadataFiles) -> None:
-        self._desks = desks
+    def __init__(self, parts: CatalogParts, files: MetadataFiles) -> None:
+        self._parts = parts
         self._files = files
 
     def load(self, grant: Grant, levels: Levels, name: str) -> ViewState:
-        """The view, for those of its domain."""
+        """The view, for grants of its domain."""
         return self._state(self._row(grant, levels, name)[1])
 
     def require(self, grant: Grant, levels: Levels, name: str) -> None:
-        """The view is there for the bearer."""
+        """Raise unless the view exists for this grant."""
         self._row(grant, levels, name)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace; without a count all of them."""
-        home = self._desks.namespaces.get(grant, levels)
-        with self._desks.ledger.read() as unit:
+        """The names in a namespace; all of them without a count."""
+        home = self._parts.namespaces.get(grant, levels)
+        with self._parts.ledger.read() as unit:
 
             def names(start: str | None, wanted: int) -> list[str]:
                 return [row.name for row in views.page(unit, home.namespace_id, after=start, count=wanted)]
 
             return names_from(names, after=after, count=count)
 
-    def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> ViewState:
-        """A new view."""
+    def create(self, grant: Grant, levels: Levels, request: Json, *, once: RequestKey | None = None) -> ViewState:
+        """Create a view."""
         node = Node(request, "$")
-        name = judged_name(node.text("name"), "the view's name")
+        name = require_name(node.text("name"), "the view's name")
 
         def make() -> ViewState:
             home = self._home(grant, levels)
             view_uuid = str(uuid.uuid4())
-            own = own_place(self._desks.warehouse, levels, name, view_uuid)
+            own = new_place(self._parts.warehouse, levels, name, view_uuid)
             location = node.optional_text("location") or str(own)
-            now_ms = self._desks.clock.now_micros() // 1_000
+            now_ms = self._parts.clock.now_micros() // 1_000
             after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
             return self._create(grant, home, name, after, once)
 
-        with _named(levels, name):
-            return repeated(make)
+        with _name_conflicts(levels, name):
+            return retry_moved(make)
 
     def register(
-        self, grant: Grant, levels: Levels, name: str, metadata_location: str, *, once: Once | None = None
+        self, grant: Grant, levels: Levels, name: str, metadata_location: str, *, once: RequestKey | None = None
     ) -> ViewState:
-        """A view from the metadata file that it had elsewhere; the Steward keeps its own copy of that."""
-        judged_name(name, "the view's name")
+        """Create a view from its metadata file elsewhere. The Steward keeps its own copy."""
+        require_name(name, "the view's name")
 
         def make() -> ViewState:
             home = self._home(grant, levels)
             after = self._foreign(grant, home, metadata_location)
             return self._create(grant, home, name, after, once)
 
-        with _named(levels, name):
-            return repeated(make)
+        with _name_conflicts(levels, name):
+            return retry_moved(make)
 
     def commit(
         self,
@@ -107,34 +107,34 @@ class Views:
         requirements: Sequence[Json],
         updates: Sequence[Json],
         *,
-        once: Once | None = None,
+        once: RequestKey | None = None,
     ) -> ViewState:
-        """Replace the view, or change what is said about it; a moved base is judged again."""
-        return repeated(lambda: self._commit(grant, levels, name, requirements, updates, once))
+        """Replace the view, or change its properties. A moved base is checked again."""
+        return retry_moved(lambda: self._commit(grant, levels, name, requirements, updates, once))
 
     def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> ViewState:
-        """The state that an earlier request with the same key led to."""
+        """The state after an earlier request with the same key."""
         _, row = self._row(grant, levels, name)
         location, sha256 = (str(fact) for fact in facts)
         return self._state(replace(row, pointer=Pointer(location, sha256)))
 
     def rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: Once | None = None
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: RequestKey | None = None
     ) -> None:
-        """Another name, perhaps in another namespace of the same domain."""
-        judged_name(target[1], "the view's new name")
+        """Rename the view, perhaps into another namespace of the same domain."""
+        require_name(target[1], "the view's new name")
         try:
-            repeated(lambda: self._rename(grant, source, target, once))
+            retry_moved(lambda: self._rename(grant, source, target, once))
         except ConflictError as error:
             what = {"view_exists": "View", "name_of_table": "Table"}.get(error.code)
             if what is None:
                 raise
-            said = f"Cannot rename {_shown(*source)} to {_shown(*target)}. {what} already exists"
-            raise ConflictError(error.code, said) from None
+            message = f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. {what} already exists"
+            raise ConflictError(error.code, message) from None
 
-    def drop(self, grant: Grant, levels: Levels, name: str, *, once: Once | None = None) -> None:
-        """End the view; its metadata files stay."""
-        repeated(lambda: self._drop(grant, levels, name, once))
+    def drop(self, grant: Grant, levels: Levels, name: str, *, once: RequestKey | None = None) -> None:
+        """Drop the view. Its metadata files stay."""
+        retry_moved(lambda: self._drop(grant, levels, name, once))
 
     def _commit(
         self,
@@ -143,37 +143,39 @@ class Views:
         name: str,
         requirements: Sequence[Json],
         updates: Sequence[Json],
-        once: Once | None,
+        once: RequestKey | None,
     ) -> ViewState:
         home, row = self._row(grant, levels, name)
         self._require_changing(grant, home)
         before = self._state(row)
         check_view_requirements(before.metadata, requirements)
-        now_ms = self._desks.clock.now_micros() // 1_000
+        now_ms = self._parts.clock.now_micros() // 1_000
         after = apply_view_updates(before.metadata, updates, now_ms=now_ms)
         if after is before.metadata:
             return self._unchanged(before, once)
         moved = after.location != before.metadata.location
         if moved:
-            self._desks.access.require_place(grant, levels, after.location)
+            self._parts.access.require_place(grant, levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             put = views.swap(unit, home, row, pointer, location=after.location)
             if moved:
-                _require_free(unit, after.location)
+                _require_free_place(unit, after.location)
             return put
 
         return self._put(after, row.revision + 1, swap, once)
 
-    def _unchanged(self, state: ViewState, once: Once | None) -> ViewState:
-        """Nothing to write; what is kept for a key is the state that was judged."""
+    def _unchanged(self, state: ViewState, once: RequestKey | None) -> ViewState:
+        """Nothing to write. Only the answer for a repeated request is stored."""
         if once is not None:
-            self._desks.ledger.transact(
-                lambda unit: _note(unit, once, state.row), at_micros=self._desks.clock.now_micros()
+            self._parts.ledger.transact(
+                lambda unit: _note_pointer(unit, once, state.row), at_micros=self._parts.clock.now_micros()
             )
         return state
 
-    def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
+    def _rename(
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: RequestKey | None
+    ) -> None:
         old, row = self._row(grant, *source)
         self._require_changing(grant, old)
         new = self._home(grant, target[0])
@@ -185,9 +187,9 @@ class Views:
             if once is not None:
                 once.note(unit, {}, status=204)
 
-        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> None:
+    def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None) -> None:
         home, row = self._row(grant, levels, name)
         self._require_changing(grant, home)
 
@@ -196,31 +198,33 @@ class Views:
             if once is not None:
                 once.note(unit, {}, status=204)
 
-        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
-    def _create(self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, once: Once | None) -> ViewState:
-        self._desks.access.require_place(grant, home.levels, after.location)
+    def _create(
+        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, once: RequestKey | None
+    ) -> ViewState:
+        self._parts.access.require_place(grant, home.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             row = views.create(unit, home, NewView(name, after.view_uuid, after.location, pointer))
-            _require_free(unit, row.location)
+            _require_free_place(unit, row.location)
             return row
 
         return self._put(after, 0, swap, once)
 
-    def _put(self, after: ViewMetadata, revision: int, swap: Swap, once: Once | None) -> ViewState:
-        """The file first, synced; then the pointer, and nothing after it can fail."""
+    def _put(self, after: ViewMetadata, revision: int, swap: Swap, once: RequestKey | None) -> ViewState:
+        """Write and sync the file, then swap the pointer. Nothing after it can fail."""
         file = self._files.write(after.view_uuid, revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
 
         def work(unit: Unit) -> ViewRow:
             row = swap(unit, Pointer(file.location, file.sha256))
             if once is not None:
-                _note(unit, once, row)
+                _note_pointer(unit, once, row)
             return row
 
         try:
-            row = self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+            row = self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         except StateUnknownError:
             raise  # the swap may have happened: its file stays
         except PvdmError:
@@ -232,32 +236,32 @@ class Views:
         return ViewState(row, after)
 
     def _foreign(self, grant: Grant, home: Namespace, metadata_location: str) -> ViewMetadata:
-        """An operator may bring any file; others one in the view's own place, or one that their domain dropped."""
+        """An operator may register any file; others one in the view's own place, or one their domain dropped."""
         place = parse_location(metadata_location)
-        inside = is_inside(self._desks.warehouse, place)
-        with self._desks.ledger.read() as unit:
+        inside = is_inside(self._parts.warehouse, place)
+        with self._parts.ledger.read() as unit:
             dropped = views.find_dropped(unit, str(place))
         own = dropped is not None and dropped.domain == home.domain
         if grant.role is not Role.OPERATOR and not (inside or own):
-            raise _outside(str(self._desks.warehouse), str(place))
-        after = ViewMetadata.parse(read_metadata(place, self._desks.stores))
+            raise _outside_error(str(self._parts.warehouse), str(place))
+        after = ViewMetadata.parse(read_metadata(place, self._parts.stores))
         if grant.role is not Role.OPERATOR and not (own or place.is_under(parse_location(after.location))):
-            raise _outside(f"a file under {after.location}", str(place))
+            raise _outside_error(f"a file under {after.location}", str(place))
         return after
 
     def _home(self, grant: Grant, levels: Levels) -> Namespace:
-        """A namespace in which the bearer may put a view."""
-        self._desks.access.require_making(grant)
-        self._desks.states.upstreams.require_own(levels, "a view would be made")
-        home = self._desks.namespaces.get(grant, levels)
+        """A namespace in which the grant may create a view."""
+        self._parts.access.require_making(grant)
+        self._parts.states.upstreams.require_own(levels, "a view would be made")
+        home = self._parts.namespaces.get(grant, levels)
         self._require_changing(grant, home)
         return home
 
     def _require_changing(self, grant: Grant, home: Namespace) -> None:
-        """A view is read by its name as a table is, so among published tables only an operator puts one."""
-        self._desks.access.require_making(grant)
+        """A view is read by name like a table, so only an operator changes views among protected tables."""
+        self._parts.access.require_making(grant)
         if home.protected_by is not None and grant.role is not Role.OPERATOR:
-            where = namespaces.shown(home.levels)
+            where = namespaces.dotted_name(home.levels)
             raise NotAllowedError(
                 "namespace_gated",
                 f"the namespace {where} protects its tables, and a view in it could pass for one",
@@ -267,53 +271,53 @@ class Views:
             )
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, ViewRow]:
-        with self._desks.ledger.read() as unit:
+        with self._parts.ledger.read() as unit:
             home = namespaces.find(unit, levels)
             row = None if home is None else views.find(unit, home.namespace_id, name)
         if home is None:
-            raise _unknown(levels, name)
-        self._desks.access.require_namespace(grant, home)
+            raise _unknown_error(levels, name)
+        self._parts.access.require_namespace(grant, home)
         if row is None:
-            raise _unknown(levels, name)
+            raise _unknown_error(levels, name)
         return home, row
 
     def _state(self, row: ViewRow) -> ViewState:
-        """The document of a row; the file is read, hashed and parsed every time: views are small."""
+        """The document of a row. The file is read, hashed and parsed every time: views are small."""
         data = self._files.read(StoredFile(row.pointer.location, row.pointer.sha256))
         return ViewState(row, ViewMetadata.parse(data))
 
 
-def _require_free(unit: Unit, location: str) -> None:
-    """No table lies there, nor comes there until the end of the unit."""
+def _require_free_place(unit: Unit, location: str) -> None:
+    """Raise if a table lies there. The lock keeps the place free until the end of the unit."""
     unit.lock_name("places")
     require_free(unit, location)
 
 
-def _note(unit: Unit, once: Once, row: ViewRow) -> None:
+def _note_pointer(unit: Unit, once: RequestKey, row: ViewRow) -> None:
     once.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 
 @contextlib.contextmanager
-def _named(levels: Levels, name: str) -> Iterator[None]:
-    """A name that is taken is told with its namespace, as clients expect it."""
+def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
+    """Add the namespace to errors about a taken name, as clients expect it."""
     try:
         yield
     except ConflictError as error:
-        said = {"view_exists": "View already exists", "name_of_table": "Table with same name already exists"}
-        if error.code not in said:
+        messages = {"view_exists": "View already exists", "name_of_table": "Table with same name already exists"}
+        if error.code not in messages:
             raise
-        raise ConflictError(error.code, f"{said[error.code]}: {_shown(levels, name)}") from None
+        raise ConflictError(error.code, f"{messages[error.code]}: {_dotted(levels, name)}") from None
 
 
-def _shown(levels: Levels, name: str) -> str:
-    return namespaces.shown((*levels, name))
+def _dotted(levels: Levels, name: str) -> str:
+    return namespaces.dotted_name((*levels, name))
 
 
-def _unknown(levels: Levels, name: str) -> InputError:
-    return InputError("view_unknown", f"View does not exist: {_shown(levels, name)}")
+def _unknown_error(levels: Levels, name: str) -> InputError:
+    return InputError("view_unknown", f"View does not exist: {_dotted(levels, name)}")
 
 
-def _outside(expected: str, got: str) -> NotAllowedError:
+def _outside_error(expected: str, got: str) -> NotAllowedError:
     return NotAllowedError(
         "location_outside", "the metadata file is not one that may be registered", expected=expected, got=got[:200]
     )

@@ -1,1 +1,1 @@
-"""D: workloads from their opening to their outcome, taken up again where a run ended. Producer side."""
+"""Runs workloads from their opening to their outcome, and continues interrupted runs. Producer side."""

@@ -1,4 +1,4 @@
-"""A chunk as a job sees it: which rows of the pinned source it is, and these rows themselves where Spark is there."""
+"""A chunk for the job that makes its rows: its definition, and with Spark its rows of the pinned source."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from pvdm.model.schema import Schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The Steward, who has pinned the manifest, takes no larger one.
+# The Steward pins no larger manifest.
 _MANIFEST_BYTES: Final = 67_108_864
 _FILE: Final = "_file"
 _UNKNOWN: Final = frozenset({"table_unknown", "namespace_unknown"})
 
 
 class Source:
-    """The pinned source of one workload, read through Spark with the producer's own right."""
+    """The pinned source of one workload, read through Spark with the producer's rights."""
 
     def __init__(
         self, client: StewardClient, session: Callable[[], SparkSession], workload: WorkloadView, bound: BoundContract
     ) -> None:
-        """`session` gives the Spark session, and is not called before rows are asked for."""
+        """`session` returns the Spark session; it is called when rows are needed."""
         self._client = client
         self._session = session
         self._workload = workload
@@ -53,8 +53,8 @@ class Source:
         return self._session()
 
     @cached_property
-    def _listed(self) -> dict[str, Any]:
-        """The manifest of files, as the contract names it."""
+    def _manifest(self) -> dict[str, Any]:
+        """The manifest of source files that the contract names."""
         place = parse_location(str(self._bound.contract.boundary.source.manifest))
         try:
             with place.local.open("rb") as file:
@@ -82,28 +82,28 @@ class Source:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of the pinned snapshot, and those that the contract reads and the table got after it."""
+        """The columns of the pinned snapshot, and later ones of the table that the contract reads."""
         if self._bound.contract.boundary.source.table is None:
-            return schema_from_text(json.dumps(self._listed["schema"]))[0]
-        return to_model(self._read_with)
+            return schema_from_text(json.dumps(self._manifest["schema"]))[0]
+        return to_model(self._read_schema)
 
     @cached_property
     def _table(self) -> TableMetadata:
-        """The source as the catalog shows it by its name, if that is still the table that the workload has pinned."""
+        """The source's metadata; raises `source_gone` if it is not the table that the workload pinned."""
         table = str(self._bound.contract.boundary.source.table)
         try:
             found = TableMetadata.from_json(TableClient(self._client, *split_name(table)).load())
         except InputError as error:
             if error.code not in _UNKNOWN:
                 raise
-            raise self._gone(table, "no table of that name") from error
+            raise self._gone_error(table, "no table of that name") from error
         if found.table_uuid != self._workload.source:
-            raise self._gone(table, f"the table {found.table_uuid}")
+            raise self._gone_error(table, f"the table {found.table_uuid}")
         if self._snapshot_id is not None and found.snapshot(self._snapshot_id) is None:
-            raise self._gone(table, f"a table without snapshot {self._snapshot_id}")
+            raise self._gone_error(table, f"a table without snapshot {self._snapshot_id}")
         return found
 
-    def _gone(self, table: str, got: str) -> InputError:
+    def _gone_error(self, table: str, got: str) -> InputError:
         """The error for a source that is not the pinned one; a change of the job cannot fix it."""
         return InputError(
             "source_gone",
@@ -115,23 +115,23 @@ class Source:
         )
 
     @cached_property
-    def _read_with(self) -> TableSchema:
+    def _read_schema(self) -> TableSchema:
         if self._snapshot_id is None:
             return self._table.current_schema
         newer = read_columns(self._workload.source_newer_columns.encode())
-        found = with_newer_columns(self._table, self._snapshot_id, newer, self._wanted)
+        found = with_newer_columns(self._table, self._snapshot_id, newer, self._columns_read)
         return schema_of(found, found.snapshot(self._snapshot_id))
 
-    def _wanted(self) -> frozenset[str]:
+    def _columns_read(self) -> frozenset[str]:
         contract = self._bound.contract
         target = TableMetadata.from_json(TableClient(self._client, *split_name(contract.boundary.target)).load())
         return columns_read(contract, to_model(target.current_schema).names)
 
     def _with_newer(self, frame: DataFrame) -> DataFrame:
-        """Spark reads a snapshot by its own schema: columns that came later hold their defaults, or null."""
-        from pvdm.physical.spark_filter import literal, null_of
+        """Add later columns with their defaults or null, since Spark reads a snapshot by its own schema."""
+        from pvdm.physical.spark_expressions import literal, null_of
 
-        defaults = initial_defaults(self._read_with)
+        defaults = initial_defaults(self._read_schema)
         known = {name.lower() for name in frame.columns}
         for field in self.schema.fields:
             if field.name.lower() not in known:
@@ -141,16 +141,16 @@ class Source:
         return frame
 
     def frame(self, chunk: ChunkDefinition) -> DataFrame:
-        """The chunk's rows: the contract's filter and the chunk's own, built from values and not from SQL text."""
+        """The chunk's rows, by the contract's filter and the chunk's own, built from values and not from SQL text."""
         from pyspark.sql import functions
 
-        from pvdm.physical.spark_filter import condition
+        from pvdm.physical.spark_expressions import condition
 
         where = condition(self._bound.where(self.schema))
         own = condition(bind(chunk.expression, self.schema, {}))
         table = self._bound.contract.boundary.source.table
         if table is None:
-            listed = [str(each["path"]) for each in self._listed["files"]]
+            listed = [str(each["path"]) for each in self._manifest["files"]]
             paths = listed if chunk.files is None else list(chunk.files)
             return self._spark.read.parquet(*paths).where(where & own) if paths else self._empty()
         if self._snapshot_id is None:
@@ -161,17 +161,16 @@ class Source:
         return self._with_newer(frame).where(where & own)
 
     def _empty(self) -> DataFrame:
-        from pvdm.physical.spark_filter import spark_type
+        from pvdm.physical.spark_expressions import spark_type
 
         listed = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
         return self._spark.createDataFrame([], listed)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
-        """The declared mapping: columns renamed, left out, reordered and widened."""
+        """Apply the declared mapping: columns renamed, left out, reordered and widened."""
         from pyspark.sql import functions
 
-        from pvdm.physical.spark_columns import spark_name
-        from pvdm.physical.spark_filter import spark_type
+        from pvdm.physical.spark_expressions import spark_name, spark_type
 
         columns = []
         for each in resolve(self._bound.contract.boundary.mapping, self.schema):
@@ -182,14 +181,14 @@ class Source:
         return frame.select(*columns)
 
     def _name(self, table: str) -> str:
-        from pvdm.physical.spark_columns import spark_name
+        from pvdm.physical.spark_expressions import spark_name
 
         levels, name = split_name(table)
         return spark_name(self._catalog, *levels, name)
 
     @cached_property
     def _catalog(self) -> str:
-        """The Steward's catalog with the producer's right; two Stewards, or two tokens, have two names."""
+        """The name of the Spark catalog with the producer's token; each Steward and token has its own."""
         lent = self._client.lend(Role.PRODUCER)
         mark = hashlib.sha256(self._client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
         catalog = SparkCatalog(
@@ -214,7 +213,7 @@ class Chunk:
 
     @classmethod
     def of(cls, workload: WorkloadView, chunk: ChunkView, source: Source | None) -> Chunk:
-        """The chunk of an answer."""
+        """The chunk of a response."""
         return cls(
             workload.workload_id,
             chunk.chunk_id,
@@ -240,8 +239,8 @@ class Chunk:
         return self._source.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:
-        """The rows that the contract means: `source` in the target's columns."""
+        """The rows that the contract declares: `source` in the target's columns."""
         frame = self.source()
         if self._source is None:
-            raise AssertionError("who gave the rows is there")
+            raise AssertionError("`source` has raised without one")
         return self._source.mapped(frame)

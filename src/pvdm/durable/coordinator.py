@@ -1,4 +1,4 @@
-"""The Coordinator: a workload from its opening to its outcome, taken up again where an earlier run ended."""
+"""The Coordinator: runs a workload from its opening to its outcome, and continues an interrupted run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Build: TypeAlias = Callable[[Any, Chunk], Any]
 
 
 class Coordinator:
-    """Runs workloads of one Steward as a producer; a context manager, which closes what it opened itself."""
+    """Runs workloads of one Steward as a producer; a context manager that closes its own client."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Coordinator:
         """`steward` is embedded, or a client with a producer's token. Without `spark` jobs are small ones, in Arrow.
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
-        `stage_seconds`: how long the staging of one chunk may take. `watch` is told every step.
+        `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step.
         """
         patient = steward.with_patience()
         self._own = patient.identity().role is not Role.PRODUCER
@@ -73,7 +73,7 @@ class Coordinator:
         contract: DataProductContract | None = None,
         **parameters: object,
     ) -> Outcome:
-        """Open the workload, or take it up again, and bring every chunk to its end.
+        """Open the workload, or continue it, and bring every chunk to its end.
 
         `build` makes a chunk's rows; without it the contract's filter and mapping are the job. `table` names the
         target, or `contract` does, which must be the one that the table is protected under.
@@ -83,15 +83,15 @@ class Coordinator:
     def run(
         self, workload_id: str, table: str, parameters: Mapping[str, object], build: Build | None = None
     ) -> Outcome:
-        """The same with the parameters as one mapping, whatever they are called."""
+        """The same with the parameters as a mapping, so that they may have any name."""
         texts = {name: _text(name, value) for name, value in parameters.items()}
         self._require_job(build)
         return self._run(self._client.open_workload(workload_id, table, texts), build)
 
     def repair(self, workload_id: str, build: Build | None = None, *, reason: str) -> Outcome:
-        """Try failed chunks again, and go on with the rest; each new attempt is read and verified from the start.
+        """Try failed chunks again and continue with the rest; each new attempt is verified from the start.
 
-        `reason` says what was mended; it stays with the new attempts.
+        `reason` says what was corrected; it is stored with the new attempts.
         """
         self._require_job(build)
         return self._run(self._client.workload(workload_id).workload, build, repair=reason)
@@ -105,23 +105,23 @@ class Coordinator:
         *,
         reason: str | None = None,
     ) -> Outcome:
-        """Have a branch verified and published that an unmodified job has staged; its files are copied.
+        """Verify and publish a branch that an unmodified job has staged; its files are copied.
 
-        After a branch that failed under this id, `reason` says what was mended, as with `repair`.
+        After a branch that failed under this id, `reason` says what was corrected, as with `repair`.
         """
         texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
         try:
             taken = self._client.publish_branch(workload_id, table, branch, texts, reason)
         except (ConflictError, InputError, NotAllowedError):
             # An abandoned workload is reported as abandoned, whatever else is wrong with this call.
-            if (given_up := self._abandoned(workload_id)) is None:
+            if (abandoned := self._find_abandoned(workload_id)) is None:
                 raise
-            return given_up
+            return abandoned
         new = taken.attempt_id if taken.state in (AttemptState.VERIFYING, AttemptState.COMMITTING) else None
         return self._run(self._client.workload(workload_id).workload, _no_build, handed_in=new)
 
-    def _abandoned(self, workload_id: str) -> Outcome | None:
-        """How a workload ends that was given up; None for any other, and for one that is not there."""
+    def _find_abandoned(self, workload_id: str) -> Outcome | None:
+        """The outcome of an abandoned workload; None for any other, and for an unknown one."""
         try:
             found = self._client.workload(workload_id).workload
         except PvdmError:
@@ -154,7 +154,7 @@ class Coordinator:
         bound = contract.bind(dict(workload.parameters))
         source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
         settings = Settings(
-            make=self._making(build),
+            make=self._make_function(build),
             stager=functools.cache(self._stager),
             source=source,
             watch=self._watch,
@@ -174,7 +174,7 @@ class Coordinator:
                 hint="give the job, or a Spark session",
             )
 
-    def _making(self, build: Build | None) -> Callable[[Chunk], Any]:
+    def _make_function(self, build: Build | None) -> Callable[[Chunk], Any]:
         if build is None:
             return lambda chunk: chunk.rows()
         session = self._spark
@@ -189,7 +189,7 @@ class Coordinator:
 
 
 def _session(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
-    """A function that gives the session, and starts it at its first call where it is not there yet."""
+    """A function that returns the session, and starts it at its first call if needed."""
     if spark is None:
         return None
     return functools.cache(spark) if callable(spark) else lambda: spark
@@ -200,7 +200,7 @@ def _no_build(_spark: object, chunk: Chunk) -> None:
 
 
 def _text(name: str, value: object) -> str:
-    """A parameter as contracts spell it."""
+    """A parameter as text, as contracts write it."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,17 +1,27 @@
-"""How a workload ended: typed outcomes with the design's exit codes."""
+"""The outcomes of a run, with their exit codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
-from pvdm.client import AttemptView, ExtentView
+from pvdm.client import AttemptView, ExtentView, WorkloadView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
+from pvdm.model.filter.claim import WAY_TO_CORRECT
 from pvdm.model.plain import counted, view_json
 from pvdm.model.printable import printable, utc_time
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AttemptState, WorkloadState
+
+_OF_APPEND: Final = (
+    f"rows of a claim are appended once; to correct what is published, {WAY_TO_CORRECT}, "
+    "and you run it under a new workload id"
+)
+_OF_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
+_OF_NOTHING: Final = (
+    "0 rows were published then, so nothing is claimed: publish what came since under a new workload id"
+)
 
 
 class Published(Enum):
@@ -24,10 +34,10 @@ class Published(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceMoved:
-    """The source has another snapshot by now than the one that the workload reads.
+    """The source has a newer snapshot than the one that the workload reads.
 
-    `correction` says how rows are published that came or changed since. `opened_at` is when the workload pinned its
-    snapshot; None where the workload was complete when the run began.
+    `correction` says how newer rows are published. `opened_at` is when the workload pinned its snapshot; None where it
+    was complete when the run began.
     """
 
     pinned_snapshot_id: int
@@ -38,16 +48,16 @@ class SourceMoved:
     def __str__(self) -> str:
         pinned, newest = self.pinned_snapshot_id, self.newest_snapshot_id
         if self.opened_at is None:
-            told = (
+            text = (
                 f"other snapshots came to the source since: published is its snapshot {pinned}, its newest is {newest}"
             )
         else:
-            told = f"the workload was opened at {utc_time(self.opened_at)} and reads snapshot {pinned} of its source"
-            told += f"; the source is at {newest}"
-        return f"{told}; whether rows under the workload's filter changed was not looked at; if so: {self.correction}"
+            text = f"the workload was opened at {utc_time(self.opened_at)} and reads snapshot {pinned} of its source"
+            text += f"; the source is at {newest}"
+        return f"{text}; whether rows under the workload's filter changed was not looked at; if so: {self.correction}"
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """As JSON."""
         return {
             "pinned_snapshot_id": str(self.pinned_snapshot_id),
             "newest_snapshot_id": str(self.newest_snapshot_id),
@@ -58,7 +68,7 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and the last attempt at it; none where the run ended before its turn.
+    """One chunk and its last attempt; None where the run ended before it.
 
     `before`: it was published when the run began.
     """
@@ -69,7 +79,7 @@ class ChunkOutcome:
 
     @property
     def state(self) -> AttemptState | None:
-        """Where the attempt stands."""
+        """The attempt's state."""
         return None if self.attempt is None else self.attempt.state
 
     @property
@@ -80,7 +90,7 @@ class ChunkOutcome:
         return Published.BEFORE if self.before else Published.NOW
 
     def to_json(self) -> dict[str, object]:
-        """For programs; the Steward's numbers as decimal strings, as in every other JSON."""
+        """As JSON; the Steward's numbers are decimal strings."""
         found = self.attempt
         if found is None:
             return {"chunk_id": self.chunk_id, "state": None, "published": None}
@@ -129,18 +139,18 @@ class Committed:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The last snapshot that `main` came to show by it."""
+        """The last snapshot that it published to `main`."""
         found = [each.attempt.snapshot_id for each in self.chunks if each.attempt is not None]
         return found[-1] if found else None
 
     @property
     def extent(self) -> ExtentView | None:
-        """How many rows and files were added, and how many were taken away; None where the Steward does not know."""
+        """Rows and files added and removed; None where the Steward does not know."""
         return extent_of(self.chunks)
 
     @property
     def overridden(self) -> tuple[ChunkOutcome, ...]:
-        """The chunks that were published by an override, and not by proof."""
+        """The chunks that an override published."""
         return tuple(each for each in self.chunks if each.attempt is not None and each.attempt.overridden)
 
     def __str__(self) -> str:
@@ -153,13 +163,13 @@ class Committed:
         return self
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """As JSON."""
         return _json(self) | {"published": self.published.value, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationFailed:
-    """A verdict was FAIL, or the gate refused; consumers see what they saw before. The way on is `repair`.
+    """A verdict was FAIL, or the gate refused; nothing was published. The next step is `repair`.
 
     `before`: an earlier run ended so, and this one has tried nothing.
     """
@@ -177,17 +187,17 @@ class VerificationFailed:
         return _failure_text(self)
 
     def require(self) -> Committed:
-        """Raises."""
+        """Raise the error."""
         raise self.error
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """As JSON."""
         return _json(self) | {"judged": "before" if self.before else "now", "error": self.error.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The run ended before its end and left nothing half done; the same call takes it up again."""
+    """The run stopped early and left nothing half done; the same call continues it."""
 
     name: ClassVar[str] = "ROLLED_BACK"
     exit_code: ClassVar[int] = RolledBackError.exit_code
@@ -201,11 +211,11 @@ class RolledBack:
         return _failure_text(self)
 
     def require(self) -> Committed:
-        """Raises."""
+        """Raise the error."""
         raise self.error
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """As JSON."""
         return _json(self) | {"error": self.error.to_json()}
 
 
@@ -224,7 +234,7 @@ def _failure_text(outcome: VerificationFailed | RolledBack) -> str:
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
-    """All that is published of these chunks; a snapshot that shows several of them takes away once."""
+    """The sum over the published chunks; removals count once for each snapshot."""
     shown = [each.attempt for each in chunks if each.attempt is not None and each.attempt.snapshot_id is not None]
     known = {each.snapshot_id: each.extent for each in shown if each.extent is not None}
     if any(each.extent is None for each in shown):
@@ -239,7 +249,7 @@ def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
 
 
 def _json(outcome: Outcome) -> dict[str, object]:
-    """Null counts: something is published of which the Steward does not know how much it is."""
+    """The common JSON fields; counts are null where the Steward does not know them."""
     extent = extent_of(outcome.chunks)
     counts = ("rows_added", "files_added", "rows_removed", "files_removed")
     overrides = {each.attempt.override_id for each in outcome.chunks if each.attempt is not None}
@@ -253,3 +263,36 @@ def _json(outcome: Outcome) -> dict[str, object]:
         "override_ids": sorted(each for each in overrides if each is not None),
         "chunks": [each.to_json() for each in outcome.chunks],
     }
+
+
+def source_moved(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
+    """Pinned and newest snapshot, where they differ; None also where the newest is unknown."""
+    pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
+    if pinned is None or newest is None or pinned == newest:
+        return None
+    is_open = workload.state is WorkloadState.OPEN
+    way = _correction(workload, chunks, newest, appends=appends)
+    return SourceMoved(pinned, newest, way, workload.changed_at if is_open else None)
+
+
+def _correction(workload: WorkloadView, chunks: Sequence[ChunkOutcome], newest: int, *, appends: bool) -> str:
+    done = sum(1 for each in chunks if each.state is AttemptState.COMMITTED)
+    if done < workload.chunk_count:
+        if not done and AttemptState.COMMITTED not in {each.state for each in workload.chunk_states}:
+            return (
+                f"to publish {newest}: an operator abandons {workload.workload_id}, of which nothing is published, "
+                "and you run it under a new workload id"
+            )
+        return f"publish the rest of this one first; then: {_OF_APPEND if appends else _OF_OVERWRITE}"
+    if not appends:
+        return _OF_OVERWRITE
+    extent = extent_of(chunks)
+    return _OF_NOTHING if extent is not None and not extent.rows_added else _OF_APPEND
+
+
+def must_read_hint(moved: SourceMoved) -> str:
+    """The hint about the snapshot that the job has to read."""
+    return (
+        f"the job must read snapshot {moved.pinned_snapshot_id} of the source, which the workload has pinned; "
+        f"the source is at {moved.newest_snapshot_id}"
+    )

@@ -1,4 +1,4 @@
-"""How far a run is, for whoever watches it."""
+"""Progress reports of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 class Doing(Enum):
-    """What is done for a chunk just now."""
+    """What the run does for a chunk now."""
 
     SKIPPED = "published before"
     FAILED_BEFORE = "failed before, not tried again"
@@ -44,5 +44,5 @@ Watch: TypeAlias = Callable[[Step], None]
 
 
 def unwatched(step: Step) -> None:
-    """Nobody looks."""
+    """Ignore the progress report."""
     del step

@@ -1,4 +1,4 @@
-"""One run through a workload's chunks, from where they stand to how they end."""
+"""Runs the chunks of a workload to their end, and publishes overrides."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from typing import Any, Final
 from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
 from pvdm.durable import staging_errors
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.failure_text import failure, given_up
-from pvdm.durable.moved_source import source_moved
+from pvdm.durable.failure_text import (
+    abandoned_error,
+    failure_error,
+    interrupted_error,
+    no_verdict_error,
+    retry_command,
+    stuck_error,
+)
 from pvdm.durable.outcome import (
     ChunkOutcome,
     Committed,
@@ -21,11 +27,11 @@ from pvdm.durable.outcome import (
     SourceMoved,
     VerificationFailed,
     extent_of,
+    source_moved,
 )
-from pvdm.durable.progress import Doing, Step, Watch
+from pvdm.durable.progress import Doing, Step, Watch, unwatched
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
 from pvdm.model.contract import BoundContract
-from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
@@ -39,15 +45,15 @@ _AGAIN: Final = "taken up again"
 _STAYS: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
 
 Make = Callable[[Chunk], Any]
-"""Makes a chunk's rows, in the form that the stager takes."""
+"""Makes a chunk's rows, in the form that the stager needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is done; `repair` is the reason for which failed chunks are tried again.
+    """Settings of a run; with `repair`, the reason, failed chunks are tried again.
 
-    `stager` is asked for when there is a chunk to stage: it may have to start Spark first. `handed_in` is an attempt
-    that the caller opened itself just now: if it is published by now, this run did it.
+    `stager` is called when there is a chunk to stage, since it may start Spark. `handed_in` is an attempt that the
+    caller has just opened: its publication counts as this run's.
     """
 
     make: Make
@@ -60,7 +66,7 @@ class Settings:
 
 
 class Run:
-    """Walks the plan in its order; a chunk that fails ends the run, for the rest would come from the same job."""
+    """Runs the chunks in the plan's order; a failed chunk ends the run, since the same job makes the others."""
 
     def __init__(self, client: StewardClient, workload: WorkloadView, bound: BoundContract, settings: Settings) -> None:
         self._client = client
@@ -76,51 +82,39 @@ class Run:
         self._noted = False
 
     def outcome(self) -> Outcome:
-        """Run to the end, or to what stops it."""
+        """Run to the end, or until an error stops it."""
         if self._workload.state is WorkloadState.ABANDONED:
-            claim = self._workload.claim
-            way = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
-            return self._rolled_back(
-                ConflictError(
-                    "workload_abandoned",
-                    "the workload was given up, and never goes on",
-                    expected="an open workload",
-                    got=f"abandoned: {self._workload.reason}",
-                    hint=f"trying this one again changes nothing; {way}",
-                )
-            )
+            return self._rolled_back(abandoned_error(self._workload))
         try:
             with termination_raised():
-                return self._walk()
+                return self._run_chunks()
         except (KeyboardInterrupt, Terminated):
-            hint = "the same call takes the workload up again"
-            if any(each is not None and each.state in _WITH_STEWARD for each in self._found.values()):
-                hint = f"the Steward goes on with what was handed in; {hint}"
-            return self._rolled_back(RolledBackError("interrupted", "the run was interrupted", hint=hint))
+            staged = any(each is not None and each.state in _WITH_STEWARD for each in self._found.values())
+            return self._rolled_back(interrupted_error(staged=staged))
         except RolledBackError as error:
             return self._rolled_back(error)
 
-    def _walk(self) -> Outcome:
+    def _run_chunks(self) -> Outcome:
         waiting: list[tuple[ChunkView, AttemptView]] = []
         for chunk in self._plan():
-            attempt = self._carried(chunk)
+            attempt = self._complete_chunk(chunk)
             self._found[chunk.chunk_id] = attempt
             if attempt.waiting:
                 waiting.append((chunk, attempt))
             elif attempt.state is not AttemptState.COMMITTED:
-                return self._ended_badly(chunk, attempt)
-        # The last of them lets the Steward publish all at once.
+                return self._failed_outcome(chunk, attempt)
+        # Once all are proved, the Steward publishes them together.
         for chunk, attempt in waiting:
-            ended = self._awaited(chunk, attempt, through=True)
+            ended = self._await_attempt(chunk, attempt, through=True)
             of, ended = (chunk, ended) if self._failed is None else self._failed
             self._found[of.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
-                return self._ended_badly(of, ended)
-        moved, note = self._source_moved(), self._what_stays()
+                return self._failed_outcome(of, ended)
+        moved, note = self._source_moved(), self._unchanged_note()
         return Committed(self._workload.workload_id, self._table, self._chunks(), moved, note)
 
-    def _what_stays(self) -> str | None:
-        """An overwrite of partitions without a row replaces none of them, unless the contract declares one."""
+    def _unchanged_note(self) -> str | None:
+        """A note where an overwrite of partitions had no rows and so replaced nothing."""
         by_rows = (
             self._bound.contract.boundary.operation is Operation.OVERWRITE_PARTITIONS and not self._bound.partition
         )
@@ -128,7 +122,7 @@ class Run:
         return _STAYS if by_rows and extent is not None and not extent.rows_added | extent.files_removed else None
 
     def _source_moved(self) -> SourceMoved | None:
-        """By what the Steward told when this run began; after a FAIL, by what it tells now."""
+        """Whether the source has newer snapshots, by the Steward's last answer."""
         appends = self._bound.contract.boundary.operation is Operation.APPEND
         return source_moved(self._workload, self._chunks(), appends=appends)
 
@@ -139,50 +133,50 @@ class Run:
             yield from page
             seen += len(page)
 
-    def _carried(self, chunk: ChunkView) -> AttemptView:
-        """The chunk's last attempt once it is settled; a new one where there is none, or none that goes on."""
+    def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
+        """Bring the chunk's last attempt, or a new one, to its end; returns it."""
         last = chunk.attempt
         match None if last is None else last.state:
             case None:
                 reason = _FIRST
             case AttemptState.COMMITTED:
                 self._found[chunk.chunk_id] = last
-                if _there(last).attempt_id != self._settings.handed_in:
+                if _require_attempt(last).attempt_id != self._settings.handed_in:
                     self._before.add(chunk.chunk_id)
-                self._tell(chunk, Doing.SKIPPED, last)
-                return _there(last)
+                self._report(chunk, Doing.SKIPPED, last)
+                return _require_attempt(last)
             case AttemptState.VERIFYING | AttemptState.COMMITTING:
-                return self._awaited(chunk, self._hurried(_there(last)))
+                return self._await_attempt(chunk, self._retry_now(_require_attempt(last)))
             case AttemptState.STAGING:
-                self._tell(chunk, Doing.TAKEN_BACK, last)
-                self._client.abort_attempt(_there(last).attempt_id, staging_errors.TAKEN_OVER)
+                self._report(chunk, Doing.TAKEN_BACK, last)
+                self._client.abort_attempt(_require_attempt(last).attempt_id, staging_errors.TAKEN_OVER)
                 reason = _AGAIN
             case ended:
-                refused = _there(last).refusal is not None
+                refused = _require_attempt(last).refusal is not None
                 if self._settings.repair is None and needs_reason(ended, refused=refused):
-                    self._ended_before = _there(last).attempt_id != self._settings.handed_in
-                    self._tell(chunk, Doing.FAILED_BEFORE if self._ended_before else Doing.FAILED, last)
-                    return _there(last)
+                    self._ended_before = _require_attempt(last).attempt_id != self._settings.handed_in
+                    self._report(chunk, Doing.FAILED_BEFORE if self._ended_before else Doing.FAILED, last)
+                    return _require_attempt(last)
                 reason = self._settings.repair or _AGAIN
-        self._settings.stager()  # before an attempt is opened that cannot be staged
+        self._settings.stager()  # first, so that no attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._found[chunk.chunk_id] = opened
-        self._tell(chunk, Doing.STAGING, opened, note=self._note())
+        self._report(chunk, Doing.STAGING, opened, note=self._note())
         self._stage(chunk, opened)
-        return self._awaited(chunk, self._staged(chunk, opened))
+        return self._await_attempt(chunk, self._hand_over(chunk, opened))
 
     def _note(self) -> str | None:
-        """Told before the first chunk is staged: the rows that will be published are not the source's newest."""
+        """A note before the first chunk is staged, where the source has newer rows than will be published."""
         moved = None if self._noted else self._source_moved()
         self._noted = True
         return None if moved is None else str(moved)
 
-    def _hurried(self, attempt: AttemptView) -> AttemptView:
-        """An attempt whose last try met a problem is tried at once: it may be mended by now."""
+    def _retry_now(self, attempt: AttemptView) -> AttemptView:
+        """Let the Steward retry an attempt with a problem at once, since the cause may be gone."""
         return attempt if attempt.problem is None else self._client.staged(attempt.attempt_id)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
-        """Rows on the branch, or the attempt given up and nothing left of it."""
+        """Stage the rows on the branch; after an error the attempt is aborted."""
         try:
             given = self._client.attempt_token(attempt.attempt_id)
             contract = self._bound.contract
@@ -203,37 +197,36 @@ class Run:
             watched(
                 lambda: stager.stage(lambda: settings.make(shown), to),
                 cancel=lambda: stager.cancel(to),
-                seconds=_bounded(settings.stage_seconds, given.identity.expires_at),
+                seconds=_stage_limit(settings.stage_seconds, given.identity.expires_at),
             )
         except BaseException as error:
-            told = self._given_up(chunk, attempt, error)
-            if told is error:
+            failure = self._abort_after(chunk, attempt, error)
+            if failure is error:
                 raise
-            raise told from error
+            raise failure from error
 
-    def _given_up(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
-        """What the caller hears, once the Steward has said what became of the attempt."""
+    def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
+        """Abort the attempt after an error; returns the error for the caller."""
         reason = staging_errors.reason_for(error)
-        found = self._aborted(attempt, reason)
+        found = self._abort(attempt, reason)
         now = found if isinstance(found, AttemptView) else None
-        told = (
+        failure = (
             staging_errors.unreported_error(error, attempt, found)
             if isinstance(found, PvdmError)
-            else staging_errors.error_of(error, reason, found)
+            else staging_errors.staging_error(error, reason, found)
         )
         if now is not None:
             self._found[chunk.chunk_id] = now
         doing = _DOING.get((now or attempt).state, Doing.LEFT)
-        self._tell(chunk, doing, attempt, problem=str(told)[:200])
-        if isinstance(told, RolledBackError) and told.code != "attempt_taken_over":
-            told.hint = self._no_way_on(chunk, now or attempt) or told.hint
-        return told
+        self._report(chunk, doing, attempt, problem=str(failure)[:200])
+        if isinstance(failure, RolledBackError) and failure.code != staging_errors.ATTEMPT_TAKEN_OVER:
+            failure.hint = self._attempts_exhausted_hint(chunk, now or attempt) or failure.hint
+        return failure
 
-    def _aborted(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
-        """Abort the attempt; gives its state, also if it had ended before, or the error if the Steward does not answer.
+    def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
+        """Abort the attempt; returns its state, or the error if the Steward cannot be reached.
 
-        The next run aborts it then: the attempt is STAGING until that. So a run that was interrupted does not wait for
-        a Steward that is away.
+        The attempt then stays STAGING until the next run aborts it; an interrupted run does not wait for the Steward.
         """
         client = self._client.with_patience(False)
         with contextlib.suppress(PvdmError):
@@ -246,7 +239,7 @@ class Run:
             return UnavailableError("attempt_left_staging", "the attempt could not be given up", got="STAGING")
         return found
 
-    def _staged(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
+    def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
         except ConflictError as error:
@@ -254,10 +247,10 @@ class Run:
                 raise
             now = self._client.attempt(attempt.attempt_id)
             self._found[chunk.chunk_id] = now
-            raise staging_errors.taken(now) from error
+            raise staging_errors.taken_over_error(now) from error
 
-    def _no_way_on(self, chunk: ChunkView, attempt: AttemptView) -> str:
-        """What to do where the chunk may not be attempted again; empty where it may."""
+    def _attempts_exhausted_hint(self, chunk: ChunkView, attempt: AttemptView) -> str:
+        """The next step where no attempt at the chunk is left; empty where one is."""
         most = self._bound.contract.governance.attempts_max
         if attempt.number < min(most, ROLLED_BACK_MAX):
             return ""
@@ -266,19 +259,21 @@ class Run:
             tried = self._client.workload(workload_id, chunks_after=place, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
-        return staging_errors.used_up(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
+        return staging_errors.attempts_exhausted_hint(
+            workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX
+        )
 
-    def _awaited(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
-        """The attempt when it has ended, or waits for the other chunks.
+    def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
+        """Wait until the attempt has ended or waits for the other chunks.
 
-        `through`: when it has ended, or another chunk has failed and keeps all of them from being published.
+        `through`: wait until it has ended, or until another chunk has failed and blocks the publication of all.
         """
         self._found[chunk.chunk_id] = attempt
         while not attempt.settled or (through and attempt.waiting):
             problem = attempt.problem
-            if problem is not None or not through:  # of one that is proved nothing more is told than its end
-                self._tell(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
-            require_going(attempt)
+            if problem is not None or not through:  # of a proved attempt only the end is reported
+                self._report(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
+            require_progress(attempt)
             if through and attempt.waiting:
                 self._failed = self._find_failed()
                 if self._failed is not None:
@@ -286,30 +281,32 @@ class Run:
                 time.sleep(0.2)
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
         if attempt.state not in _DOING and not attempt.waiting:
-            raise stuck(attempt)
-        self._found[chunk.chunk_id] = attempt  # first: what is published counts among what is done
-        self._tell(chunk, _DOING.get(attempt.state, Doing.WAITING), attempt)
+            raise stuck_error(attempt)
+        self._found[chunk.chunk_id] = attempt  # before the report, which counts published chunks
+        self._report(chunk, _DOING.get(attempt.state, Doing.WAITING), attempt)
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
-        """A chunk whose last attempt has ended unpublished, if there is one: the gate may refuse any of them."""
+        """A chunk whose last attempt has ended unpublished; the gate may refuse any of them."""
         workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
         last = ((chunk, chunk.attempt) for chunk in self._plan())
         return next(((chunk, found) for chunk, found in last if found and found.state in _UNPUBLISHED), None)
 
-    def _ended_badly(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
+    def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
             moved, before = self._moved_now(), self._ended_before
-            error = failure(attempt, chunk.chunk_id, self._no_way_on(chunk, attempt), before=before, moved=moved)
+            error = failure_error(
+                attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), before=before, moved=moved
+            )
             return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
         if attempt.refusal is not None:
-            return self._rolled_back(given_up(attempt, before=self._ended_before))
-        return self._rolled_back(staging_errors.taken(attempt))
+            return self._rolled_back(no_verdict_error(attempt, before=self._ended_before))
+        return self._rolled_back(staging_errors.taken_over_error(attempt))
 
     def _moved_now(self) -> SourceMoved | None:
-        """A job that reads the newest rows may have met some that came after the run began."""
+        """Read the source's newest snapshot again: rows may have come after the run began."""
         with contextlib.suppress(PvdmError):
             self._workload = self._client.workload(self._workload.workload_id, limit=1).workload
         return self._source_moved()
@@ -322,7 +319,7 @@ class Run:
             ChunkOutcome(chunk_id, attempt, chunk_id in self._before) for chunk_id, attempt in self._found.items()
         )
 
-    def _tell(
+    def _report(
         self,
         chunk: ChunkView,
         doing: Doing,
@@ -350,37 +347,68 @@ _DOING: Final = {
 _UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK})
 
 
-def require_going(attempt: AttemptView) -> None:
-    """Where the Steward has met a problem often enough, a person is told."""
+def require_progress(attempt: AttemptView) -> None:
+    """Raise once the Steward has retried a problem `PROBLEM_TRIES` times."""
     if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
-        raise stuck(attempt)
+        raise stuck_error(attempt)
 
 
-def stuck(attempt: AttemptView) -> UnavailableError:
-    """What keeps the Steward from going on, which is nobody's verdict, and when it tries again."""
-    problem = attempt.problem
-    seconds = None if attempt.job is None else attempt.job.again_seconds
-    itself = "" if seconds is None else f"the Steward tries again by itself in {max(1, seconds)} s; "
-    mend = "" if problem is None or problem.hint is None else f"{problem.hint}; "
-    return UnavailableError(
-        "attempt_stuck" if problem is None else problem.code,
-        "the Steward cannot go on with the attempt" + ("" if problem is None else f": {problem.message}"),
-        expected=None if problem is None else problem.expected,
-        got=None if problem is None else problem.got,
-        hint=f"{mend}{itself}the same call makes it try at once, and waits on",
-        attempt_id=attempt.attempt_id,
-    )
-
-
-def _bounded(seconds: float | None, expires_at: int) -> float | None:
-    """No longer than the attempt's token is good: a commit after that would be refused, and hours be lost."""
+def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
+    """The time limit of staging, at most the lifetime of the attempt's token: a later commit would be refused."""
     left = expires_at / 1_000_000 - time.time()
     if left <= 0:
         return seconds
     return left if seconds is None else min(seconds, left)
 
 
-def _there(attempt: AttemptView | None) -> AttemptView:
+def _require_attempt(attempt: AttemptView | None) -> AttemptView:
     if attempt is None:
         raise AssertionError("a state has an attempt")
     return attempt
+
+
+def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
+    """Publish the bytes that an accepted override names, and wait for the outcome.
+
+    The client is an operator's. The same call again continues to wait, or returns the outcome.
+    """
+    attempt = client.publish_override(override_id)
+    published = Doing.SKIPPED if attempt.state is AttemptState.COMMITTED else Doing.PUBLISHED
+    while not attempt.settled:
+        _report_step(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
+        require_progress(attempt)
+        attempt = client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
+    return _override_outcome(attempt, watch, published)
+
+
+def _override_outcome(attempt: AttemptView, watch: Watch, published: Doing) -> Outcome:
+    workload_id, table = attempt.workload_id, attempt.table or ""
+    chunks = (ChunkOutcome(attempt.chunk_id, attempt, published is Doing.SKIPPED),)
+    match attempt.state:
+        case AttemptState.COMMITTED:
+            _report_step(watch, attempt, published)
+            return Committed(workload_id, table, chunks)
+        case AttemptState.VERIFICATION_FAILED:
+            _report_step(watch, attempt, Doing.FAILED)
+            way = f"where the contract allows one more attempt, `{retry_command(attempt)}` makes it"
+            return VerificationFailed(workload_id, table, chunks, failure_error(attempt, attempt.chunk_id, way))
+        case AttemptState.ROLLED_BACK:
+            _report_step(watch, attempt, Doing.ROLLED_BACK)
+            hint = "the same call brings the bytes back once more"
+            error = RolledBackError("attempt_rolled_back", "the attempt was rolled back", got=attempt.reason, hint=hint)
+            return RolledBack(workload_id, table, chunks, error)
+    if not attempt.waiting:
+        raise stuck_error(attempt)
+    raise ConflictError(
+        "attempt_waiting",
+        "nothing is published yet: the workload becomes visible whole, and other chunks of it are not proved",
+        expected="every chunk proved",
+        got=f"chunk {attempt.chunk_id} waits",
+        hint=f"`pvdm status --workload-id {workload_id}` shows the others; with the last of them it is published",
+        attempt_id=attempt.attempt_id,
+    )
+
+
+def _report_step(watch: Watch, attempt: AttemptView, doing: Doing, problem: str | None = None) -> None:
+    done = int(attempt.state is AttemptState.COMMITTED)
+    watch(Step(attempt.workload_id, attempt.chunk_id, doing, done, 1, attempt.number, problem))

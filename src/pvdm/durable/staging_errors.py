@@ -1,4 +1,4 @@
-"""The words for an attempt whose job did not come to its end: what became of it, and where the job failed."""
+"""Builds the errors for attempts whose job did not finish: what became of the attempt, and where the job failed."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError, RolledBackError,
 from pvdm.lake.spark.java_errors import CALLING, cause_of
 from pvdm.model.states import AttemptState
 
+ATTEMPT_TAKEN_OVER: Final = "attempt_taken_over"
 TAKEN_OVER: Final = "another run of the workload took it over"
 _OWN: Final = str(Path(__file__).parents[1])
 _INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-# An error of these kinds says by itself what is wrong; whatever else comes out of a job is the job's.
+# Errors of these kinds explain themselves; any other error is the job's.
 _TELLING: Final = (InputError, NotAllowedError, UnavailableError, RolledBackError)
 
 
 def reason_for(error: BaseException) -> str:
-    """Why the attempt is given up, as the ledger takes it."""
-    return "".join(each if each.isprintable() else " " for each in _said(error, 200))[:200]
+    """The reason of the abort, as the ledger stores it."""
+    return "".join(each if each.isprintable() else " " for each in _summary(error, 200))[:200]
 
 
-def error_of(error: BaseException, reason: str, now: AttemptView) -> BaseException:
-    """What the caller hears; `now` is what the Steward says of the attempt.
+def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseException:
+    """The error for the caller; `now` is the attempt after the abort.
 
-    An attempt that has ended for another `reason` than this run's was ended by somebody else.
+    An attempt that ended with another `reason` than this run's was ended by another caller.
     """
     if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
-        return taken(now, job=_said(error, 300))
+        return taken_over_error(now, job=_summary(error, 300))
     if isinstance(error, _TELLING) or not isinstance(error, Exception):
         return error
     if _is_unknown(error):
         return RolledBackError(
             "staging_unknown",
             "whether the rows were staged is not known, and the attempt was rolled back",
-            got=_said(error, 300),
+            got=_summary(error, 300),
             hint="the same call takes the workload up again",
         )
     if _is_unauthorized(error):
@@ -47,21 +48,21 @@ def error_of(error: BaseException, reason: str, now: AttemptView) -> BaseExcepti
             "catalog_token_refused",
             "the catalog refused the token of the job's session, and the attempt was rolled back",
             expected="a token that is still good",
-            got=_said(error, 300),
+            got=_summary(error, 300),
             hint="a token that was rotated, revoked or has expired is replaced in the token file and in the session's "
             "settings; then the same call takes the workload up again",
         )
     return RolledBackError(
         "job_failed",
         "the job failed and its attempt was rolled back",
-        got=_said(error, 300),
+        got=_summary(error, 300),
         hint="fix the job; the same call takes the workload up again",
-        **_where(error),
+        **_location(error),
     )
 
 
-def taken(now: AttemptView, **details: str) -> RolledBackError:
-    """The attempt is no longer this run's: somebody else has ended it, or goes on with it."""
+def taken_over_error(now: AttemptView, **details: str) -> RolledBackError:
+    """The error for an attempt that another caller has ended or continues."""
     what = f"attempt {now.number} at chunk {now.chunk_id}"
     if now.state is AttemptState.ROLLED_BACK and now.reason != TAKEN_OVER:
         return RolledBackError(
@@ -72,7 +73,7 @@ def taken(now: AttemptView, **details: str) -> RolledBackError:
             **details,
         )
     return RolledBackError(
-        "attempt_taken_over",
+        ATTEMPT_TAKEN_OVER,
         f"another run took {what} over",
         expected="one run of a workload at a time",
         got=f"{now.state}: {now.reason}",
@@ -81,8 +82,10 @@ def taken(now: AttemptView, **details: str) -> RolledBackError:
     )
 
 
-def used_up(workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int, rolled_back_max: int) -> str:
-    """The way on where the chunk may not be attempted again; empty where it may."""
+def attempts_exhausted_hint(
+    workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int, rolled_back_max: int
+) -> str:
+    """The next step where no attempt at the chunk is left; empty where one is."""
     counts = (
         ("failed", AttemptState.VERIFICATION_FAILED, failed_max),
         ("were rolled back", AttemptState.ROLLED_BACK, rolled_back_max),
@@ -93,7 +96,7 @@ def used_up(workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: 
                 f"no attempt is left at the chunk, since {most} {how}. Rows that failed and are wanted all the same: "
                 "`pvdm break-glass`, while the workload is open. Else an operator gives it up with "
                 f"`pvdm abandon {workload_id} --reason TEXT`, after which break-glass is no longer possible, and "
-                "another workload id starts anew"
+                "another workload id starts again"
             )
     return ""
 
@@ -106,7 +109,7 @@ def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError)
             f"the chunk could not be staged, and the Steward refuses the run: {why.message}; attempt {attempt.number} "
             f"at chunk {attempt.chunk_id} is STAGING as far as is known",
             expected=why.expected,
-            got=_said(error, 300),
+            got=_summary(error, 300),
             hint="; ".join(
                 each
                 for each in (
@@ -119,18 +122,18 @@ def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError)
         )
     return UnavailableError(
         "attempt_left_staging",
-        f"the chunk could not be staged, and the Steward could not be told: attempt {attempt.number} at chunk "
+        f"the chunk could not be staged, and the Steward could not be reached: attempt {attempt.number} at chunk "
         f"{attempt.chunk_id} is STAGING as far as is known",
         expected="an answer",
-        got=_said(error, 300),
+        got=_summary(error, 300),
         hint="when the Steward answers, the same call takes the attempt back and the workload up again",
         attempt_id=attempt.attempt_id,
-        **_where(error),
+        **_location(error),
     )
 
 
-def _said(error: BaseException, most: int) -> str:
-    """The error's kind and the first line of its words; of one that came from Java, what Java named."""
+def _summary(error: BaseException, most: int) -> str:
+    """The error's type and first line; for an error from Java its cause."""
     said = str(error).strip().splitlines()
     if said and said[0].startswith(CALLING):
         said = [cause_of(error)]
@@ -138,21 +141,21 @@ def _said(error: BaseException, most: int) -> str:
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Whether the answer to the commit on the branch was lost: that is no fault of the job."""
-    return isinstance(error, StateUnknownError) or "CommitStateUnknownException" in _said(error, 300)
+    """Whether the response to the commit on the branch was lost, which is no fault of the job."""
+    return isinstance(error, StateUnknownError) or "CommitStateUnknownException" in _summary(error, 300)
 
 
 def _is_unauthorized(error: BaseException) -> bool:
-    """Whether the catalog refused the token with which Spark came."""
-    return "NotAuthorizedException" in _said(error, 300)
+    """Whether the catalog refused Spark's token."""
+    return "NotAuthorizedException" in _summary(error, 300)
 
 
-def _where(error: BaseException) -> dict[str, str]:
-    """The innermost place in the job's own code; nothing of what the job holds there."""
+def _location(error: BaseException) -> dict[str, str]:
+    """The innermost line of the job's own code, without any values."""
     if isinstance(error, _TELLING):
         return {}
-    steps = [step for step in _steps(error.__traceback__) if not step.within((_OWN,))]
-    # A job may itself be installed: what lies in its package is its own there, too.
+    steps = [step for step in _frames(error.__traceback__) if not step.within((_OWN,))]
+    # An installed job counts by its own package.
     home = steps[0].package if steps else ""
     for step in reversed(steps):
         if step.package == home or not (step.code.co_filename.startswith("<") or step.within(_INSTALLED)):
@@ -161,8 +164,8 @@ def _where(error: BaseException) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One frame of a traceback: where it is, and in which module's file."""
+class _Frame:
+    """One frame of a traceback."""
 
     code: CodeType
     line: int
@@ -170,16 +173,16 @@ class _Step:
     file: str
 
     def within(self, folders: tuple[str, ...]) -> bool:
-        # Compiled code names its sources by whatever path they had when it was built: its module's file is there.
+        # Compiled code names the source paths of its build, so the module's file is compared too.
         places = (Path(self.code.co_filename), Path(self.file))
         return any(place.is_relative_to(folder) for folder in folders for place in places)
 
 
-def _steps(trace: TracebackType | None) -> Iterator[_Step]:
+def _frames(trace: TracebackType | None) -> Iterator[_Frame]:
     while trace is not None:
         about, code = trace.tb_frame.f_globals, trace.tb_frame.f_code
         package = str(about.get("__name__", "")).partition(".")[0]
-        yield _Step(code, trace.tb_lineno, package, str(about.get("__file__") or code.co_filename))
+        yield _Frame(code, trace.tb_lineno, package, str(about.get("__file__") or code.co_filename))
         trace = trace.tb_next
 
 

@@ -19,7 +19,7 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot
@@ -30,8 +30,8 @@ from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.access import OWN
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.verified_files import read_verified
-from pvdm.steward.pipeline.witness import logged
+from pvdm.steward.pipeline.proposals import read_verified
+from pvdm.steward.pipeline.statement_signer import logged
 from pvdm.steward.work.opened import bound_contract
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.statement import payload_of, read_signed

@@ -25,30 +25,30 @@ CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000
 CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600
 
 _MICROS: Final = 1_000_000
-# Two good clocks drift apart by less than a thousandth; what is beyond that and the limit is a step.
+# Two good clocks drift apart by less than a thousandth. More than that and the limit is a step.
 _DRIFT: Final = 1_000
 
 
 def wall_micros() -> int:
-    """The host's idea of the time."""
+    """The time of the host's wall clock."""
     return time.time_ns() // 1_000
 
 
 def monotonic_micros() -> int:
-    """Elapsed time that nobody can set; time asleep counts where the system tells it."""
+    """Elapsed time that cannot be set. It includes suspended time where the system provides that."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000
 
 
 def boot_id() -> str:
-    """What names this run of the host's kernel; empty where the system does not tell."""
+    """The id of this run of the host's kernel. Empty if the system does not provide one."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()[:64]
     return ""
 
 
 def database_micros(ledger: Ledger) -> int | None:
-    """The time of the database server; None where the database has no clock of its own."""
+    """The time of the database server. None if the database has no clock of its own."""
     if ledger.dialect == "sqlite":
         return None
     with ledger.read() as unit:
@@ -58,7 +58,7 @@ def database_micros(ledger: Ledger) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The time from which the Steward goes on; without a jump there was nothing to confirm."""
+    """The time from which the Steward continues, and whether there was a jump to confirm."""
 
     at_micros: int
     was_jumped: bool
@@ -66,21 +66,21 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A time without a Steward that no second clock bears out: the newest mark before it, and the start after it."""
+    """A time without a Steward that no second clock confirms: from the last mark before it to the start after it."""
 
     from_micros: int
     to_micros: int
 
 
 class LedgerClock:
-    """Hands out times that never run back, across restarts and across Stewards that share a ledger.
+    """Gives times that never run back, across restarts and across Stewards that share a ledger.
 
-    The wall clock is followed forward by small steps only, and all of them together stay within the limit (and a
-    thousandth of the time that went by) until an operator confirms. Backwards it is not followed at all.
+    The wall clock is followed forward in small steps only. Together they stay within the limit, plus a thousandth of
+    the elapsed time, until an operator confirms. Backward steps are ignored.
 
-    A start is judged by what else tells the time: on a host that was not started since the last mark of this ledger
-    the monotonic clock (`boot` names that run of it), and the clock of the database server (`second_micros`). Where
-    nothing does, a rest cannot be told from a step: up to the limit it is taken for a rest, and is an `absence`.
+    A start is checked against other clocks. If the host has not rebooted since the ledger's last mark, that is its
+    monotonic clock (`boot` names the run of the kernel). `second_micros` is the time of the database server. If there
+    is neither, a pause cannot be told from a step: up to the limit it counts as a pause, and is noted as an `absence`.
     """
 
     def __init__(
@@ -102,21 +102,21 @@ class LedgerClock:
             marked = _mark_of_boot(unit, boot)
         seen = wall()
         uptime = None if marked is None else (marked[0], max(0, monotonic() - marked[1]))
-        bounds = _bounds(mark, uptime, second_micros)
+        bounds = _latest_starts(mark, uptime, second_micros)
         latest, trusted = min(bounds, default=(seen, seen))
         start = seen if seen <= latest else trusted
         self._set(start if mark is None else max(mark, start))
         self._jumped = None if seen <= max(latest, self._base) else seen
-        borne_out = uptime is not None or second_micros is not None
-        self.absence = None if borne_out else _absence(mark, self._base)
+        confirmed = uptime is not None or second_micros is not None
+        self.absence = None if confirmed else _find_absence(mark, self._base)
 
     def now_micros(self) -> int:
-        """The time; `clock_jumped` while a step above the limit is not confirmed."""
+        """The time. Raises `clock_jumped` until a step above the limit is confirmed."""
         with self._lock:
             return self._advance(self._wall())
 
     def trusted_micros(self) -> int:
-        """The time as far as it can be trusted: as `now_micros`, and without what a jump would add while one stands."""
+        """The time without the part that an unconfirmed jump would add."""
         with self._lock:
             try:
                 return self._advance(self._wall())
@@ -124,7 +124,7 @@ class LedgerClock:
                 return self._base + self._elapsed() + self._followed
 
     def synchronize(self) -> None:
-        """Take note of what other Stewards wrote to the ledger; a mark far ahead of this clock is a jump as well."""
+        """Follow what other Stewards wrote to the ledger. A mark far ahead of this clock is a jump, too."""
         with self._ledger.read() as unit:
             mark = events.high_water_micros(unit)
         if mark is not None:
@@ -132,7 +132,7 @@ class LedgerClock:
                 self._advance(mark)
 
     def is_ready(self) -> bool:
-        """Whether the time can be told."""
+        """Whether `now_micros` gives a time."""
         try:
             self.now_micros()
         except UnavailableError:
@@ -140,12 +140,12 @@ class LedgerClock:
         return True
 
     def confirm(self, *, operator: str, reason: str) -> Confirmation:
-        """An operator says that the clock is right now; goes into the step log with name, reason and the times.
+        """An operator confirms that the clock is right now. The step log keeps name, reason and times.
 
-        Those are the time that was trusted before, the time from now on and, after a jump, the time that it showed.
-        Where the clock has not jumped there is nothing to confirm, and nothing changes.
+        The times are the one trusted before, the new one and, after a jump, the one that it showed. Without a jump
+        nothing changes.
         """
-        ids.name(operator, "operator")
+        ids.require_name(operator, "operator")
         if not reason.strip():
             raise InputError("reason_missing", "a confirmation needs a reason")
         with self._lock:
@@ -156,7 +156,7 @@ class LedgerClock:
                 return Confirmation(after, was_jumped=False)
         facts: dict[str, str | int] = {
             "operator": operator,
-            "reason": ids.reason(reason),
+            "reason": ids.require_reason(reason),
             "from_micros": before,
             "to_micros": after,
             **({} if jumped is None else {"jumped_to_micros": jumped}),
@@ -171,25 +171,22 @@ class LedgerClock:
         return Confirmation(after, was_jumped=True)
 
     def lead_micros(self) -> int:
-        """How far the trusted time is ahead of the host's clock, which is behind then; 0 if it is not."""
+        """How far the trusted time is ahead of the host's clock; 0 if it is not."""
         return max(0, self.trusted_micros() - self.host_micros())
 
     def host_micros(self) -> int:
-        """What the host's clock shows, right or wrong."""
+        """The time of the host's clock, right or wrong."""
         return self._wall()
 
     def mark(self, unit: Unit) -> None:
-        """Write the unit's time into the ledger where nothing else would: at start, at stop, now and then.
+        """Write the unit's time into the ledger: at start, at stop and from time to time.
 
-        With it goes what the monotonic clock shows, by which the next start on this boot is judged.
+        The mark includes the monotonic clock, which the next start on this boot is checked against.
         """
         if self.absence is not None:
-            told: dict[str, str | int] = {
-                "from_micros": self.absence.from_micros,
-                "to_micros": self.absence.to_micros,
-            }
+            facts: dict[str, str | int] = {"from_micros": self.absence.from_micros, "to_micros": self.absence.to_micros}
             if not events.history(unit, "clock", _absence_key(self.absence)):
-                events.note(unit, "clock_absence", "clock", _absence_key(self.absence), told)
+                events.note(unit, "clock_absence", "clock", _absence_key(self.absence), facts)
         events.note(unit, "clock_mark", "clock", self._boot, {"monotonic_micros": self._monotonic()})
 
     def _set(self, micros: int) -> None:
@@ -201,34 +198,34 @@ class LedgerClock:
         return max(0, self._monotonic() - self._since)
 
     def _is_jump(self, seen: int) -> bool:
-        """Whether what a clock shows is further ahead than a good one drifts; the lock is held."""
+        """Whether another clock is further ahead than a good clock drifts. The caller holds the lock."""
         elapsed = self._elapsed()
         return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT
 
     def _advance(self, seen: int) -> int:
-        """The new time, given what another clock shows; the lock is held."""
+        """The new time, given the time of another clock. The caller holds the lock."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
         if self._is_jump(seen):
             self._jumped = seen
         if self._jumped is not None:
-            raise _jumped(self._base + elapsed + self._followed, self._jumped, self._wall())
+            raise _jump_error(self._base + elapsed + self._followed, self._jumped, self._wall())
         self._followed = max(self._followed, ahead)
         return self._base + elapsed + self._followed
 
 
 def _mark_of_boot(unit: Unit, boot: str) -> tuple[int, int] | None:
-    """The time of the newest mark that was made on this boot, and what the monotonic clock showed; None if none was."""
+    """The time of the newest mark on this boot and the monotonic clock then; None without one."""
     found = events.newest(unit, "clock_mark", "clock", boot) if boot else None
     if found is None or found.new is None:
         return None
     return found.at_micros, int(found.new["monotonic_micros"])
 
 
-def _bounds(mark: int | None, uptime: tuple[int, int] | None, second: int | None) -> list[tuple[int, int]]:
-    """The latest times that a host's clock may show at a start, each with what is trusted if it shows a later one.
+def _latest_starts(mark: int | None, uptime: tuple[int, int] | None, second: int | None) -> list[tuple[int, int]]:
+    """The latest times that the host's clock may show at a start, each with the time that is trusted then.
 
-    `uptime` is the time of a mark on this boot, and what went by since.
+    `uptime` is the time of a mark on this boot, and the time elapsed since.
     """
     bounds = []
     if uptime is not None:
@@ -243,7 +240,7 @@ def _bounds(mark: int | None, uptime: tuple[int, int] | None, second: int | None
     return bounds
 
 
-def _absence(mark: int | None, start: int) -> Absence | None:
+def _find_absence(mark: int | None, start: int) -> Absence | None:
     if mark is None or start - mark <= CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS:
         return None
     return Absence(mark, start)
@@ -254,16 +251,16 @@ def _absence_key(absence: Absence) -> str:
 
 
 def format_micros(micros: int) -> str:
-    """A time as people read it."""
+    """A time as readable text."""
     return f"{datetime.fromtimestamp(micros // _MICROS, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _jumped(expected: int, jumped: int, host: int) -> UnavailableError:
+def _jump_error(expected: int, jumped: int, host: int) -> UnavailableError:
     return UnavailableError(
         "clock_jumped",
-        "the clock jumped forward; nothing is done until an operator confirms it",
+        "the clock jumped forward; the Steward waits until an operator confirms it",
         expected=f"about {format_micros(expected)}",
         got=f"{format_micros(jumped)} at the jump; the host's clock is at {format_micros(host)} now",
-        hint="set the host's clock right, then say so with an operator's token of every domain: "
+        hint="set the host's clock right, then confirm it with an operator's token of every domain: "
         "`pvdm steward confirm-clock --reason TEXT`",
     )

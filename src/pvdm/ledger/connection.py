@@ -1,14 +1,14 @@
-"""One pooled connection in one transaction: statements made beforehand go to the driver, others through SQLAlchemy.
+"""One pooled connection in one transaction: prepared statements go to the driver, others through SQLAlchemy.
 
-To send a statement through all of SQLAlchemy takes ten times as long as SQLite takes to run it, and a commit of the
-catalog is little else than such statements. Errors come out as SQLAlchemy's own either way.
+Sending a statement through SQLAlchemy takes ten times as long as SQLite takes to run it, and a commit of the catalog
+consists of little else. Errors are SQLAlchemy's own either way.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
@@ -17,18 +17,25 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement
 
 _MODE: Final = "pvdm_mode"
-# psycopg's own numbers, without a need for psycopg where there is only SQLite.
+# psycopg's own numbers: psycopg is not installed where only SQLite is used.
 _READ_COMMITTED: Final = 2
 _REPEATABLE_READ: Final = 3
 
+T = TypeVar("T")
 Row: TypeAlias = Mapping[Any, Any]
 
-# As many as there are statements in this room that were made beforehand, for each of the two databases.
-_SPELLED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
+# Grows to the number of prepared statements in `pvdm.ledger`, once for each kind of database.
+_COMPILED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
 
 
-class Link:
-    """A driver's connection that is the caller's until it is closed."""
+def record_from(record: type[T], row: Row, **converted: Any) -> T:
+    """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
+    names = record.__slots__  # type: ignore[attr-defined]
+    return record(**{name: row[name] for name in names if name not in converted}, **converted)
+
+
+class TransactionConnection:
+    """A driver's connection that belongs to the caller until it is closed."""
 
     __slots__ = ("_connection", "_dialect", "_engine", "_pooled")
 
@@ -39,73 +46,73 @@ class Link:
         try:
             self._pooled: PoolProxiedConnection = engine.raw_connection()
         except self._dialect.loaded_dbapi.Error as error:
-            raise self._as_told(error, lost=False) from error
+            raise self._to_dbapi_error(error, lost=False) from error
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the ledger is the embedded one."""
+        """Whether the database is SQLite."""
         return self._dialect.name == "sqlite"
 
     def begin(self, *, writing: bool) -> None:
-        """Open the transaction, one that cannot write unless it is said."""
-        with self._told():
+        """Begin the transaction. One that is not `writing` cannot write."""
+        with self._translate_errors():
             driver = self._pooled.driver_connection
-            assert driver is not None  # noqa: S101 - none has been thrown away yet
+            assert driver is not None  # noqa: S101 - the connection was just taken from the pool
             if self.is_sqlite:
                 begin_sqlite(driver, self._pooled.info, writing=writing)
             else:
-                # psycopg sends BEGIN with these before the first statement.
+                # psycopg sends BEGIN with these settings before the first statement.
                 driver.isolation_level = _READ_COMMITTED if writing else _REPEATABLE_READ
                 driver.read_only = None if writing else True
 
-    def dressed(self) -> Connection:
-        """The same connection as SQLAlchemy knows it, in the same transaction."""
+    def as_sqlalchemy(self) -> Connection:
+        """The same connection for SQLAlchemy, in the same transaction."""
         if self._connection is None:
             self._connection = Connection(self._engine, self._pooled)
             self._connection.begin()
         return self._connection
 
-    def one(self, statement: Executable, values: Mapping[str, Any]) -> Row | None:
-        """The one row of a statement that was made beforehand, or None."""
+    def fetch_one(self, statement: Executable, values: Mapping[str, Any]) -> Row | None:
+        """Run a prepared statement that finds at most one row."""
         with self._run(statement, values) as cursor:
-            found = cursor.fetchmany(2)
-            if len(found) > 1:
-                raise AssertionError("the statement finds one row at most")
+            rows = cursor.fetchmany(2)
+            if len(rows) > 1:
+                raise AssertionError("the statement finds at most one row")
             names = [column[0] for column in cursor.description or ()]
-            return dict(zip(names, found[0], strict=True)) if found else None
+            return dict(zip(names, rows[0], strict=True)) if rows else None
 
-    def count(self, statement: Executable, values: Mapping[str, Any]) -> int:
-        """How many rows a statement that was made beforehand has changed."""
+    def count_changed(self, statement: Executable, values: Mapping[str, Any]) -> int:
+        """Run a prepared statement and return how many rows it changed."""
         with self._run(statement, values) as cursor:
             return int(cursor.rowcount)
 
     def commit(self) -> None:
-        """Make it durable; after an error nobody knows the connection's state, and it is thrown away."""
+        """Make the transaction durable. After an error the connection's state is unknown, and it is discarded."""
         try:
             if self._connection is not None:
                 self._connection.commit()
             else:
-                with self._told():
+                with self._translate_errors():
                     self._pooled.commit()
         except SQLAlchemyError:
-            self._throw_away()
+            self._discard()
             raise
 
     def close(self) -> None:
-        """Roll back what is open and give the connection back; one that cannot even do that is thrown away."""
+        """Roll back what is open and return the connection to the pool. If that fails, discard the connection."""
         try:
             if self._connection is not None:
                 if self._connection.in_transaction():
-                    self._connection.rollback()  # by itself: a `close` that fails half way cannot be thrown away
+                    self._connection.rollback()  # on its own: a `close` that fails half way cannot be discarded
                 self._connection.close()
             elif self._pooled.is_valid:
-                with self._told():
+                with self._translate_errors():
                     self._pooled.rollback()
                     self._pooled.close()
         except SQLAlchemyError:
-            self._throw_away()
+            self._discard()
 
-    def _throw_away(self) -> None:
+    def _discard(self) -> None:
         if self._connection is not None:
             self._connection.invalidate()
             self._connection.close()
@@ -114,9 +121,9 @@ class Link:
 
     @contextlib.contextmanager
     def _run(self, statement: Executable, values: Mapping[str, Any]) -> Iterator[DBAPICursor]:
-        text, order, given = _spelled(statement, self._dialect)
-        named = {**given, **values}
-        with self._told():
+        text, order, constants = _compile(statement, self._dialect)
+        named = {**constants, **values}
+        with self._translate_errors():
             cursor = self._pooled.cursor()
             try:
                 cursor.execute(text, named if order is None else tuple(named[name] for name in order))
@@ -125,24 +132,24 @@ class Link:
                 cursor.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the driver as SQLAlchemy tells them. What is lost cannot roll back: `close` throws it away."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the driver's errors as SQLAlchemy's. A lost connection cannot roll back; `close` discards it."""
         try:
             yield
         except self._dialect.loaded_dbapi.Error as error:
             lost = self._dialect.is_disconnect(error, self._pooled.dbapi_connection, None)
-            raise self._as_told(error, lost=lost) from error
+            raise self._to_dbapi_error(error, lost=lost) from error
 
-    def _as_told(self, error: Exception, *, lost: bool) -> BaseException:
+    def _to_dbapi_error(self, error: Exception, *, lost: bool) -> BaseException:
         base = self._dialect.loaded_dbapi.Error
         more: dict[str, Any] = {"hide_parameters": True, "connection_invalidated": lost, "dialect": self._dialect}
-        told = DBAPIError.instance(None, None, error, base, **more)
-        assert isinstance(told, BaseException)  # noqa: S101 - what else would be raised
-        return told
+        translated = DBAPIError.instance(None, None, error, base, **more)
+        assert isinstance(translated, BaseException)  # noqa: S101 - `instance` returns an error to raise
+        return translated
 
 
 def begin_sqlite(driver: Any, info: dict[Any, Any], *, writing: bool) -> None:
-    """SQLite's transaction, the writer's lock taken at once; a reader's connection refuses to write."""
+    """Begin SQLite's transaction. A writer takes the lock at once; a reader's connection refuses to write."""
     if info.get(_MODE) != writing:
         info.pop(_MODE, None)
         driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
@@ -150,13 +157,13 @@ def begin_sqlite(driver: Any, info: dict[Any, Any], *, writing: bool) -> None:
     driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
-def _spelled(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
-    """The statement's text, the order of its values where they have no names, and those that it brings itself."""
-    found = _SPELLED.get((statement, dialect.name))
-    if found is None:
-        assert isinstance(statement, ClauseElement)  # noqa: S101 - every statement of ours is made by SQLAlchemy
-        made: Any = statement.compile(dialect=dialect)
-        order = tuple(made.positiontup) if made.positional else None
-        brought = {name: value for name, value in made.params.items() if value is not None}
-        found = _SPELLED[statement, dialect.name] = (str(made), order, brought)
-    return found
+def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
+    """The statement's text, the order of its values if they are positional, and its constants; compiled once."""
+    known = _COMPILED.get((statement, dialect.name))
+    if known is None:
+        assert isinstance(statement, ClauseElement)  # noqa: S101 - all statements here are made by SQLAlchemy
+        compiled: Any = statement.compile(dialect=dialect)
+        order = tuple(compiled.positiontup) if compiled.positional else None
+        constants = {name: value for name, value in compiled.params.items() if value is not None}
+        known = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
+    return known

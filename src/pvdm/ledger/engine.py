@@ -1,9 +1,8 @@
-"""Open a ledger by URL: SQLite for one host, PostgreSQL beyond; settings without which nothing is durable are enforced.
+"""Open a ledger by URL: SQLite on one host, PostgreSQL beyond. Settings that durability needs are enforced.
 
 PostgreSQL runs at READ COMMITTED with explicit locks, not SERIALIZABLE. Every rule here is a key, a locked row or a
-named lock, and a statement after a lock must see what its last holder committed; a serializable snapshot is taken
-before the lock is granted and would not. SERIALIZABLE would also abort innocent writers that only share the events'
-index.
+named lock, and a statement after a lock must see what its last holder committed. A serializable snapshot is taken
+before the lock is granted and would not show it. SERIALIZABLE would also abort unrelated writers of the events' index.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError
 from pvdm.ledger.failures import SERIALIZATION, Phase, translate
-from pvdm.ledger.fair_lock import Turns
-from pvdm.ledger.named_locks import file_lock, lock_names, session_lock, transaction_lock
+from pvdm.ledger.locks import ReaderWriterLock, file_lock, lock_names, session_lock, transaction_lock
 from pvdm.ledger.unit import Unit, begin
 
 T = TypeVar("T")
@@ -41,7 +39,7 @@ _NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long each kind of waiting may take."""
+    """How long each kind of wait may take."""
 
     connect_seconds: int = 10
     busy_seconds: int = 10
@@ -50,14 +48,14 @@ class Timeouts:
 
 
 class Ledger:
-    """An open database; hands out units of work."""
+    """An open database that begins units of work."""
 
     def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
         self._engine = engine
         self._timeouts = timeouts
         self._unpooled: Engine | None = None
-        self._turning: Engine | None = None
-        self._begin_here()
+        self._turn_pool: Engine | None = None
+        self._begin_process()
 
     def __repr__(self) -> str:
         return f"Ledger({self._engine.url.render_as_string(hide_password=True)})"
@@ -69,24 +67,24 @@ class Ledger:
 
     @property
     def file(self) -> Path | None:
-        """The file that it is, where it is one on this machine."""
-        named = self._engine.url.database
-        return Path(named).absolute() if self.dialect == "sqlite" and named else None
+        """The database's file, if it is SQLite."""
+        name = self._engine.url.database
+        return Path(name).absolute() if self.dialect == "sqlite" and name else None
 
     @contextlib.contextmanager
     def write(self, *, at_micros: int) -> Iterator[Unit]:
-        """One writing transaction, all of whose rows carry this time; it ends undone unless `commit` was called."""
-        with begin(self._own_engine(), self._turns, writing=True, at_micros=at_micros) as unit:
+        """Begin a writing transaction whose rows all carry this time. It is rolled back unless `commit` is called."""
+        with begin(self._own_engine(), self._lock, writing=True, at_micros=at_micros) as unit:
             yield unit
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Unit]:
-        """One consistent view that cannot write. Keep it short: on SQLite an open reader holds up every commit."""
-        with begin(self._own_engine(), self._turns, writing=False, at_micros=0) as unit:
+        """Begin a reading transaction with one consistent view. Keep it short: on SQLite it holds up every commit."""
+        with begin(self._own_engine(), self._lock, writing=False, at_micros=0) as unit:
             yield unit
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
-        """Run the work and commit; again only after a serialization failure, which surely left nothing behind."""
+        """Run the work and commit. It is repeated only after a serialization failure, which left nothing behind."""
         for tried in range(1, TRANSACTION_TRIES_MAX + 1):
             try:
                 with self.write(at_micros=at_micros) as unit:
@@ -100,21 +98,21 @@ class Ledger:
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """While nobody else of this ledger's Stewards is alone under the name; its writers are not held up by it."""
+    def hold_lock(self, name: str) -> Iterator[None]:
+        """Wait for the lock of this name among the ledger's Stewards, and hold it. Writers do not wait for it."""
         if self.file is not None:
             with file_lock(self.file, name, wait=True):
                 yield
             return
-        # No unit of work: whoever is alone may begin some.
+        # Not in a unit of work: the holder of the lock may begin some.
         with transaction_lock(self._own_engine(), name):
             yield
 
     @contextlib.contextmanager
-    def try_alone(self, name: str) -> Iterator[bool]:
-        """The same for as long as it takes, without waiting: False where another holds the name.
+    def try_lock(self, name: str) -> Iterator[bool]:
+        """Try to hold the lock of this name without waiting. Yields False if another process holds it.
 
-        The lock of a process that died is free at once; that of a host which is gone, when its connection is found so.
+        A lock ends with the process that holds it. If its host is lost, it ends when the server drops the connection.
         """
         if self.file is not None:
             with file_lock(self.file, name, wait=False) as held:
@@ -124,8 +122,8 @@ class Ledger:
             yield held
 
     @contextlib.contextmanager
-    def in_turn(self, names: Sequence[str]) -> Iterator[None]:
-        """After the Stewards on the same PostgreSQL database that asked for one of the names before, in their order.
+    def take_turn(self, names: Sequence[str]) -> Iterator[None]:
+        """Wait for other Stewards on the same PostgreSQL database that asked for one of the names before.
 
         Correctness does not depend on it: a caller that waits too long, or finds no free connection, goes on. SQLite
         serves one Steward, whose threads wait for each other elsewhere.
@@ -138,52 +136,52 @@ class Ledger:
         try:
             yield
         finally:
-            # A turn that the server has ended meanwhile says nothing about what was done in it.
+            # If the server has ended the turn meanwhile, what was done in it is still valid.
             with contextlib.suppress(SQLAlchemyError):
                 stack.close()
 
     @contextlib.contextmanager
-    def anew(self) -> Iterator[Ledger]:
-        """The same database by connections that nobody used before, each closed after use: what others are shown."""
+    def with_new_connections(self) -> Iterator[Ledger]:
+        """The same database through new connections, each closed after use: what others see."""
         yield Ledger(self._unpooled_engine(), timeouts=self._timeouts)
 
     def close(self) -> None:
         """Close every pooled connection."""
-        for engine in (self._engine, self._turning):
+        for engine in (self._engine, self._turn_pool):
             if engine is not None:
                 engine.dispose(close=self._process == os.getpid())
 
     def _turn_engine(self) -> Engine:
         engine = self._own_engine()
-        with self._turning_lock:
-            if self._turning is None:
-                few = {"pool_size": TURNS_AT_ONCE_MAX, "max_overflow": 0, "pool_timeout": 0}
-                self._turning = _open_postgresql(engine.url, self._timeouts, QueuePool, **few)
-            return self._turning
+        with self._turn_pool_lock:
+            if self._turn_pool is None:
+                sizes = {"pool_size": TURNS_AT_ONCE_MAX, "max_overflow": 0, "pool_timeout": 0}
+                self._turn_pool = _open_postgresql(engine.url, self._timeouts, QueuePool, **sizes)
+            return self._turn_pool
 
     def _own_engine(self) -> Engine:
-        """After a fork the parent's connections are left alone: a socket or file lock cannot serve two processes."""
+        """The engine. After a fork the parent's connections are left alone: two processes cannot share them."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
-            if self._turning is not None:
-                self._turning.dispose(close=False)
-            self._begin_here()
+            if self._turn_pool is not None:
+                self._turn_pool.dispose(close=False)
+            self._begin_process()
         return self._engine
 
     def _unpooled_engine(self) -> Engine:
-        """Kept without any connection: it knows the statements, whose making costs more than a connection."""
+        """An engine that keeps compiled statements but no connection: compiling costs more than connecting."""
         engine = self._own_engine()
         if self._unpooled is None:
             self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
         return self._unpooled
 
-    def _begin_here(self) -> None:
-        """Turns are among the threads of one process; PostgreSQL takes many writers, and queues them itself."""
+    def _begin_process(self) -> None:
+        """Set up what belongs to one process. PostgreSQL needs no lock among threads: it queues writers itself."""
         self._process = os.getpid()
-        self._turns = Turns(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
+        self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
         self._unpooled = None
-        self._turning = None
-        self._turning_lock = threading.Lock()
+        self._turn_pool = None
+        self._turn_pool_lock = threading.Lock()
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
@@ -193,9 +191,9 @@ def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
 
 
 def _open(url: URL, limits: Timeouts, *, poolclass: type[Pool]) -> Engine:
-    """An engine whose database was reached and found durable."""
-    opened = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
-    engine = opened(url, limits, poolclass)
+    """An engine whose database was reached and is durable."""
+    open_engine = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
+    engine = open_engine(url, limits, poolclass)
     try:
         with engine.connect() as connection:
             if engine.dialect.name == "postgresql":
@@ -217,7 +215,7 @@ def _parse(url: str) -> URL:
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
-                raise _url_invalid("no plain file name")
+                raise _url_invalid("not a plain file name")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")
@@ -228,7 +226,7 @@ def _parse(url: str) -> URL:
 def _url_invalid(got: str) -> InputError:
     return InputError(
         "ledger_url_invalid",
-        "the ledger's address cannot be used",
+        "the ledger's URL is invalid",
         expected="sqlite:///FILE or postgresql://USER@HOST/DATABASE",
         got=got,
     )
@@ -241,7 +239,7 @@ def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: object) -> None:
         try:
-            _settle_pragmas(connection, limits)
+            _set_pragmas(connection, limits)
         except BaseException:
             connection.close()
             raise
@@ -249,12 +247,12 @@ def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     return engine
 
 
-def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
-    connection.isolation_level = None  # the driver opens no transaction of its own; a `Link` does
+def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
+    connection.isolation_level = None  # `TransactionConnection` begins transactions, not the driver
     for pragma in (
         f"busy_timeout = {limits.busy_seconds * 1000}",
         "foreign_keys = ON",
-        "recursive_triggers = ON",  # INSERT OR REPLACE then meets the rule against DELETE
+        "recursive_triggers = ON",  # so that INSERT OR REPLACE fires the trigger against DELETE
         "synchronous = EXTRA",  # FULL does not sync the directory after the journal is unlinked
         "cell_size_check = ON",
     ):
@@ -266,9 +264,9 @@ def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """The file belongs to its owner alone; SQLite gives its journals the same mode.
+    """Create the file with mode 0600; SQLite gives its journals the same mode.
 
-    One that others can read or write already, such as a backup that was made without care, is refused.
+    A file that others can read or write, for example a careless backup, is refused.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE)
@@ -281,7 +279,7 @@ def _make_private(path: Path) -> None:
     if mode & _NOT_PRIVATE:
         raise NotAllowedError(
             "ledger_mode",
-            f"{path.name} may be read or written by others",
+            f"{path.name} can be read or written by others",
             expected="mode 0600",
             got=f"mode {mode:04o}",
             hint=f"find out who could read or change it; then chmod 600 {path.name}",
@@ -307,7 +305,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: 
         "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
         "synchronous_commit": "on",
         "client_min_messages": "warning",
-        # So soon the server ends what a host that is gone has begun, and the locks that it holds.
+        # The server ends the transactions and locks of a host that is gone within about 25 seconds.
         "tcp_keepalives_idle": 10,
         "tcp_keepalives_interval": 5,
         "tcp_keepalives_count": 3,
@@ -340,5 +338,5 @@ def _require_durable(connection: Connection) -> None:
 
 def _not_durable(expected: str, got: str) -> UnavailableError:
     return UnavailableError(
-        "ledger_not_durable", "the database could lose what it acknowledged", expected=expected, got=got
+        "ledger_not_durable", "the database could lose acknowledged writes", expected=expected, got=got
     )

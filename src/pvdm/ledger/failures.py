@@ -1,4 +1,4 @@
-"""What a database error means for the caller: conflict, unavailable or unknown, never the driver's own words alone."""
+"""What a database error means for the caller: conflict, unavailable or unknown. Values of rows are never shown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
-from pvdm.ledger.schema.triggers import REFUSED_PREFIX, REFUSED_SQLSTATE
+from pvdm.ledger.schema.sql import REFUSED_PREFIX, REFUSED_SQLSTATE
 
 SERIALIZATION: Final = "ledger_serialization"
 
 
 class Phase(Enum):
-    """When the error came: before COMMIT was sent nothing can have happened, after it anything may have."""
+    """When the error came. Before COMMIT was sent nothing has happened; after it anything may have."""
 
     CONNECT = auto()
     WORK = auto()
@@ -25,12 +25,12 @@ class Phase(Enum):
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_HINT_BUSY: Final = "nothing happened; try again when the other work is done"
-_HINT_UNKNOWN: Final = "do not repeat it: read the ledger, and settle by what it says"
+_HINT_BUSY: Final = "nothing was changed; try again later"
+_HINT_UNKNOWN: Final = "do not repeat it; read the ledger to see whether it was committed"
 
 
 def translate(error: SQLAlchemyError, phase: Phase) -> PvdmError:
-    """The pvdm error for a database error; it carries a state or result code and no value of any row."""
+    """The pvdm error for a database error. It shows a state or result code and no value of any row."""
     if isinstance(error, PoolTimeoutError):
         return UnavailableError("ledger_busy", "no connection to the ledger came free in time", hint=_HINT_BUSY)
     if not isinstance(error, DBAPIError):
@@ -48,9 +48,9 @@ def _sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
         # A COMMIT that found readers has not begun to write: the transaction is still open and is rolled back.
         return UnavailableError("ledger_busy", "the ledger is locked by other work", hint=_HINT_BUSY, result=name)
     if primary == sqlite3.SQLITE_CONSTRAINT:
-        return _constraint(str(error), name)
+        return _constraint_error(str(error), name)
     if phase is Phase.COMMIT:
-        return _unknown(name)
+        return _unknown_error(name)
     if primary in _DAMAGED:
         return UnavailableError("ledger_damaged", "the ledger's file is damaged", got=name)
     if primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE):
@@ -60,11 +60,11 @@ def _sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
 
 def _postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     state = str(getattr(error.orig, "sqlstate", None) or "")
-    # Without a state the server has not spoken: the connection is gone, or the driver itself refused a value.
+    # Without a state there is no answer from the server: the connection is lost, or the driver refused a value.
     silent = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
     lost = silent or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
     if lost and phase is Phase.COMMIT:
-        return _unknown(state or "connection lost")
+        return _unknown_error(state or "connection lost")
     if lost:
         return UnavailableError("ledger_unreachable", "the connection to the ledger is lost", got=state or "no answer")
     if state in ("40001", "40P01"):
@@ -72,24 +72,24 @@ def _postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     if state in ("55P03", "57014"):
         return UnavailableError("ledger_busy", "the ledger is locked by other work", hint=_HINT_BUSY, result=state)
     if state == REFUSED_SQLSTATE or state.startswith("23"):
-        return _constraint(_first_line(error.orig), state)
+        return _constraint_error(_first_line(error.orig), state)
     if state.startswith(("53", "58", "28", "3D", "25")):
         return UnavailableError("ledger_unreachable", "the ledger cannot be read or written", got=state)
     return PvdmError("ledger_misused", "the ledger was used wrongly", got=f"{state}: {_first_line(error.orig)}")
 
 
-def _constraint(message: str, code: str) -> PvdmError:
+def _constraint_error(message: str, code: str) -> PvdmError:
     if REFUSED_PREFIX in message:
         return NotAllowedError(
-            "ledger_rule", f"the ledger refuses it: {message.rpartition(REFUSED_PREFIX)[2]}", result=code
+            "ledger_rule", f"a rule of the ledger refuses it: {message.rpartition(REFUSED_PREFIX)[2]}", result=code
         )
-    return ConflictError("ledger_constraint", "the ledger holds something that excludes this", got=message, result=code)
+    return ConflictError("ledger_constraint", "the change conflicts with a row of the ledger", got=message, result=code)
 
 
-def _unknown(got: str) -> StateUnknownError:
+def _unknown_error(got: str) -> StateUnknownError:
     return StateUnknownError("commit_unknown", "the ledger did not answer the commit", got=got, hint=_HINT_UNKNOWN)
 
 
 def _first_line(error: BaseException | None) -> str:
-    """Without DETAIL lines: those quote the values of rows."""
+    """The first line of the message. The DETAIL lines after it quote values of rows."""
     return (str(error).splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""The forms of identifiers, judged before they reach a table."""
+"""Checks of identifiers and texts before they are stored. Each returns its value, or raises `identifier_invalid`."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ NAME_MAX_CHARACTERS: Final = 1024
 REASON_MAX_CHARACTERS: Final = 4096
 
 
-def workload_id(value: str) -> str:
+def require_workload_id(value: str) -> str:
     """1 to 128 letters, digits, dots, underscores and hyphens."""
     return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_WORDS, value)
 
 
-def random_id(value: str, what: str) -> str:
-    """128 random bits: 32 lower-case hexadecimal digits (attempt ids, nonces, token ids)."""
+def require_random_id(value: str, what: str) -> str:
+    """128 random bits as 32 lower-case hexadecimal digits: attempt ids, nonces, token ids."""
     return value if len(value) == 32 and _HEX.fullmatch(value) else _refuse(what, "32 hexadecimal digits", value)
 
 
-def sha256(value: str, what: str) -> str:
+def require_sha256(value: str, what: str) -> str:
     """64 lower-case hexadecimal digits."""
     return value if len(value) == 64 and _HEX.fullmatch(value) else _refuse(what, "64 hexadecimal digits", value)
 
 
-def snapshot_id(value: str) -> str:
+def require_snapshot_id(value: str) -> str:
     """A decimal number without leading zeros."""
     return value if _SNAPSHOT.fullmatch(value) else _refuse("snapshot id", "a decimal number", value)
 
 
-def name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> str:
-    """Some text, not too long, without a NUL (which PostgreSQL cannot store)."""
+def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> str:
+    """A text of limited length without NUL, which PostgreSQL cannot store."""
     if 0 < len(value) <= most and "\x00" not in value:
         return value
     return _refuse(what, f"1 to {most} characters without NUL", value)
 
 
-def reason(value: str) -> str:
-    """Why something was done, for those who read the step log."""
+def require_reason(value: str) -> str:
+    """The reason of a change, for readers of the step log."""
     if len(value) <= REASON_MAX_CHARACTERS and "\x00" not in value:
         return value
     return _refuse("reason", f"at most {REASON_MAX_CHARACTERS} characters without NUL", value)

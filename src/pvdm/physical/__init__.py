@@ -1,1 +1,1 @@
-"""P: a producer's rows are staged on the attempt's own branch, or rolled back. Producer side."""
+"""Stages a producer's rows on the attempt's branch, with Spark or without. Producer side."""

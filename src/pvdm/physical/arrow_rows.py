@@ -1,12 +1,22 @@
-"""A producer's Arrow table as the target has its columns: by name, with field ids, and nothing lost on the way."""
+"""Fits an Arrow table to the target's columns, by name and without loss, and splits it by partition."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute
 
 from pvdm.errors import InputError
+from pvdm.lake.format.manifest.entry import IdMap
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.partition.spec import PartitionField, source_types
+from pvdm.lake.format.partition.transform import apply
+from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.schema.single_value import Value
 from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.model.schema import (
     DecimalType,
@@ -21,28 +31,31 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-from pvdm.physical.columns import require_names, type_differs
+from pvdm.physical.stager import require_names, type_error
 
 arrow: Any = pa  # its stubs do not know every form of these functions
 
 FIELD_ID: Final = b"PARQUET:field_id"
 _UNWRITTEN: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN, Kind.TIME_NS})
+pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type
+
+PARTS_MAX: Final = 10_000
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The schema as Parquet files of the table have it."""
+    """The Arrow schema of the table's Parquet files, with field ids."""
     return pa.schema([_field(field.name, field) for field in schema.fields])
 
 
 def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The rows in the target's columns; other names, or a type that would lose something, are refused."""
+    """The rows in the target's columns; raises for other names, or for types that would lose values."""
     wanted = arrow_schema(schema)
     require_names(list(rows.schema.names), list(wanted.names))
     columns: list[Any] = []
     for field in wanted:
         column: Any = rows.column(field.name)
         if not _fits(column.type, field.type):
-            raise type_differs(field.name, str(field.type), str(column.type))
+            raise type_error(field.name, str(field.type), str(column.type))
         if not field.nullable and column.null_count:
             raise InputError(
                 "rows_null_required",
@@ -53,7 +66,7 @@ def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
         try:
             columns.append(column if column.type == field.type else _cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise type_differs(field.name, str(field.type), str(error)[:120]) from None
+            raise type_error(field.name, str(field.type), str(error)[:120]) from None
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
@@ -96,7 +109,7 @@ def _type(kind: Type) -> pa.DataType:
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of the one is a value of the other, and means the same."""
+    """Whether every value of the given type is a value of the wanted type, with the same meaning."""
     types = pa.types
     if types.is_dictionary(given):
         return _fits(given.value_type, wanted)
@@ -134,3 +147,97 @@ def _fits_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_list(wanted):
         return (types.is_list(given) or types.is_large_list(given)) and _fits(given.value_type, wanted.value_type)
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of one partition tuple."""
+
+    values: IdMap[Value]
+    rows: pa.Table
+
+
+def parts(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Part]:
+    """The rows by partition tuple; without partition fields all in one part."""
+    fields = header.spec.fields
+    if rows.num_rows == 0:
+        return
+    if not fields:
+        yield Part(IdMap(), rows)
+        return
+    kinds = source_types(schema)
+    numbered = [_index_values(rows, field, schema, kinds) for field in fields]
+    keys = pa.table([numbers for numbers, _ in numbered], names=[str(at) for at in range(len(fields))])
+    keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    grouped = keys.group_by([str(at) for at in range(len(fields))], use_threads=False).aggregate([("row", "list")])
+    if grouped.num_rows > PARTS_MAX:
+        raise InputError(
+            "partitions_too_many",
+            "the rows lie in too many partitions for a small job",
+            expected=f"at most {PARTS_MAX}",
+            got=str(grouped.num_rows),
+            hint="stage it with Spark",
+        )
+    for at in range(grouped.num_rows):
+        values = IdMap(
+            (field.field_id, transformed[grouped.column(str(place))[at].as_py()])
+            for place, (field, (_, transformed)) in enumerate(zip(fields, numbered, strict=True))
+        )
+        yield Part(values, rows.take(grouped.column("row_list")[at].values))
+
+
+def _index_values(
+    rows: pa.Table, field: PartitionField, schema: Schema, kinds: dict[int, Type]
+) -> tuple[pa.Array[Any], list[Value]]:
+    """For each row the index of its partition value, and the distinct values."""
+    source = field.source_ids[0]
+    if len(field.source_ids) != 1 or source not in kinds:
+        raise InputError(
+            "partition_source_unknown",
+            f"partition field {field.name[:80]!a} has no source among the columns",
+            expected="a column of the table",
+            got=str(field.source_ids),
+        )
+    column = _column(rows, source, schema)
+    encoded = column.dictionary_encode(null_encoding="encode")
+    distinct: list[Value] = []
+    numbers: list[int] = []
+    places: dict[object, int] = {}
+    for value in _values(encoded.dictionary, kinds[source]):
+        found = apply(field.transform, kinds[source], value)
+        key = value_key(found)
+        if key not in places:
+            places[key] = len(distinct)
+            distinct.append(found)
+        numbers.append(places[key])
+    return pc.take(pa.array(numbers, pa.int64()), encoded.indices), distinct
+
+
+def _column(rows: pa.Table, source: int, schema: Schema) -> Any:
+    path = _path(schema.fields, source)
+    column: Any = rows.column(path[0])
+    found = (pc.struct_field(column, path[1:]) if len(path) > 1 else column).combine_chunks()
+    # Arrow's functions do not support its UUID type.
+    return found.storage if isinstance(found, pa.ExtensionArray) else found
+
+
+def _path(fields: tuple[Field, ...], wanted: int) -> list[str]:
+    for field in fields:
+        if field.field_id == wanted:
+            return [field.name]
+        if isinstance(field.type, StructType) and (inner := _path(field.type.fields, wanted)):
+            return [field.name, *inner]
+    return []
+
+
+def _values(column: Any, kind: Type) -> list[Value]:
+    """The values in Iceberg's form: days, microseconds, `Decimal`, `UUID`."""
+    types = pa.types
+    if kind == PrimitiveType(Kind.UUID):
+        return [None if each is None else UUID(bytes=each) for each in column.to_pylist()]
+    if types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif types.is_timestamp(column.type) or types.is_time(column.type):
+        column = column.cast(pa.int64())
+    found: list[Value] = column.to_pylist()
+    return found

@@ -36,8 +36,7 @@ from pvdm.lake.read.entries import header_of
 from pvdm.lake.stores.store import Moments, read
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
-from pvdm.physical.arrow_parts import Part, parts
-from pvdm.physical.arrow_rows import fitted
+from pvdm.physical.arrow_rows import Part, fitted, parts
 from pvdm.physical.stager import Destination
 
 COMMIT_PATIENCE_MAX_SECONDS: Final = 60
@@ -46,16 +45,16 @@ _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
 _OWN_CREDENTIALS: Final = (
-    "unless the Steward vends credentials ([s3.vending]), whoever stages needs some that may write below the table: "
+    "unless the Steward vends credentials ([s3.vending]), staging needs some that may write below the table: "
     "docs/stores.md"
 )
 
 
 class SmallStager:
-    """One process, all rows in memory."""
+    """Stages in one process, with all rows in memory."""
 
     def __init__(self, client: StewardClient, *, now_ms: Callable[[], int] | None = None) -> None:
-        """`client` is any client of the Steward: the attempt's own token is put in its place."""
+        """`client` is any client of the Steward; requests use the attempt's own token."""
         self._client = client
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._cancelled: set[str] = set()
@@ -63,7 +62,7 @@ class SmallStager:
         self._lock = threading.Lock()
 
     def stage(self, make: Callable[[], pa.Table], to: Destination) -> None:
-        """Write the rows below the attempt's prefix, and let the branch show them in one commit."""
+        """Write the rows below the attempt's prefix, and commit them to its branch."""
         rows = make()
         if not isinstance(rows, pa.Table):
             raise InputError("rows_not_a_table", "a small job gives an Arrow table", got=type(rows).__name__)
@@ -75,14 +74,14 @@ class SmallStager:
             _Staging(TableClient(client, *to.name), to, self._now_ms).run(rows)
 
     def cancel(self, to: Destination) -> bool:
-        """Rows that are not being written yet are never written; a write that has begun is waited for."""
+        """Prevent a write that has not begun; a write that has begun must be waited for."""
         with self._lock:
             self._cancelled.add(to.attempt_id)
             return to.attempt_id not in self._writing
 
 
 class _Staging:
-    """One attempt; it remembers what it wrote, to take it back."""
+    """The staging of one attempt; it remembers its files, to remove them after an error."""
 
     def __init__(self, table: TableClient, to: Destination, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -95,29 +94,29 @@ class _Staging:
 
     def run(self, rows: pa.Table) -> None:
         try:
-            metadata = self._loaded()
+            metadata = self._load()
             header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
             schema = to_model(metadata.current_schema)
             ready = fitted(rows, schema)
             files = [self._data_file(part) for part in parts(ready, header, schema)]
             self._commit(metadata, files)
         except StateUnknownError:
-            raise  # what may be shown is not taken away
+            raise  # the commit may have succeeded, so the files stay
         except BaseException:
-            self._take_back(self._written)
+            self._remove(self._written)
             raise
 
-    def _loaded(self) -> TableMetadata:
-        """The table without its history: the next snapshot of a branch begins with the branch's head."""
+    def _load(self) -> TableMetadata:
+        """The table without its history; the branch's head is enough for its next snapshot."""
         return TableMetadata.from_json(self._table.load(heads_only=True))
 
     def _data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
         sink = pa.BufferOutputStream()
-        # The table's schema is Iceberg's alone: Arrow's own would be a second one.
+        # Iceberg's schema is the only one; Arrow's own would be a second.
         pq.write_table(part.rows, sink, compression="zstd", store_schema=False)
         data = sink.getvalue().to_pybytes()
-        self._put(location, data)
+        self._write_file(location, data)
         return DataFile(
             file_path=str(location),
             file_format=_PARQUET.upper(),
@@ -127,10 +126,10 @@ class _Staging:
         )
 
     def _commit(self, metadata: TableMetadata, files: list[DataFile]) -> None:
-        """Others who commit to the table meanwhile only make it start again from where the table is then.
+        """Commit the files, and retry on conflicts with other commits to the table.
 
-        No other writer uses an attempt's branch, so only commits elsewhere conflict. They wait for a random time that
-        grows, so that one of many succeeds each time.
+        No other writer uses an attempt's branch, so only commits elsewhere conflict. Retries wait for a growing random
+        time, so that one of many succeeds each time.
         """
         ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
         while True:
@@ -139,17 +138,17 @@ class _Staging:
                 return
             before = len(self._written)
             for file in made.files:
-                self._put(parse_location(file.location), file.data)
+                self._write_file(parse_location(file.location), file.data)
             try:
                 self._table.commit(_requirements(metadata, self._to.branch), made.updates)
             except ConflictError:
                 wait = random.uniform(0, longest)  # noqa: S311 - spreads retries, guards nothing
                 if time.monotonic() + wait > ends:
                     raise
-                self._take_back(self._written[before:])
+                self._remove(self._written[before:])
                 time.sleep(wait)
                 longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
-                metadata = self._loaded()
+                metadata = self._load()
             except StateUnknownError:
                 if TableMetadata.from_json(self._table.load()).snapshot(made.snapshot_id) is None:
                     raise
@@ -175,8 +174,8 @@ class _Staging:
             reader=reader,
         )
 
-    def _put(self, location: Location, data: bytes) -> None:
-        """A file that was not there, durable with its folder."""
+    def _write_file(self, location: Location, data: bytes) -> None:
+        """Write a new file durably."""
         self._written.append(location)
         try:
             self._store.put_new(location, data, Moments())
@@ -189,14 +188,14 @@ class _Staging:
                 hint=_OWN_CREDENTIALS if isinstance(error, PermissionError) and location.scheme == "s3" else None,
             ) from None
 
-    def _take_back(self, written: Sequence[Location]) -> None:
+    def _remove(self, written: Sequence[Location]) -> None:
         for location in written:
             with contextlib.suppress(OSError):
                 self._store.remove(location)
 
 
 class StoredFiles:
-    """Reads manifests, manifest lists and small data files from where they lie; by default local files."""
+    """Reads manifest lists, manifests and small data files from their stores; by default local files."""
 
     def __init__(self, stores: Stores | None = None) -> None:
         self._stores = Stores() if stores is None else stores

@@ -1,4 +1,4 @@
-"""Stages a DataFrame by Spark on the attempt's branch, with the attempt's own token as a catalog of its own."""
+"""Stages a DataFrame with Spark on the attempt's branch, through a catalog with the attempt's token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pvdm.errors import InputError, RolledBackError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark.session import SparkCatalog, unwire, wire
 from pvdm.model.statements.core import Operation
-from pvdm.physical.spark_columns import fitted, spark_name
-from pvdm.physical.spark_partition import in_partition
+from pvdm.physical.spark_expressions import fitted, in_partition, spark_name
 from pvdm.physical.stager import Destination
 
 if TYPE_CHECKING:
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class SparkStager:
-    """Writes to `table.branch_x`: Iceberg's option of that name would write `main` without a word."""
+    """Writes to `table.branch_x`, since Iceberg's `branch` option would silently write to `main`."""
 
     def __init__(self, client: StewardClient, spark: SparkSession) -> None:
-        """`client` is any client of the Steward: the attempt's own token is put in its place."""
+        """`client` is any client of the Steward; requests use the attempt's own token."""
         self._client = client
         self._spark = spark
         self._cancelled: set[str] = set()
 
     def stage(self, make: Callable[[], DataFrame], to: Destination) -> None:
-        """Write the rows; Spark takes its files back itself when a job fails or is cancelled."""
+        """Write the rows; Spark removes its files itself when a job fails or is cancelled."""
         with _job_group(self._spark, to):
             self._stage(make(), to)
 
@@ -43,21 +42,21 @@ class SparkStager:
         with self._client.with_token(to.token) as client:
             metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
         catalog = SparkCatalog(f"pvdm_{to.attempt_id}", to.catalog_uri, to.token)
-        with _wired(spark, catalog):
+        with _spark_catalog(spark, catalog):
             levels, name = to.name
             table = (catalog.name, *levels, name)
             if to.branch not in metadata.refs:
-                # Of an empty table nobody could make it before. Spark would not write to a branch that is not there.
+                # The Steward cannot create a branch of an empty table, and Spark writes to existing branches only.
                 spark.sql(f"alter table {spark_name(*table)} create branch {spark_name(to.branch)}")
             ready = fitted(rows, spark.table(spark_name(*table)).schema)
             writer = ready.writeTo(spark_name(*table, f"branch_{to.branch}"))
             for key, text in to.summary.items():
                 writer = writer.option(f"snapshot-property.{key}", text)
-            self._require_wanted(to)
+            self._require_not_cancelled(to)
             _write(writer, to, metadata, catalog.name)
 
     def cancel(self, to: Destination) -> bool:
-        """Cancel the attempt's jobs, in whatever session of this process they run; their end is waited for."""
+        """Cancel the attempt's jobs in all sessions of this process; the caller must wait for their end."""
         self._cancelled.add(to.attempt_id)
         from pyspark import SparkContext
 
@@ -66,13 +65,13 @@ class SparkStager:
             context.cancelJobGroup(to.attempt_id)
         return False
 
-    def _require_wanted(self, to: Destination) -> None:
+    def _require_not_cancelled(self, to: Destination) -> None:
         if to.attempt_id in self._cancelled:
             raise RolledBackError("attempt_interrupted", "the attempt was stopped before its rows were written")
 
 
 def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:
-    """What is replaced follows from the contract alone; without declared values, from where the rows lie."""
+    """Write as the contract's operation says; without a declared partition the rows decide what is replaced."""
     from pyspark.sql import functions
 
     match to.operation:
@@ -81,14 +80,14 @@ def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) 
         case Operation.OVERWRITE:
             writer.overwrite(functions.lit(True))
         case Operation.OVERWRITE_PARTITIONS if to.partition:
-            # Static, so that no rows replace the partition by nothing.
+            # Static, so that an empty result empties the partition.
             writer.overwrite(in_partition(metadata, to.partition, catalog))
         case Operation.OVERWRITE_PARTITIONS:
             writer.overwritePartitions()
 
 
 @contextlib.contextmanager
-def _wired(spark: SparkSession, catalog: SparkCatalog) -> Iterator[None]:
+def _spark_catalog(spark: SparkSession, catalog: SparkCatalog) -> Iterator[None]:
     wire(spark, catalog)
     try:
         yield
@@ -98,7 +97,7 @@ def _wired(spark: SparkSession, catalog: SparkCatalog) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _job_group(spark: SparkSession, to: Destination) -> Iterator[None]:
-    """The jobs of this thread are the attempt's, so that they can be cancelled from another one."""
+    """Put this thread's jobs into the attempt's job group, so that another thread can cancel them."""
     context: Any = spark.sparkContext
     context.setJobGroup(
         to.attempt_id, f"pvdm: chunk {to.chunk_id} of {to.workload_id} to {to.table}", interruptOnCancel=True

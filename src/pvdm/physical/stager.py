@@ -1,13 +1,14 @@
-"""What a stager is told and what it promises, with Spark behind it or without a JVM."""
+"""The interface of stagers, and the checks that both stagers share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pvdm.client import AccessToken
 from pvdm.client.table import split_name
+from pvdm.errors import InputError
 from pvdm.model.statements.core import Operation
 
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
@@ -15,7 +16,7 @@ Rows_contra = TypeVar("Rows_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one attempt's rows go, by whose right, and what they replace."""
+    """Where one attempt's rows go, by which token, and what they replace."""
 
     steward_url: str
     table: str
@@ -30,7 +31,7 @@ class Destination:
 
     @property
     def catalog_uri(self) -> str:
-        """Iceberg's REST protocol at the Steward."""
+        """The URI of the Steward's Iceberg REST catalog."""
         return f"{self.steward_url}/catalog"
 
     @property
@@ -40,7 +41,7 @@ class Destination:
 
     @property
     def summary(self) -> dict[str, str]:
-        """What the staged snapshots say of themselves; nothing is judged by it."""
+        """The summary of the staged snapshots; it is information only."""
         return {
             "pvdm.workload": self.workload_id,
             "pvdm.chunk": self.chunk_id,
@@ -49,14 +50,45 @@ class Destination:
 
 
 class Stager(Protocol[Rows_contra]):
-    """Puts one chunk's rows on the attempt's branch; what it had begun when it raises, it has taken back."""
+    """Stages one chunk's rows on the attempt's branch; before it raises, it removes its files."""
 
     def stage(self, make: Callable[[], Rows_contra], to: Destination) -> None:
-        """Have the rows made, write them, and let the branch show them."""
+        """Make the rows, write them, and commit them to the branch."""
 
     def cancel(self, to: Destination) -> bool:
-        """Stop what `stage` is doing in another thread; where nothing is being done, nothing happens.
+        """Stop `stage` in another thread, if it runs.
 
-        True means that the caller need not wait for it to end: a job's own function may still run, but its rows are
-        never written.
+        True means that the caller need not wait: the job's function may still run, but its rows are never written.
         """
+
+
+def require_names(given: Sequence[str], wanted: Sequence[str]) -> None:
+    """Require the target's columns, each once, in any order; a missing column is not taken as null."""
+    if sorted(given) == sorted(wanted):
+        return
+    missing, other = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))
+    twice = sorted({name for name in given if list(given).count(name) > 1})
+    got = [
+        f"{word} {', '.join(ascii(name)[1:-1][:80] for name in names[:5])}"
+        for word, names in (("without", missing), ("with", other), ("twice", twice))
+        if names
+    ]
+    raise InputError(
+        "rows_columns_differ",
+        "the rows do not have the columns of the target",
+        expected=", ".join(ascii(name)[1:-1] for name in wanted)[:400],
+        got="; ".join(got),
+        hint="give every column of the target once, and no other; one that the pinned snapshot of the source does not "
+        "have yet, the job adds itself as null",
+    )
+
+
+def type_error(column: str, expected: str, got: str) -> InputError:
+    """The error for a type whose values could change."""
+    return InputError(
+        "rows_type_differs",
+        f"column {column[:80]!a} cannot be written without losing something",
+        expected=expected[:200],
+        got=got[:200],
+        hint="cast it in the job: only int to long, float to double and decimals of the same scale are widened here",
+    )

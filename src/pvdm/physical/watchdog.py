@@ -1,4 +1,4 @@
-"""Runs one attempt's work beside a watch: an interruption or a time-out stops the work, and is then an error."""
+"""Runs work in a thread and stops it on an interruption or a time-out."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _T = TypeVar("_T")
 
 
 class Terminated(BaseException):
-    """The process was asked to end; like KeyboardInterrupt, nobody catches it by accident."""
+    """The process received SIGTERM; a BaseException, so that it is not caught by accident."""
 
 
 def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
-    """What `work` gives; it runs in a thread of its own, so that this one can be interrupted.
+    """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    Ctrl-C, SIGTERM and the end of the time cancel the work and are then raised as `attempt_interrupted` and
-    `attempt_timed_out`. The end of the work is waited for (a minute at most), unless `cancel` returns True.
-    An error of the work itself is raised as it is.
+    Ctrl-C, SIGTERM and the time limit cancel the work and are raised as `attempt_interrupted` and `attempt_timed_out`.
+    The end of the work is waited for, up to a minute, unless `cancel` returns True. Errors of the work are raised as
+    they are.
     """
     running = _Running(work)
     ends = None if seconds is None else time.monotonic() + seconds
@@ -40,8 +40,8 @@ def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: floa
         except (KeyboardInterrupt, Terminated, TimeoutError) as stop:
             _stop(running, cancel)
             if running.done:
-                return running.result()  # it was through in the same moment: it would be a pity
-            raise _stopped(stop, seconds) from None
+                return running.result()  # it finished at the same moment
+            raise _stopped_error(stop, seconds) from None
         return running.result()
 
 
@@ -80,17 +80,17 @@ class _Running(Generic[_T]):
     def _run(self) -> None:
         try:
             self._results.append(self._work())
-        except BaseException as error:  # it is raised in the thread that waits
+        except BaseException as error:  # raised in the waiting thread
             self._error = error
         finally:
             self._ended.put(None)
 
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
-    """Cancelled until it has ended: a job that begins between two looks is caught by the next one."""
+    """Cancel repeatedly until the work has ended, since a Spark job may begin after a cancellation."""
     ends = time.monotonic() + STOP_SECONDS
     while True:
-        # The work is being given up: what is wrong with cancelling it is not what the caller has to be told.
+        # Errors of the cancellation do not matter: the caller gets the reason of the stop.
         with contextlib.suppress(Exception):
             if cancel():
                 return
@@ -98,7 +98,7 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
             return
 
 
-def _stopped(stop: BaseException, seconds: float | None) -> RolledBackError:
+def _stopped_error(stop: BaseException, seconds: float | None) -> RolledBackError:
     if isinstance(stop, TimeoutError):
         return RolledBackError(
             "attempt_timed_out",
@@ -116,7 +116,7 @@ def _stopped(stop: BaseException, seconds: float | None) -> RolledBackError:
 
 @contextlib.contextmanager
 def termination_raised() -> Iterator[None]:
-    """Within, SIGTERM is an exception in the main thread; in any other thread nothing can be done about signals."""
+    """Raise SIGTERM as an exception in the main thread; in other threads this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Who may come in: tokens are issued, rotated and revoked here, and a caller's word becomes a grant."""
+"""Access tokens: issues, rotates and revokes them, and resolves a bearer token to a grant."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ACCESS_TOKEN_SECONDS: Final = 3_600
 ATTEMPT_TOKEN_SECONDS: Final = 3_600
 
 _MICROS: Final = 1_000_000
-# What the Steward's own threads do in the catalog, they do as this; no token has it, so nobody comes in by it.
+# The grant of the Steward's own threads in the catalog; no token resolves to it.
 OWN: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, "steward", 2**62)
-# The role of a Steward is for protected tables; a table that lost its protection is cleaned up by an operator's rights.
+# The Steward's role covers protected tables only; an unprotected table is cleaned up with an operator's rights.
 OWN_WHERE_UNPROTECTED: Final = replace(OWN, role=Role.OPERATOR)
 
 
 class Access:
-    """The tokens of one ledger."""
+    """The access tokens of one ledger."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -37,9 +37,9 @@ class Access:
     def issue(
         self, role: Role, *, domain: str, name: str, lifetime_seconds: int, drawn: BearerToken | None = None
     ) -> tuple[BearerToken, Grant]:
-        """Issue a new token; gives its text, which is `drawn` if the caller has drawn one."""
+        """Issue a token; its secret is `drawn` if that is given, else a new one."""
         now = self._clock.now_micros()
-        expires = now + _lifetime(lifetime_seconds)
+        expires = now + _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
 
         def work(unit: Unit) -> Grant:
@@ -56,9 +56,9 @@ class Access:
         overlap_seconds: int = 0,
         drawn: BearerToken | None = None,
     ) -> tuple[BearerToken, Grant]:
-        """A successor with the same rights, for as long as the old token was issued for unless `lifetime_seconds` says.
+        """Issue a successor with the same rights, and by default the same lifetime.
 
-        The old token ends after the overlap. What was derived from it goes on, and ends with the successor.
+        The old token ends after the overlap. Tokens derived from it stay valid, and end with the successor.
         """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
             raise InputError(
@@ -68,13 +68,13 @@ class Access:
                 got=str(overlap_seconds),
             )
         now = self._clock.now_micros()
-        asked = None if lifetime_seconds is None else _lifetime(lifetime_seconds)
+        asked = None if lifetime_seconds is None else _lifetime_micros(lifetime_seconds)
 
         token = drawn or BearerToken.draw()
 
         def work(unit: Unit) -> Grant:
             old = tokens.lock(unit, token_id)
-            _require_own(old)
+            _require_not_derived(old)
             tokens.require_live(old, now)
             expires = now + (old.life_micros if asked is None else asked)
             whose = {"domain": old.domain, "name": old.name}
@@ -85,57 +85,57 @@ class Access:
         return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """End a token, and all that were derived from it, now; also while the time is in doubt."""
+        """Revoke a token and all tokens derived from it; works while the clock is in doubt as well."""
         now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
     def listed(self) -> list[Grant]:
-        """Every token that was ever issued, without its text."""
+        """Every token ever issued, without its secret."""
         with self._ledger.read() as unit:
-            return tokens.listed(unit)
+            return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
-        """What the bearer may do. The trusted time serves: after a jump an operator must still get in to confirm it."""
+        """The grant of a token. It uses the trusted time, so that an operator can log in after a clock jump."""
         token = BearerToken(text)
         possible = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
-        # An error may be shown with the locals of its frames: the text must not be among them.
+        # An error may be reported with the locals of its frames, which must not hold the secret.
         del text
         if not possible:
-            raise tokens.unknown()
+            raise tokens.unknown_token_error()
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
             return tokens.check(unit, token, now_micros=now)
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
-        """A short-lived token with the rights of a long-lived one: its id is the client id, its text the secret."""
+        """Exchange a long-lived token, given as client id and secret, for a short-lived one with the same rights."""
         given, client_secret = [client_secret], ""
         parent = self.authenticate(given.pop())
         if parent.token_id != client_id:
-            raise tokens.unknown()
-        _require_own(parent)
+            raise tokens.unknown_token_error()
+        _require_not_derived(parent)
         token = BearerToken.draw()
-        return token, self._derived(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
+        return token, self._derive(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
 
     def attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
-        """A short-lived token that is good for one live attempt of the bearer's domain and for nothing else.
+        """Issue a short-lived token for one live attempt of the caller's domain, and nothing else.
 
-        The bearer draws its text and sends the hash, so the same request again finds the same token.
+        The caller draws the secret and sends its hash, so the same request again returns the same token.
         """
-        _require_own(grant)
-        return self._derived(grant, secret_sha256, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
+        _require_not_derived(grant)
+        return self._derive(grant, secret_sha256, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
 
-    def _derived(self, parent: Grant, secret_sha256: str, *, seconds: int, attempt_id: str | None) -> Grant:
+    def _derive(self, parent: Grant, secret_sha256: str, *, seconds: int, attempt_id: str | None) -> Grant:
         now = self._clock.now_micros()
 
         def work(unit: Unit) -> Grant:
-            # In the overlap of a rotation the successor is there already, and what is derived now goes on under it.
+            # During the overlap of a rotation the new token is derived from the successor.
             lasting = tokens.newest(unit, parent)
             tokens.require_live(lasting, now)
             expires = min(lasting.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
                 _require_live_attempt(unit, parent, attempt_id)
                 unit.lock_name(f"token {secret_sha256}")
-                before = tokens.issued_before(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
+                before = tokens.find_issued(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
                 if before is not None:
                     tokens.require_live(before, now)
                     return before
@@ -154,7 +154,7 @@ class Access:
 
 
 def require_domain(grant: Grant, domain: str) -> None:
-    """Another domain's objects are nobody else's business."""
+    """Refuse a caller of another domain."""
     if not grant.reaches(domain):
         raise NotAllowedError(
             "domain_wrong",
@@ -166,19 +166,22 @@ def require_domain(grant: Grant, domain: str) -> None:
 
 
 def require_attempt(grant: Grant, attempt_id: str | None) -> None:
-    """A token for one attempt opens that attempt only."""
+    """Refuse a token for one attempt on anything but that attempt."""
     if grant.attempt_id is not None and grant.attempt_id != attempt_id:
         raise NotAllowedError(
-            "token_of_other_attempt", "the token is good for one attempt only", expected=grant.attempt_id, got="another"
+            "token_of_other_attempt",
+            "the token is valid for one attempt only",
+            expected=grant.attempt_id,
+            got="another",
         )
 
 
 def scope(grant: Grant) -> str | None:
-    """The domain that a listing is limited to; None for all of them."""
+    """The domain that a listing is limited to; None for all domains."""
     return None if grant.domain == EVERY_DOMAIN else grant.domain
 
 
-def _require_own(grant: Grant) -> None:
+def _require_not_derived(grant: Grant) -> None:
     if grant.parent_id is not None:
         raise NotAllowedError(
             "token_derived",
@@ -197,7 +200,7 @@ def _require_live_attempt(unit: Unit, grant: Grant, attempt_id: str) -> None:
         )
 
 
-def _lifetime(seconds: int) -> int:
+def _lifetime_micros(seconds: int) -> int:
     if not 1 <= seconds <= TOKEN_LIFETIME_MAX_SECONDS:
         raise InputError(
             "token_lifetime_invalid",

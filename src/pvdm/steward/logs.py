@@ -1,6 +1,6 @@
-"""One JSON line a request and one an exception, on the logger `pvdm.steward`; no header, body or query value in it.
+"""Writes JSON lines on the logger `pvdm.steward`: one for each request, exception and event.
 
-Of the path it names the workload that a person asks to change.
+No line holds a header, a body or a query value. A request to change a workload names that workload.
 """
 
 from __future__ import annotations
@@ -11,86 +11,98 @@ import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Final
+from typing import Final, Protocol
 
 from pvdm.errors import PvdmError
-from pvdm.steward.http.request import RequestContext
+from pvdm.ledger.record.tokens import Grant
 
 LOGGER: Final = logging.getLogger("pvdm.steward")
 FRAMES_MAX: Final = 50
 
 
-def log_request(context: RequestContext, status: int | None) -> None:
-    """The request as it ended; no status means that the caller was gone before the answer."""
-    grant = context.grant
-    _say(
+class LoggedRequest(Protocol):
+    """The fields of a request that a log line shows."""
+
+    method: str
+    request_id: str
+    started: float
+    route: str
+    grant: Grant | None
+    workload_id: str | None
+
+
+def log_request(request: LoggedRequest, status: int | None) -> None:
+    """Log a request at its end; without a status the caller disconnected before the response."""
+    grant = request.grant
+    _write(
         logging.INFO,
         {
             "event": "request",
-            "request_id": context.request_id,
-            "method": context.method if context.method.isalpha() and len(context.method) <= 16 else "(other)",
-            "route": context.route,
+            "request_id": request.request_id,
+            "method": request.method if request.method.isalpha() and len(request.method) <= 16 else "(other)",
+            "route": request.route,
             "status": status,
-            "milliseconds": round((time.monotonic() - context.started) * 1_000, 3),
+            "milliseconds": round((time.monotonic() - request.started) * 1_000, 3),
             "token_id": None if grant is None else grant.token_id,
             "role": None if grant is None else grant.role.value,
             "domain": None if grant is None else grant.domain,
-            **({} if context.workload_id is None else {"workload_id": context.workload_id}),
+            **({} if request.workload_id is None else {"workload_id": request.workload_id}),
         },
     )
 
 
-def log_exception(context: RequestContext, error: BaseException) -> None:
-    """What was met and where: type, code and places. Its message and its locals may hold secrets and stay away."""
-    _say(
-        logging.ERROR, {"event": "exception", "request_id": context.request_id, "route": context.route, **_told(error)}
+def log_exception(request: LoggedRequest, error: BaseException) -> None:
+    """Log type, code and places of an exception; its message and locals are left out, as they may hold secrets."""
+    _write(
+        logging.ERROR,
+        {"event": "exception", "request_id": request.request_id, "route": request.route, **_error_facts(error)},
     )
 
 
 def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:
-    """What the Steward's own work met, and where; its message and its locals stay away here too."""
-    _say(logging.ERROR, {"event": event, **facts, **_told(error)})
+    """Log an exception of the Steward's own work, without its message and locals as well."""
+    _write(logging.ERROR, {"event": event, **facts, **_error_facts(error)})
 
 
 def log_event(event: str, **facts: str | int | None) -> None:
-    """Something of the service itself: started, stopping, stopped."""
-    _say(logging.INFO, {"event": event, **facts})
+    """Log an event of the service: started, stopping, stopped."""
+    _write(logging.INFO, {"event": event, **facts})
 
 
 def log_warning(event: str, **facts: str | int | None) -> None:
-    """Something that an operator should look at; the Steward goes on."""
-    _say(logging.WARNING, {"event": event, **facts})
+    """Log an event that an operator should look at; the Steward goes on."""
+    _write(logging.WARNING, {"event": event, **facts})
 
 
 def log_error(event: str, **facts: str | int | None) -> None:
-    """Something that keeps the Steward from its work until an operator acts."""
-    _say(logging.ERROR, {"event": event, **facts})
+    """Log an event that stops the Steward's work until an operator acts."""
+    _write(logging.ERROR, {"event": event, **facts})
 
 
 class JsonFormatter(logging.Formatter):
-    """Lines of other loggers, such as the server's own, in the same form and with the same silence."""
+    """Formats the lines of other loggers, such as the server's, as JSON and under the same rule about secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Our own lines are JSON already; of others the words, and of an exception its type and places."""
+        """The line as JSON; of an exception its type and places."""
         if record.name == LOGGER.name:
             return record.getMessage()
-        line: dict[str, object] = {"time": _time(), "level": record.levelname, "event": record.name}
+        line: dict[str, object] = {"time": _now(), "level": record.levelname, "event": record.name}
         if record.exc_info and record.exc_info[1] is not None:
-            return json.dumps({**line, "message": str(record.msg).strip(), **_told(record.exc_info[1])})
+            return json.dumps({**line, "message": str(record.msg).strip(), **_error_facts(record.exc_info[1])})
         return json.dumps({**line, "message": record.getMessage()})
 
 
-def _say(level: int, line: dict[str, object]) -> None:
+def _write(level: int, line: dict[str, object]) -> None:
     if LOGGER.isEnabledFor(level):
-        LOGGER.log(level, "%s", json.dumps({"time": _time(), "level": logging.getLevelName(level), **line}))
+        LOGGER.log(level, "%s", json.dumps({"time": _now(), "level": logging.getLevelName(level), **line}))
 
 
-def _time() -> str:
-    """The host's idea of the time, in UTC: a log is read beside other logs of the host."""
+def _now() -> str:
+    """The host's clock, in UTC: operators compare the log with other logs of the host."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _told(error: BaseException) -> dict[str, object]:
+def _error_facts(error: BaseException) -> dict[str, object]:
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     return {
         "type": type(error).__name__,

@@ -1,4 +1,4 @@
-"""The Steward in one process: ledger, clock, keys, log and outside checkpoint joined, with a desk for each task."""
+"""The Steward of one process: its ledger, clock, keys, log and outside checkpoint, and a service for each task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.catalog.catalog import Catalog, Homes, open_catalog
+from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.digest.digester import kernel_engine
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
@@ -19,41 +19,37 @@ from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.ledger.migrations import migrate
-from pvdm.ledger.record import receipts
-from pvdm.ledger.restore import restores
+from pvdm.ledger.record import receipts, restores
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
+from pvdm.steward.approval.approvals import Approvals
 from pvdm.steward.approval.migrations import Migrations
 from pvdm.steward.approval.protections import Protections
-from pvdm.steward.cleanup.leftovers import Leftovers
-from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from pvdm.steward.cleanup.orphan_search import Leftovers
+from pvdm.steward.cleanup.quarantine import QuarantineFiles
+from pvdm.steward.cleanup.storage_usage import VaultUsage
 from pvdm.steward.cleanup.vault_sweep import VaultSweep
-from pvdm.steward.cleanup.vault_usage import VaultUsage
-from pvdm.steward.config.common_settings import keep_common, require_common
-from pvdm.steward.config.key_homes import open_keys
-from pvdm.steward.config.log_locations import archive_folder, outside_file
-from pvdm.steward.config.mounts import open_mounts
-from pvdm.steward.config.placement import require_in_place
+from pvdm.steward.config.ledger_agreement import keep_common, require_common, require_in_place
+from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
-from pvdm.steward.pipeline.assemble import Joined, open_path
-from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.pipeline.assemble import PipelineParts, build_pipeline
+from pvdm.steward.pipeline.break_glass import OverridePublisher
 from pvdm.steward.pipeline.jobs import Jobs
-from pvdm.steward.pipeline.spark import SparkDesk
-from pvdm.steward.record.archive import Archive, Archived, Mended
+from pvdm.steward.pipeline.spark import SparkVerifier
+from pvdm.steward.record.archive import Archive, Archived, Repaired
 from pvdm.steward.record.attestations import Attestations
-from pvdm.steward.record.audit import AuditDesk
+from pvdm.steward.record.audit import Audits
 from pvdm.steward.record.epochs import Epochs
 from pvdm.steward.record.expiries import Expiries
 from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
-from pvdm.steward.record.log import LogDesk
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader, LogQueries
 from pvdm.steward.record.overrides import Overrides
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.notify import Changes
 from pvdm.steward.work.opening import Workloads
-from pvdm.steward.work.requests import Work
+from pvdm.steward.work.queries import Work
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
@@ -69,7 +65,7 @@ Clock = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class Notary:
-    """The desks of one Steward; each may be used from several threads."""
+    """The services of one Steward; each may be used from several threads."""
 
     config: StewardConfig
     ledger: Ledger
@@ -77,12 +73,12 @@ class Notary:
     keys: KeyService
     outside: OutsideCheckpoint
     recorder: Recorder
-    log: LogDesk
+    log: LogQueries
     trust: TrustRoots
     epochs: Epochs
     proofs: Proofs
     overrides: Overrides
-    waiving: Waiving
+    override_publisher: OverridePublisher
     attestations: Attestations
     access: Access
     work: Work
@@ -90,35 +86,30 @@ class Notary:
     jobs: Jobs
     changes: Changes
     leftovers: Leftovers
-    quarantine: QuarantineDesk
+    quarantine: QuarantineFiles
     handles: Handles
     protections: Protections
     migrations: Migrations
-    audits: AuditDesk
+    audits: Audits
     expiries: Expiries
-    served: Catalog | None = None
-    swept: VaultSweep | None = None
-    spark: SparkDesk | None = None
+    catalog: Catalog
+    sweep: VaultSweep
+    writable: Writable
+    usage: VaultUsage
+    spark: SparkVerifier | None = None
     answering: Answering | None = None
-    writable: Writable | None = None
-    usage: VaultUsage | None = None
-
-    @property
-    def catalog(self) -> Catalog:
-        """The catalog's desks; a Steward that was told of no warehouse has none."""
-        return _served(self.served)
 
     def readiness(self) -> tuple[PvdmError, ...]:
-        """Everything that keeps the Steward from its work now; nothing when it is ready."""
+        """The errors that keep the Steward from its work now; empty when it is ready."""
         found: dict[str, PvdmError] = {}
         for check in (
             self.clock.now_micros,
             self._root_is_current,
-            self._epoch_is_active,
+            self._require_active_epoch,
             self.recorder.require_consistent,
             self._store_answers,
-            self._folders_take_files,
-            self._kernel_is_there,
+            self.writable.require,
+            kernel_engine,  # only the kernel reads staged files
         ):
             try:
                 check()
@@ -130,72 +121,60 @@ class Notary:
         if self.answering is not None:
             self.answering.require()
 
-    def _folders_take_files(self) -> None:
-        if self.writable is not None:
-            self.writable.require()
-
-    def _kernel_is_there(self) -> None:
-        """Only the kernel reads staged files; without a catalog there are none."""
-        if self.served is not None:
-            kernel_engine()
-
     def archive(self, folder: Path) -> Archived:
-        """Write tiles and envelopes to this folder, up to the newest checkpoint."""
+        """Write tiles and envelopes into this folder, up to the newest checkpoint."""
         return Archive(self.ledger, folder).follow()
 
-    def verify_archive(self, folder: Path) -> Mended:
-        """Hold the whole folder against the ledger, and write again what is missing."""
+    def verify_archive(self, folder: Path) -> Repaired:
+        """Compare the whole folder with the ledger, and write missing files again."""
         return Archive(self.ledger, folder).verify()
 
     def mark_time(self) -> None:
-        """Put the time into the ledger: after a restart it never runs below the last mark."""
+        """Store the time in the ledger: after a restart the clock never runs below the last mark."""
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Forget answers that nobody may ask for again, and sweep away what crashes left.
+        """Delete stored responses that have expired, and the files that crashes left.
 
-        Nothing is swept where the checkpoint outside is another log's: a Steward that was forgotten when its ledger
-        was restored elsewhere would remove what it does not know.
+        Raises if the outside checkpoint is not this log's: after a restore elsewhere this Steward could remove files
+        that its ledger does not know.
         """
         self.recorder.require_consistent()
-        if self.served is not None and self.clock.is_ready():
-            self.served.requests.forget_old(self.clock.now_micros())
-            self.served.orphans.sweep()
-            self.served.retention.sweep()
-        if self.swept is not None and self.clock.is_ready():
-            self.swept.sweep()
+        if self.clock.is_ready():
+            self.catalog.requests.forget_old(self.clock.now_micros())
+            self.catalog.orphans.sweep()
+            self.catalog.retention.sweep()
+            self.sweep.sweep()
 
     def close(self) -> None:
-        """Let the work under way end, leave a mark of the time, then let go of keys and database."""
+        """Wait for running work, store the time, then release keys and database."""
         self.jobs.stop()
         if self.spark is not None:
             self.spark.close()
         with contextlib.suppress(PvdmError):
             self.mark_time()
-        if self.served is not None:
-            self.served.upstreams.close()
+        self.catalog.upstreams.close()
         self.keys.close()
         self.ledger.close()
 
     def _root_is_current(self) -> None:
         require_root_current(self.trust.current(), self.clock.trusted_micros())
 
-    def _epoch_is_active(self) -> None:
-        self.trust.require_trusted(self.keys.book().epoch(self.keys.epoch_for(None)))
+    def _require_active_epoch(self) -> None:
+        self.trust.require_trusted(self.keys.epoch_for(None))
 
 
 def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros) -> Notary:
-    """The Steward that was created before; its log must go on from the checkpoint kept outside."""
+    """Open a Steward that was created before; its log must continue the outside checkpoint."""
     with contextlib.ExitStack() as undo:
-        notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
-        _require_restored(notary.ledger)
-        if config.catalog is not None:
-            require_in_place(notary.ledger, config.catalog)
-        kept = require_common(notary.ledger, config)
+        notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
+        _require_no_restore(notary.ledger)
+        require_in_place(notary.ledger, config.catalog)
+        is_kept = require_common(notary.ledger, config)
         notary.recorder.begin()
-        if not kept:
+        if not is_kept:
             keep_common(notary.ledger, config, at_micros=notary.clock.trusted_micros())
-        # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
+        # It starts after a clock jump as well: an operator must be able to log in and confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
             notary.mark_time()
@@ -203,25 +182,25 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         return notary
 
 
-def join_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
-    """The parts of a Steward that was created before, not yet held against the outside checkpoint."""
+def assemble_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
+    """Open the parts of a Steward that was created before, without comparing the outside checkpoint yet."""
     ledger, clock = _open_ledger(config, undo, wall, monotonic)
     keys = open_keys(config.keys, LedgerEpochs(ledger, clock))
     undo.callback(keys.close)
     _require_created(keys.book())
-    return _joined(config, ledger, clock, keys)
+    return _build(config, ledger, clock, keys)
 
 
 def create_notary(
     config: StewardConfig, *, reason: str, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
 ) -> Notary:
-    """A new Steward: key home, first epoch, first entries of the log, checkpoint outside. What is there is kept."""
+    """Create a Steward: keys, first epoch, first log entries, outside checkpoint. Existing parts are kept."""
     with contextlib.ExitStack() as undo:
         lost = isinstance(config.keys, FileKeys) and not config.keys.path.exists()
         if lost and outside_file(config).exists():
             raise _keystore_lost(config, f"none, beside a checkpoint in {outside_file(config)}")
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
-        _require_restored(ledger)
+        _require_no_restore(ledger)
         require_common(ledger, config, making=True)
         if lost and (size := LedgerLogReader(ledger).size()):
             raise _keystore_lost(config, f"none, beside a ledger whose log has {size} entries")
@@ -233,17 +212,17 @@ def create_notary(
         if first.state is EpochStage.CREATED and not others:
             keys.activate_epoch(first.number, reason)
         _require_created(keys.book())
-        notary = _joined(config, ledger, clock, keys)
+        notary = _build(config, ledger, clock, keys)
         notary.recorder.begin()
         notary.epochs.log_missing(reason)
-        # Last: what was wrong in the configuration until here can still be mended in it.
+        # Last, so that a configuration refused above can still be corrected.
         keep_common(ledger, config, at_micros=clock.trusted_micros(), making=True)
         undo.pop_all()
         return notary
 
 
 def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
-    """Every log key there ever was, in whatever state: old notes keep their signatures."""
+    """The log keys of all epochs, in any state: old notes keep their signatures."""
     for epoch in book.epochs:
         public = epoch.key(KeyRole.LOG).public
         if public is not None:
@@ -251,14 +230,14 @@ def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
 
 
 def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey]:
-    """The book's log keys, and those that operators named for this log when it was restored."""
+    """The log keys of all epochs, and those that operators gave for this log at a restore."""
     with ledger.read() as unit:
         named = restores.log_keys(unit)
     lost = (NoteKey(origin, der) for der, note in named if read_unverified(note).checkpoint.origin == origin)
     return [*log_keys(book, origin), *lost]
 
 
-def _require_restored(ledger: Ledger) -> None:
+def _require_no_restore(ledger: Ledger) -> None:
     with ledger.read() as unit:
         restores.require_none(unit)
 
@@ -285,24 +264,24 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
 
 
 def _keystore_lost(config: StewardConfig, got: str) -> UnavailableError:
-    """New keys would make another notary under the old name, which nobody trusts and which can read no old attempt."""
+    """The error where new keys would make another notary under the old name, which no trust root names."""
     return UnavailableError(
         "keystore_lost",
-        "this Steward was made before, and its keystore is not there",
+        "this Steward exists, but its keystore is missing",
         expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore",
         got=got,
-        hint="nothing was written; bring the keystore file back from its backup, or name its place under [keys]",
+        hint="nothing was written; restore the keystore file from its backup, or name its path under [keys]",
     )
 
 
-def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
+def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
     outside = FileOutsideCheckpoint(
         outside_file(config), origin=config.origin, keys=lambda: known_log_keys(ledger, keys.book(), config.origin)
     )
     kept = archive_folder(config)
     archive = None if kept is None else Archive(ledger, kept)
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
-    log = LogDesk(ledger, recorder.require_covered)
+    log = LogQueries(ledger, recorder.require_covered)
     trust = TrustRoots(
         ledger,
         clock,
@@ -313,21 +292,19 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         pin=config.trust_root_sha256,
     )
     stores = Stores(config.s3)
-    served = _catalog(config, ledger, clock, stores)
+    catalog = _open_catalog(config, ledger, clock, stores)
     proofs = Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation)
     handles = Handles(keys, LedgerHandles(ledger, clock))
     access = Access(ledger, clock)
     spark = None
     if config.spark is not None:
-        spark = SparkDesk(config.spark, access, Files(stores), StoreAccess(config.s3, config.vending))
+        spark = SparkVerifier(config.spark, access, Files(stores), StoreAccess(config.s3, config.vending))
     extracts = None if spark is None else spark.extraction
-    path = open_path(
-        Joined(
-            config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served), stores, spark
-        )
+    pipeline = build_pipeline(
+        PipelineParts(config, ledger, clock, keys, handles, recorder, log, trust, proofs, catalog, stores, spark)
     )
-    vault_at = None if config.catalog is None else config.catalog.vault
-    vault = None if vault_at is None else Vault(vault_at, stores)
+    vault = Vault(config.catalog.vault, stores)
+    approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, extracts)
     expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
     return Notary(
         config=config,
@@ -340,53 +317,38 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         trust=trust,
         epochs=Epochs(ledger, clock, keys, recorder, trust, notary=config.notary),
         proofs=proofs,
-        overrides=Overrides(ledger, clock, recorder, trust, served),
-        waiving=path.waiving,
+        overrides=Overrides(ledger, clock, recorder, trust, catalog),
+        override_publisher=pipeline.override_publisher,
         attestations=Attestations(ledger, clock, keys, recorder, trust),
         access=access,
-        work=path.work,
-        workloads=path.workloads,
-        jobs=path.jobs,
-        changes=path.changes,
-        leftovers=path.leftovers,
-        quarantine=QuarantineDesk(ledger, clock, lambda: _served(served), vault),
+        work=pipeline.work,
+        workloads=pipeline.workloads,
+        jobs=pipeline.jobs,
+        changes=pipeline.changes,
+        leftovers=pipeline.leftovers,
+        quarantine=QuarantineFiles(ledger, clock, catalog, vault),
         handles=handles,
-        protections=Protections(
-            ledger, clock, recorder, trust, lambda: _served(served), Files(stores), path.sources, extracts=extracts
-        ),
-        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), path.sources, extracts=extracts),
-        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault_at, stores),
+        protections=Protections(approvals, Files(stores)),
+        migrations=Migrations(approvals),
+        audits=Audits(ledger, recorder.require_covered, catalog, config.catalog.vault, stores),
         expiries=expiries,
-        served=served,
-        swept=path.sweep,
+        catalog=catalog,
+        sweep=pipeline.sweep,
         spark=spark,
         answering=_answering(config),
         writable=_writable(config, ledger),
-        usage=None if vault is None else VaultUsage(vault),
+        usage=VaultUsage(vault),
     )
 
 
-def _served(catalog: Catalog | None) -> Catalog:
-    if catalog is None:
-        raise UnavailableError(
-            "catalog_not_configured",
-            "this Steward serves no catalog",
-            expected="[catalog] with a warehouse in steward.toml",
-            got="none",
-        )
-    return catalog
-
-
-def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog | None:
+def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
     found = config.catalog
-    if found is None:
-        return None
     return open_catalog(
         ledger,
         clock,
         name=found.name,
         warehouse=found.warehouse,
-        homes=Homes(found.metadata, found.vault, tuple(_reserved(config, ledger))),
+        homes=StewardPlaces(found.metadata, found.vault, tuple(_reserved(config, ledger))),
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(found.upstreams, config.s3),
@@ -394,32 +356,32 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: 
 
 
 def _reserved(config: StewardConfig, ledger: Ledger) -> list[Place]:
-    """Where the Steward keeps what no table may lie among, besides the catalog's own folders."""
+    """Places of the Steward's own files, besides the catalog's folders: no table may lie there."""
     found: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
     found += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
     return [each for each in found if each is not None]
 
 
 def _answering(config: StewardConfig) -> Answering | None:
-    """The buckets that the configuration names, asked when somebody wants to know how the Steward stands."""
+    """The health check of the buckets that the configuration names."""
     if config.s3 is None:
         return None
     found = config.catalog
-    places = [] if found is None else [parse_location(found.warehouse), found.metadata, found.vault]
+    places = (parse_location(found.warehouse), found.metadata, found.vault)
     named = (each for each in (*places, config.outside_at, config.archive_at) if isinstance(each, Location))
     return Answering(config.s3, [each.authority for each in named if each.scheme == "s3"])
 
 
 def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
-    """The folders on this machine that the Steward writes to."""
+    """The check of the local folders that the Steward writes to."""
 
     def has_tables() -> bool:
         with ledger.read() as unit:
-            return bool(tables.all_live(unit))
+            return bool(tables.list_live(unit))
 
     def has_published() -> bool:
         with ledger.read() as unit:
-            return receipts.any_made(unit)
+            return receipts.any_exist(unit)
 
     def found_missing_elsewhere() -> bool:
         return False
@@ -429,12 +391,11 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
         (None if ledger.file is None else ledger.file.parent, found_missing_elsewhere),
     ]
     only_read: set[Path] = set()
-    if config.catalog is not None:
-        warehouse = parse_location(config.catalog.warehouse)
-        if warehouse.scheme == "file":
-            used.append((warehouse, has_published))  # engines make it with their first file
-            only_read.add(warehouse.local)
-        used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
+    warehouse = parse_location(config.catalog.warehouse)
+    if warehouse.scheme == "file":
+        used.append((warehouse, has_published))  # engines make it with their first file
+        only_read.add(warehouse.local)
+    used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(place_of(place), in_use) for place, in_use in used if place is not None]
     return Writable({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
 

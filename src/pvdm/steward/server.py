@@ -1,4 +1,4 @@
-"""Running the service: in the foreground until a signal comes, or in a thread of the caller's process."""
+"""Runs the HTTP service, in the foreground until a signal or in a thread of the caller's process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pvdm.steward.config.steward import ServiceConfig, require_door
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
 from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
+from pvdm.steward.locks import serve_alone
 from pvdm.steward.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.notary import Notary
-from pvdm.steward.process_lock import serving_alone
 
 BACKLOG_MAX: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 15
@@ -36,7 +36,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(notary: Notary) -> None:
-    """Serve until SIGTERM or SIGINT: requests under way end, within the limit; new ones are refused."""
+    """Serve until SIGTERM or SIGINT; running requests may finish within the limit, new ones are refused."""
     if notary.config.development:
         raise NotAllowedError(
             "development_not_served",
@@ -46,7 +46,7 @@ def run(notary: Notary) -> None:
             hint="create a Steward for others with `pvdm steward init`: docs/operations.md",
         )
     log_to(sys.stderr)
-    with serving_alone(notary.ledger), contextlib.closing(_bound(notary.config.service)) as listener:
+    with serve_alone(notary.ledger), contextlib.closing(_open_listener(notary.config.service)) as listener:
         _Server(notary, _url(notary.config.service, listener)).run(sockets=[listener])
 
 
@@ -54,8 +54,8 @@ def start(notary: Notary) -> RunningServer:
     """Serve in a thread of this process until `stop`; port 0 takes a free one."""
     service = notary.config.service
     with contextlib.ExitStack() as undo:
-        undo.enter_context(serving_alone(notary.ledger))
-        listener = undo.enter_context(contextlib.closing(_bound(service)))
+        undo.enter_context(serve_alone(notary.ledger))
+        listener = undo.enter_context(contextlib.closing(_open_listener(service)))
         server = _Server(notary, _url(service, listener))
         running = RunningServer(server, listener, service.limits.shutdown_seconds, undo.pop_all())
     try:
@@ -72,7 +72,7 @@ class RunningServer:
     def __init__(
         self, server: _Server, listener: socket.socket, shutdown_seconds: int, held: contextlib.ExitStack
     ) -> None:
-        """`held` is let go of at the end: the listener, and the right to serve the ledger."""
+        """`held` is closed at the end: the listener, and the lock to serve the ledger."""
         self._server = server
         self._listener = listener
         self._held = held
@@ -91,7 +91,7 @@ class RunningServer:
         self.stop()
 
     def begin(self) -> None:
-        """Start the thread and wait until it answers."""
+        """Start the thread and wait until the service is up."""
         self._thread.start()
         self._server.up.wait(_START_SECONDS)
         if self._failure is not None or not self._server.started:
@@ -99,12 +99,12 @@ class RunningServer:
             raise UnavailableError(
                 "service_not_started",
                 "the service did not start",
-                expected=f"an open door within {_START_SECONDS} seconds",
+                expected=f"an open port within {_START_SECONDS} seconds",
                 got=type(self._failure).__name__ if self._failure is not None else "silence",
             ) from self._failure
 
     def stop(self) -> None:
-        """Let requests under way end, within the limit, and refuse new ones; a second time does nothing."""
+        """Wait for running requests, within the limit, and refuse new ones; a second call does nothing."""
         self._server.should_exit = True
         self._thread.join(self._shutdown_seconds + 5)
         if self._thread.is_alive():
@@ -122,7 +122,7 @@ class RunningServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which here ends on a signal without raising it again: what comes after it must still run."""
+    """A uvicorn server that does not raise the signal again at its end, since code after it must run."""
 
     def __init__(self, notary: Notary, url: str) -> None:
         super().__init__(_settings(notary))
@@ -135,18 +135,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        served = self._catalog
-        log_event(
-            "started",
-            address=self.url,
-            catalog=None if served is None else served.name,
-            warehouse=None if served is None else served.warehouse,
-        )
+        log_event("started", address=self.url, catalog=self._catalog.name, warehouse=self._catalog.warehouse)
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log_event("stopping")
-        self._changes.close()  # who waits for an attempt is answered now
+        self._changes.close()  # wakes long polls
         await super().shutdown(sockets=sockets)
         log_event("stopped")
 
@@ -170,7 +164,7 @@ class _Server(uvicorn.Server):
 
 
 def log_to(stream: TextIO) -> None:
-    """Write the service's lines, and the server's own in the same form, to this stream."""
+    """Write the log lines of the service and of uvicorn to this stream, in one format."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     for name, level in ((LOGGER.name, logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.WARNING)):
@@ -192,7 +186,7 @@ def _settings(notary: Notary) -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # a header does not say where a caller is; limits go by the address itself
+        proxy_headers=False,  # limits are by the peer address, which a header could fake
         server_header=False,
         backlog=BACKLOG_MAX,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -214,16 +208,16 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
     except PvdmError:
         raise
     except OSError as error:
-        raise _tls_invalid(error.strerror or type(error).__name__) from None
+        raise _tls_error(error.strerror or type(error).__name__) from None
     return context
 
 
 def _require_private(key: Path) -> None:
-    """The key is for the service's user alone; it may stand behind a link, as those who renew certificates leave it."""
+    """Require that only the service's user can read the key; it may be a link, as certificate tools leave it."""
     try:
         found = key.stat()
     except OSError as error:
-        raise _tls_invalid(error.strerror or type(error).__name__) from None
+        raise _tls_error(error.strerror or type(error).__name__) from None
     if found.st_uid not in (os.geteuid(), _ROOT):
         raise NotAllowedError(
             "key_file_owner",
@@ -243,16 +237,16 @@ def _require_private(key: Path) -> None:
 
 
 def _no_password() -> NoReturn:
-    raise _tls_invalid("a key with a passphrase, which nobody is there to type")
+    raise _tls_error("a key with a passphrase")
 
 
-def _tls_invalid(got: str) -> InputError:
+def _tls_error(got: str) -> InputError:
     return InputError(
         "tls_invalid", "certificate and key cannot be used", expected="a PEM certificate and its key", got=got
     )
 
 
-def _bound(service: ServiceConfig) -> socket.socket:
+def _open_listener(service: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
     most = service.limits.peer_connections
     listener = Listener(family, connections=connections_most(), peer_connections=most)
@@ -263,7 +257,7 @@ def _bound(service: ServiceConfig) -> socket.socket:
         listener.close()
         raise UnavailableError(
             "address_unavailable",
-            "the service cannot open its door",
+            "the service cannot open its port",
             expected=f"{service.host} port {service.port}, free and of this machine",
             got=error.strerror or type(error).__name__,
         ) from None

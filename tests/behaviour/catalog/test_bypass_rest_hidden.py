@@ -116,7 +116,7 @@ SEEING = [
 
 
 @for_each("attack", SEEING, ids=lambda attack: attack.named)
-def test_what_is_hidden_is_not_told(scene: Scene, attack: Attack) -> None:
+def test_a_consumer_gets_no_hidden_part(scene: Scene, attack: Attack) -> None:
     response = run(scene, attack)
     if response.status_code == 200 and "metadata-location" in response.text:
         answer = response.json()
@@ -163,7 +163,7 @@ def test_staging_changes_not_one_byte_of_what_a_consumer_gets(scene: Scene) -> N
         assert sorted(folder.iterdir()) == files
 
 
-def test_staging_on_a_table_that_shows_nothing_yet_is_not_told(scene: Scene) -> None:
+def test_staging_on_an_empty_table_is_not_disclosed(scene: Scene) -> None:
     scene.known, consumer = None, scene.callers["consumer"]
     before = consumer.ask("GET", EMPTY)
     scene.lake.steward.stand.time.pass_by(1_000_000)
@@ -205,7 +205,7 @@ def test_readers_files_are_kept_up_to_a_number(scene: Scene) -> None:
     assert file_of(last)["properties"]["n"] == str(PUBLISHED_FILES_KEPT_MAX + 4)
 
 
-def test_another_domain_is_told_the_same_of_what_is_there_and_what_is_not(scene: Scene) -> None:
+def test_another_domain_gets_the_same_answer_for_existing_and_missing_tables(scene: Scene) -> None:
     stranger = scene.callers["risk consumer"]
     there, not_there = (stranger.ask("GET", f"{TABLES}/{name}") for name in ("t", "none"))
     assert (there.status_code, there.content) == (not_there.status_code, not_there.content)

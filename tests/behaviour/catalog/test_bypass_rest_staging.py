@@ -319,7 +319,7 @@ def test_staging_is_no_way_around(scene: Scene, attack: Attack) -> None:
     run(scene, attack)
 
 
-def test_what_is_staged_by_those_who_may_leaves_main_alone(scene: Scene) -> None:
+def test_allowed_staging_does_not_change_main(scene: Scene) -> None:
     before, producer = scene.main(), scene.callers["producer"]
     scene.known = None
     for updates in (

@@ -11,7 +11,7 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import COMMIT_ROWS_MAX, ROW_IDS_OF_A_DAY_MAX
-from pvdm.catalog.visibility import published
+from pvdm.catalog.visibility import published_view
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.record.tokens import Grant
@@ -100,7 +100,7 @@ def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
     assert caught.value.code == "main_gated"
 
 
-def test_nobody_spells_the_consumers_document_anew(core: Core) -> None:
+def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
     core.table(protected=False)
     core.commit("orders", [{"action": "set-properties", "updates": {"z": "1"}}])
     core.commit("orders", [{"action": "set-statistics", "statistics": statistics(FIRST)}])
@@ -141,7 +141,7 @@ def answer(core: Core, *updates: Doc) -> tuple[str, ...] | None:
     return None
 
 
-def test_a_tag_that_something_hidden_stands_against_is_refused_in_the_same_words(core: Core) -> None:
+def test_a_tag_that_conflicts_with_a_hidden_ref_gets_the_same_error(core: Core) -> None:
     head = hidden(core)
     told = [answer(core, set_ref(name, FIRST, "tag")) for name in ("secretwork", "secretpin", str(head))]
     assert (set(map(type, told)), len(set(told))) == ({tuple}, 1)
@@ -164,7 +164,7 @@ def test_what_a_publisher_says_of_hidden_things_is_as_if_they_were_not_there(cor
     now = core.get().metadata
     assert now.snapshots == before.snapshots
     assert {name: ref for name, ref in now.refs.items() if not name.startswith("v")} == before.refs
-    assert sorted(published(now).refs) == ["main", "v0", "v1", "v2", "v3"]
+    assert sorted(published_view(now).refs) == ["main", "v0", "v1", "v2", "v3"]
 
 
 def test_a_publisher_moves_and_removes_its_tags_beside_hidden_things(core: Core) -> None:
@@ -180,7 +180,7 @@ def test_a_publisher_moves_and_removes_its_tags_beside_hidden_things(core: Core)
 @pytest.mark.parametrize(
     ("by", "refusal"), [(grant(domain="risk"), "domain_wrong"), (grant(Role.CONSUMER), "role_wrong")]
 )
-def test_who_may_not_write_to_a_table_waits_for_no_turn_at_it(core: Core, by: Grant, refusal: str) -> None:
+def test_a_caller_without_write_access_does_not_wait_for_a_turn(core: Core, by: Grant, refusal: str) -> None:
     core.table()
     core.table("own", levels=RISK, protected=False)
     seconds: list[float] = []

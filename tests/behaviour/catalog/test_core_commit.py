@@ -99,7 +99,7 @@ def test_updates_that_change_nothing_write_nothing(core: Core) -> None:
 
 
 @pytest.mark.parametrize("what", ["table", "namespace"])
-def test_what_is_not_there_is_not_committed_to(core: Core, what: str) -> None:
+def test_a_commit_to_a_missing_table_is_refused(core: Core, what: str) -> None:
     with pytest.raises(InputError) as caught:
         core.commit("orders", WORD, levels=SALES if what == "table" else ("nowhere",))
     assert code(caught) == "table_unknown"
@@ -115,7 +115,7 @@ def test_a_requirement_that_does_not_hold_is_a_conflict_and_leaves_nothing(core:
 
 
 @pytest.mark.parametrize("protected", [True, False])
-def test_a_moved_base_is_judged_again(core: Core, protected: bool) -> None:
+def test_a_moved_base_is_checked_again(core: Core, protected: bool) -> None:
     core.table(protected=protected)
     core.table("other")
     updates = [set_ref("mine", FIRST)]
@@ -146,7 +146,7 @@ def test_a_moved_base_that_took_the_sequence_number_is_a_conflict(core: Core) ->
     assert code(caught) == "snapshot_sequence_stale"
 
 
-def test_a_table_that_is_protected_meanwhile_is_judged_as_protected(core: Core) -> None:
+def test_a_table_protected_meanwhile_is_checked_as_protected(core: Core) -> None:
     core.table(protected=False)
     with (
         fault.armed("catalog.after_metadata_file", meanwhile(core.protect)),
@@ -240,7 +240,7 @@ def test_one_moved_table_moves_none(core: Core) -> None:
     assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
 
 
-def test_a_table_that_is_only_required_of_stays_as_it_was_judged(core: Core) -> None:
+def test_a_table_with_requirements_only_must_stay_unchanged(core: Core) -> None:
     core.table("one"), core.table("two")
     guard = Change(SALES, "two", [ref_is(core.get("two").metadata, "b")], [])
     act = meanwhile(lambda: beside(core).commit("two", [set_ref("b", FIRST)]))
@@ -303,7 +303,7 @@ def test_a_table_is_made_once(core: Core) -> None:
     assert code(caught) == "requirement_table_exists"
 
 
-def test_of_two_who_make_one_table_at_once_one_is_told_that_it_exists(core: Core) -> None:
+def test_two_concurrent_creates_give_one_table_and_one_conflict(core: Core) -> None:
     core.table(protected=False)
     files = core.on_disk()
     other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
@@ -371,7 +371,7 @@ def test_a_table_is_made_by_producers_and_operators_only(core: Core, role: Role)
 def test_a_reader_makes_no_table_by_the_short_way_either(core: Core) -> None:
     base = core.table(protected=False).metadata
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.create(grant(Role.CONSUMER), core.states.namespace(SALES), "made", base)
+        core.commits.create(grant(Role.CONSUMER), core.get_namespace(), "made", base)
     assert code(caught) == "role_wrong"
 
 
@@ -402,7 +402,7 @@ def test_a_table_lies_in_a_place_of_its_own(core: Core, location: str, refusal: 
 
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR])
-def test_a_table_does_not_move_into_anothers_place(core: Core, by: object) -> None:
+def test_a_table_cannot_move_into_another_tables_place(core: Core, by: object) -> None:
     core.table(protected=False)
     core.table("two", protected=False)
     move = [{"action": "set-location", "location": core.place("two")}]
@@ -492,5 +492,5 @@ def test_no_table_lies_over_or_under_the_stewards_own_files_not_even_an_operator
 def test_a_new_table_does_not_lie_there_either(core: Core) -> None:
     made = new_table(request(), location=f"file://{core.root}/t", table_uuid=str(uuid.uuid4()), now_ms=NOW_MS)
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.create(OPERATOR, core.states.namespace(SALES), "made", made)
+        core.commits.create(OPERATOR, core.get_namespace(), "made", made)
     assert code(caught) == "location_reserved"

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.catalog import sanity
 from pvdm.catalog.commit import Change
-from pvdm.catalog.visibility import published
+from pvdm.catalog.visibility import published_view
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -119,7 +119,7 @@ def protected(core: Core) -> TableMetadata:
 
 def main_of(core: Core) -> tuple[bytes, MainState]:
     metadata = core.fresh().get().metadata
-    return published(metadata).to_bytes(), MainState.of(metadata)
+    return published_view(metadata).to_bytes(), MainState.of(metadata)
 
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR, grant(Role.PUBLISHER), STEWARD], ids=lambda by: by.role)
@@ -142,7 +142,7 @@ def test_no_update_of_any_kind_changes_main(core: Core, by: Grant) -> None:
 
 @pytest.mark.parametrize("role", [Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
 @pytest.mark.parametrize("protected_", [True, False])
-def test_who_only_reads_writes_nothing(core: Core, role: Role, protected_: bool) -> None:
+def test_a_reading_role_cannot_write(core: Core, role: Role, protected_: bool) -> None:
     core.table(protected=protected_)
     for updates in ([], [set_ref("b", FIRST)], [set_ref("v1", FIRST, "tag")]):
         with pytest.raises(NotAllowedError) as caught:
@@ -153,7 +153,7 @@ def test_who_only_reads_writes_nothing(core: Core, role: Role, protected_: bool)
 @pytest.mark.parametrize(
     ("role", "refusal"), [(Role.CONSUMER, "role_wrong"), (Role.PUBLISHER, "requirement_ref_missing")]
 )
-def test_a_requirement_tells_nothing_of_what_is_hidden(core: Core, role: Role, refusal: str) -> None:
+def test_a_requirement_discloses_no_hidden_part(core: Core, role: Role, refusal: str) -> None:
     core.table()
     hidden = core.staged().metadata.refs["stage"].snapshot_id
     guess = {"type": "assert-ref-snapshot-id", "ref": "stage", "snapshot-id": 1}
@@ -162,9 +162,9 @@ def test_a_requirement_tells_nothing_of_what_is_hidden(core: Core, role: Role, r
     assert (caught.value.code, str(hidden) in f"{caught.value} {caught.value.got}") == (refusal, False)
 
 
-def test_a_publisher_requires_what_its_sight_shows(core: Core) -> None:
+def test_a_publishers_requirements_are_checked_on_the_published_view(core: Core) -> None:
     core.table()
-    seen = published(core.staged().metadata)
+    seen = published_view(core.staged().metadata)
     column_id = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": seen.last_column_id}
     requirements = [ref_is(seen, "main"), ref_is(seen, "stage"), column_id]
     core.commit("orders", [set_ref("v1", FIRST, "tag")], requirements=requirements, by=grant(Role.PUBLISHER))
@@ -184,7 +184,7 @@ def test_a_publisher_tags_what_main_shows(core: Core) -> None:
     core.table()
     core.staged()
     state = core.commit("orders", [set_ref("v1", FIRST, "tag")], by=grant(Role.PUBLISHER))
-    assert "v1" in published(state.metadata).refs
+    assert "v1" in published_view(state.metadata).refs
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_another_domains_files_are_not_committed(core: Core) -> None:
     assert caught.value.code == "staging_not_sane"
 
 
-def test_a_permit_is_a_value_of_three_words() -> None:
+def test_a_permit_has_three_fields() -> None:
     assert Permit.__slots__ == ("table_uuid", "base_sha256", "new_sha256")
 
 

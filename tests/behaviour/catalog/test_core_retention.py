@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.catalog.retention import RetentionSweep
+from pvdm.catalog.cleanup import RetentionSweep
 from pvdm.catalog.state import TableState
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles, file_name
-from pvdm.ledger.restore import restores
+from pvdm.ledger.record import restores
 from tests.support.catalog.core import OPERATOR, Core, core_in, to_ref
 
 KEPT = 100

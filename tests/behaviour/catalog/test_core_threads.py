@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.catalog.visibility import published
+from pvdm.catalog.visibility import published_view
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.table.main_state import MainState
 from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, Doc, core_at, ref_is, set_ref, to_ref
@@ -67,7 +67,7 @@ def writing(core: Core, name: str, branch: str, first_id: int) -> list[int]:
 
 def test_writers_on_branches_of_one_table_lose_and_double_nothing(core: Core) -> None:
     before = MainState.of(core.table().metadata)
-    sight = published(core.get().metadata).to_bytes()
+    sight = published_view(core.get().metadata).to_bytes()
     at_once(lambda number: _all_done(writing(core, "orders", f"b{number}", 1_000 * (number + 1))))
     after = core.fresh().get()
     assert after.row.revision == 2 + WRITERS * COMMITS
@@ -77,7 +77,7 @@ def test_writers_on_branches_of_one_table_lose_and_double_nothing(core: Core) ->
         ids = [each.snapshot_id for each in after.metadata.ancestry(head)]
         assert ids == [1_000 * (number + 1) + step for step in reversed(range(COMMITS))]
     assert Counter(each.sequence_number for each in after.metadata.snapshots).most_common(1)[0][1] == 1
-    assert (MainState.of(after.metadata), published(after.metadata).to_bytes()) == (before, sight)
+    assert (MainState.of(after.metadata), published_view(after.metadata).to_bytes()) == (before, sight)
     assert len(core.on_disk()) == 2 + WRITERS * COMMITS
 
 
@@ -85,7 +85,7 @@ def _all_done(done: list[int]) -> None:
     assert len(done) == COMMITS
 
 
-def test_writers_on_tables_of_their_own_are_in_nobodys_way(core: Core) -> None:
+def test_writers_on_different_tables_do_not_conflict(core: Core) -> None:
     for number in range(WRITERS):
         core.table(f"t{number}", shown=False)
     at_once(lambda number: _all_done(writing(core, f"t{number}", "stage", 1_000)))

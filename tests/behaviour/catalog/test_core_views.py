@@ -15,7 +15,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.catalog.namespaces import Namespaces
-from pvdm.catalog.tables import Desks, Tables
+from pvdm.catalog.tables import CatalogParts, Tables
 from pvdm.catalog.views import Views, ViewState
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.stores.stores import Stores
@@ -44,7 +44,9 @@ class Stand:
     def __post_init__(self) -> None:
         core = self.core
         spaces = Namespaces(core.ledger, core.clock, core.access, core.states.upstreams)
-        desks = Desks(core.ledger, core.clock, core.states, core.access, spaces, core.commits, core.warehouse, Stores())
+        desks = CatalogParts(
+            core.ledger, core.clock, core.states, core.access, spaces, core.commits, core.warehouse, Stores()
+        )
         self.views, self.tables = Views(desks, core.files), Tables(desks)
 
     def load(self, name: str = "v") -> ViewState:
@@ -115,7 +117,7 @@ def test_replacers_that_say_the_same_make_one_version(stand: Stand) -> None:
 
 def test_a_base_that_moves_at_every_try_ends_as_a_conflict(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(*_: object, **__: object) -> None:
-        raise ConflictError("view_moved", "the view has changed since it was judged")
+        raise ConflictError("view_moved", "the view has changed since it was read")
 
     monkeypatch.setattr(views, "swap", moved)
     before = stand.core.on_disk()
@@ -154,7 +156,7 @@ def test_a_view_that_is_dropped_at_once_is_dropped_once(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("change", ["create", "replace", "drop", "rename"])
-def test_a_namespace_that_is_protected_meanwhile_is_judged_as_it_is(stand: Stand, change: str) -> None:
+def test_a_namespace_protected_meanwhile_is_checked_as_protected(stand: Stand, change: str) -> None:
     """Between the judgement and the swap the namespace is protected."""
     work: dict[str, Callable[[], object]] = {
         "create": lambda: stand.views.create(PRODUCER, SALES, request("w")),
@@ -214,7 +216,7 @@ def test_a_crash_while_a_view_is_made_leaves_it_whole_or_not_there(stand: Stand,
 
 
 @pytest.mark.parametrize("point", ["ledger.before_commit", "ledger.after_commit", "catalog.after_swap"])
-def test_an_end_that_nobody_knows_leaves_the_file(stand: Stand, point: str) -> None:
+def test_an_unknown_outcome_leaves_the_file(stand: Stand, point: str) -> None:
     files = stand.core.on_disk()
     error = StateUnknownError("commit_unknown", "no answer")
     with fault.armed(point, fault.Raise(error)), pytest.raises(StateUnknownError):
@@ -246,7 +248,7 @@ def test_a_table_that_takes_the_place_meanwhile_keeps_it(stand: Stand, monkeypat
 
 
 @pytest.mark.parametrize("change", ["swap", "rename", "drop"])
-def test_a_row_that_is_not_the_one_that_was_judged_stays_as_it_is(stand: Stand, change: str) -> None:
+def test_a_row_that_changed_since_it_was_read_is_not_changed(stand: Stand, change: str) -> None:
     stale = stand.load().row
     stand.replace(replaced(2, query("new")))
     after = stand.load()

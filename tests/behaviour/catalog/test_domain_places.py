@@ -51,7 +51,7 @@ def document(core: Core, location: str, **properties: str) -> TableMetadata:
 
 
 def create(core: Core, by: Grant, location: str, **properties: str) -> None:
-    core.commits.create(by, core.states.namespace(SALES), "made", document(core, location, **properties))
+    core.commits.create(by, core.get_namespace(), "made", document(core, location, **properties))
 
 
 def code_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
@@ -59,14 +59,14 @@ def code_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
 
 
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
-def test_an_operator_of_one_domain_places_no_table_in_anothers_folder(core: Core, place: str) -> None:
+def test_an_operator_cannot_place_a_table_in_another_domains_folder(core: Core, place: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         create(core, SALES_OPERATOR, spelled(core, place))
     assert code_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
-def test_an_operator_of_one_domain_moves_no_table_into_anothers_folder(core: Core, place: str) -> None:
+def test_an_operator_cannot_move_a_table_into_another_domains_folder(core: Core, place: str) -> None:
     core.table(protected=False)
     move = [{"action": "set-location", "location": spelled(core, place)}]
     with pytest.raises(NotAllowedError) as caught:
@@ -77,7 +77,7 @@ def test_an_operator_of_one_domain_moves_no_table_into_anothers_folder(core: Cor
 @pytest.mark.parametrize("by", [SALES_OPERATOR, PRODUCER], ids=["operator", "producer"])
 @pytest.mark.parametrize("key", PATHS)
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
-def test_no_property_sends_files_into_anothers_folder(core: Core, place: str, key: str, by: Grant) -> None:
+def test_no_property_sends_files_into_another_domains_folder(core: Core, place: str, key: str, by: Grant) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [{"action": "set-properties", "updates": {key: spelled(core, place)}}], by=by)
@@ -116,7 +116,7 @@ def test_no_property_sends_files_among_the_stewards_own(core: Core) -> None:
     assert code_of(caught) == "location_reserved"
 
 
-def test_a_producers_place_behind_a_link_into_anothers_folder_is_refused(core: Core) -> None:
+def test_a_place_behind_a_link_into_another_domains_folder_is_refused(core: Core) -> None:
     home = core.warehouse.child(*SALES).local
     home.mkdir(parents=True)
     (home / "made").symlink_to(core.warehouse.child(*RISK).local)

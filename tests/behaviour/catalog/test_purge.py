@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import purge
-from pvdm.catalog.purge import Left, Purge
+from pvdm.catalog.purge import Leftover, Purge
 from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.manifest_list import ListHeader
 from pvdm.lake.format.manifest.write import write_manifest
@@ -38,7 +38,7 @@ def dropped(core: Core, name: str = "gone", levels: Levels = SALES) -> Path:
     return place
 
 
-def left(core: Core, place: Path, domain: str = "sales") -> Left | None:
+def left(core: Core, place: Path, domain: str = "sales") -> Leftover | None:
     return Purge(core.ledger, core.states, core.warehouse, parse_location(str(place)), domain).run()
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_decided_is_not_removed(core: Core, spoilt: str, monkeypa
     assert place.is_dir()
 
 
-def test_a_link_inside_goes_and_what_it_leads_to_stays(core: Core) -> None:
+def test_a_link_inside_is_removed_and_its_target_stays(core: Core) -> None:
     place, beside = dropped(core), dropped(core, "beside")
     (place / "data" / "folder").symlink_to(beside)
     (place / "data" / "file").symlink_to(beside / "data" / "a.parquet")
@@ -183,20 +183,20 @@ def test_a_table_that_comes_back_meanwhile_gets_its_files_back(
         really(self)
 
     monkeypatch.setattr(Purge, "_require_unneeded", and_then_back)
-    assert left(core, place) == Left(f"file://{place}", "a table lies there")
+    assert left(core, place) == Leftover(f"file://{place}", "a table lies there")
     assert (place / "data" / "a.parquet").read_text() == "rows"
     assert written is None or (place / written).read_text() == "new rows"
     assert (looked[0], list(place.parent.glob(".pvdm-*"))) == (True, [])
 
 
-def test_files_that_cannot_be_brought_back_are_told_of_and_stay(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_moved_back_are_reported_and_stay(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     place = dropped(core)
     looked: list[bool] = []
 
     def and_then_taken(self: Purge) -> None:
         if looked:
             place.write_text("something else")
-            raise purge._LeftError("a table lies there")
+            raise purge._RefusedError("a table lies there")
         looked.append(True)
 
     monkeypatch.setattr(Purge, "_require_unneeded", and_then_taken)
@@ -234,7 +234,7 @@ def test_what_another_domain_dropped_and_may_register_again_stays(core: Core, wh
         risk = namespaces.get(unit, RISK)
     core.ledger.transact(lambda unit: namespaces.drop(unit, risk), at_micros=core.micros)
     place = {"its folder": foreign, "a folder around it": foreign.parent, "a folder in it": foreign / "data"}[where]
-    assert left(core, place) == Left(f"file://{place}", "a dropped table of another domain lies there")
+    assert left(core, place) == Leftover(f"file://{place}", "a dropped table of another domain lies there")
     assert (foreign / "data" / "a.parquet").read_text() == "rows"
     assert run(core, foreign, "risk")
 
@@ -243,7 +243,7 @@ def test_what_another_domain_may_be_making_stays(core: Core) -> None:
     making = parse_location(core.place("new", RISK)).local / "data"
     making.mkdir(parents=True)
     told = left(core, making.parent)
-    assert told == Left(f"file://{making.parent}", "it lies in a namespace's folder of another domain")
+    assert told == Leftover(f"file://{making.parent}", "it lies in a namespace's folder of another domain")
     assert making.is_dir()
 
 
@@ -252,12 +252,12 @@ def test_a_purge_while_the_ledger_is_away_leaves_the_files(core: Core, monkeypat
         raise UnavailableError("ledger_unreachable", "away")
 
     place = dropped(core)
-    monkeypatch.setattr(tables, "all_live", away)
-    assert left(core, place) == Left(f"file://{place}", "the ledger cannot be asked: ledger_unreachable")
+    monkeypatch.setattr(tables, "list_live", away)
+    assert left(core, place) == Leftover(f"file://{place}", "the ledger cannot be asked: ledger_unreachable")
     assert place.is_dir()
 
 
-def foreseen(core: Core, name: str = "orders") -> Left | None:
+def foreseen(core: Core, name: str = "orders") -> Leftover | None:
     state = core.get(name)
     return Purge(core.ledger, core.states, core.warehouse, parse_location(state.row.location), "sales").foresee(state)
 

@@ -30,13 +30,9 @@ def config(folder: Path, catalog: str = "", isolation: str = "process") -> Stewa
     return load_config(path)
 
 
-def test_a_steward_that_is_told_of_no_catalog_has_none(tmp_path: Path) -> None:
-    assert config(tmp_path).catalog is None
-
-
-def test_an_embedded_steward_has_its_catalog_in_its_folder(tmp_path: Path) -> None:
-    found = config(tmp_path, isolation="embedded").catalog
-    assert found is not None
+@pytest.mark.parametrize("isolation", ["process", "embedded"])
+def test_a_steward_has_its_catalog_in_its_folder_by_default(tmp_path: Path, isolation: str) -> None:
+    found = config(tmp_path, isolation=isolation).catalog
     assert (found.name, found.warehouse) == ("lake", f"file://{tmp_path}/warehouse")
     assert found.metadata == tmp_path / "catalog"
 

@@ -1,4 +1,4 @@
-"""Routes that the door serves straight away answer, refuse, log and count as they would behind all of FastAPI."""
+"""Routes on the fast path answer, refuse, log and count as they would behind all of FastAPI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from pvdm.catalog.responses import Shown
+from pvdm.catalog.responses import TableResponses
 from pvdm.model.role import Role
 from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
@@ -274,7 +274,7 @@ def test_a_request_is_answered_logged_and_counted_as_behind_fastapi(
 
 
 @pytest.mark.parametrize("weak", ["", "W/"])
-def test_a_load_of_what_the_caller_has_is_told_so_as_behind_fastapi(
+def test_a_load_with_the_current_etag_is_not_modified_as_behind_fastapi(
     way: Way, caplog: pytest.LogCaptureFixture, weak: str
 ) -> None:
     etag = way.lake.caller().ask("GET", "/namespaces/sales/tables/t").headers["etag"]
@@ -287,20 +287,20 @@ def test_a_load_of_what_the_caller_has_is_told_so_as_behind_fastapi(
     [({}, b"InternalServerError"), (posted(), b"CommitStateUnknownException")],
     ids=["load", "commit"],
 )
-def test_a_bug_is_told_and_logged_as_behind_fastapi(
+def test_a_bug_is_reported_and_logged_as_behind_fastapi(
     way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], kind: bytes
 ) -> None:
     def broken(*_: object) -> None:
         raise ValueError("geheim")
 
-    monkeypatch.setattr(Shown, "table", broken)
+    monkeypatch.setattr(TableResponses, "table", broken)
     found = both(way, caplog, context(way, **given))
     assert (found.status, kind in found.answer, b"geheim" in found.answer) == (500, True, False)
     assert [line["event"] for line in found.log] == ["exception", "request"]
 
 
 @pytest.mark.parametrize("given", [{}, {"method": "HEAD"}, posted()], ids=["load", "exists", "commit"])
-def test_a_caller_that_asks_too_often_is_refused_on_the_straight_way_too(given: dict[str, Any]) -> None:
+def test_the_rate_limit_holds_on_the_fast_path_too(given: dict[str, Any]) -> None:
     with memory_folder() as folder, lake_at(folder, rate_per_second=1, burst=10) as lake:
         lake.caller().make("t")
         way = Way(lake, [False], {"operator": lake.steward.headers()["authorization"]})
@@ -313,7 +313,7 @@ def test_a_caller_that_asks_too_often_is_refused_on_the_straight_way_too(given: 
     assert set(statuses[12:]) == {429}
 
 
-def test_the_three_routes_and_no_other_are_served_straight(way: Way) -> None:
+def test_exactly_three_routes_use_the_fast_path(way: Way) -> None:
     routes = create_app(way.lake.steward.stand.notary).router.routes
     marked = [route for route in routes if isinstance(route, APIRoute) and fast_path_of(route) is not None]
     path = "/catalog/v1/namespaces/{namespace}/tables/{table}"

@@ -52,7 +52,7 @@ def test_a_namespace_is_made_once(lake: Lake) -> None:
     assert response.json()["error"]["message"].startswith("Namespace already exists: sales")
 
 
-def test_a_namespace_that_is_not_there_is_told_so(lake: Lake) -> None:
+def test_a_missing_namespace_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", "/namespaces/none")
     assert told(response) == (404, "NoSuchNamespaceException")
     assert response.json()["error"]["message"] == "Namespace does not exist: none"
@@ -103,13 +103,13 @@ def test_pages_of_namespaces_show_each_once(lake: Lake) -> None:
     assert (sorted(seen), pages) == ([*([f"n{number}"] for number in range(7)), ["sales"]], 3)
 
 
-def test_a_page_token_that_nobody_gave_out_is_refused(lake: Lake) -> None:
+def test_an_unknown_page_token_is_refused(lake: Lake) -> None:
     for token in ("%%%", "e30", "MTI", "WzFd" * 5000):
         response = lake.caller().ask("GET", "/namespaces", params={"pageToken": token, "pageSize": "3"})
         assert told(response) == (400, "BadRequestException"), token[:8]
 
 
-def test_properties_are_set_and_removed_and_what_was_missing_is_told(lake: Lake) -> None:
+def test_properties_are_set_and_removed_and_missing_ones_reported(lake: Lake) -> None:
     caller = lake.caller()
     caller.done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"a": "1", "b": "2"}})
     body = {"updates": {"c": "3"}, "removals": ["a", "z"]}
@@ -154,13 +154,13 @@ def test_a_namespace_keeps_its_domain(lake: Lake, body: dict[str, Any], got: str
     assert lake.caller().done("GET", "/namespaces/sales")["properties"] == {"pvdm.domain": "sales"}
 
 
-def test_a_namespace_may_be_told_the_domain_that_it_has(lake: Lake) -> None:
+def test_a_namespaces_own_domain_may_be_set_again(lake: Lake) -> None:
     body = {"updates": {"pvdm.domain": "sales"}}
     assert lake.caller().done("POST", "/namespaces/sales/properties", json=body)["updated"] == ["pvdm.domain"]
 
 
 @pytest.mark.parametrize("levels", [["mine"], ["sales", "eu"]])
-def test_a_namespace_shows_its_domain_though_nobody_named_it(lake: Lake, levels: list[str]) -> None:
+def test_a_namespace_shows_its_domain_if_none_was_given(lake: Lake, levels: list[str]) -> None:
     producer = lake.caller(Role.PRODUCER, "sales")
     made = producer.done("POST", "/namespaces", json={"namespace": levels, "properties": {"a": "1"}})
     found = lake.caller(Role.CONSUMER, "sales").done("GET", f"/namespaces/{spelled(*levels)}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.responses import Shown
+from pvdm.catalog.responses import TableResponses
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
 from tests.support.catalog.http import SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, spelled, told
@@ -52,7 +52,7 @@ def test_a_table_in_no_namespace_is_not_made(lake: Lake) -> None:
     assert told(response) == (404, "NoSuchNamespaceException")
 
 
-def test_a_table_that_is_not_there_is_told_so(lake: Lake) -> None:
+def test_a_missing_table_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", T)
     assert told(response) == (404, "NoSuchTableException")
     assert response.json()["error"]["message"] == "Table does not exist: sales.t"
@@ -181,7 +181,7 @@ def test_a_default_that_no_later_commit_could_compare_is_refused_when_the_table_
     assert (response.status_code, response.json()["error"]["pvdm-code"]) == (400, "schema_default_invalid")
 
 
-def test_a_commit_whose_end_is_unknown_is_told_as_unknown(lake: Lake) -> None:
+def test_a_commit_with_unknown_outcome_is_reported_as_unknown(lake: Lake) -> None:
     from pvdm import fault
     from pvdm.errors import StateUnknownError
 
@@ -194,7 +194,7 @@ def test_a_commit_whose_end_is_unknown_is_told_as_unknown(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("way", ["create", "register", "commit"])
-def test_a_change_whose_answer_cannot_be_made_is_never_told_as_undone(
+def test_a_change_without_a_response_is_never_reported_as_undone(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     caller = lake.caller()
@@ -206,7 +206,7 @@ def test_a_change_whose_answer_cannot_be_made_is_never_told_as_undone(
         place = "/namespaces/sales/register" if way == "register" else "/namespaces/sales/tables"
         path, sent = place, {"name": "t", "schema": SCHEMA, "metadata-location": made["metadata-location"]}
     with monkeypatch.context() as patch:
-        patch.setattr(Shown, "table", unavailable)
+        patch.setattr(TableResponses, "table", unavailable)
         response = caller.ask(method, path, json=sent)
     assert told(response) == (500, "CommitStateUnknownException")
     assert caller.ask("HEAD", T).status_code == 204
@@ -429,7 +429,7 @@ def test_one_key_sent_sixteen_times_at_once_makes_one_commit(lake: Lake) -> None
     assert len({answer.content for answer in answers}) == 1
 
 
-def test_a_metrics_report_is_taken_from_whoever_sees_the_table(lake: Lake) -> None:
+def test_a_metrics_report_is_accepted_from_every_role_that_sees_the_table(lake: Lake) -> None:
     lake.caller().make("t")
     report = {"report-type": "scan-report", "table-name": "sales.t", "metrics": {}}
     assert lake.caller(Role.CONSUMER, "sales").ask("POST", f"{T}/metrics", json=report).status_code == 204
@@ -440,7 +440,7 @@ def test_a_metrics_report_is_taken_from_whoever_sees_the_table(lake: Lake) -> No
     assert told(lake.caller().ask("POST", f"{T}/metrics", json={})) == (400, "BadRequestException")
 
 
-def test_a_metadata_file_that_was_changed_on_disk_is_shown_to_nobody(lake: Lake) -> None:
+def test_a_metadata_file_changed_on_disk_is_not_served(lake: Lake) -> None:
     made = lake.caller().make("t")
     file = Path(made["metadata-location"].removeprefix("file://"))
     file.write_bytes(file.read_bytes().replace(b'"note"', b'"nope"'))
@@ -448,7 +448,7 @@ def test_a_metadata_file_that_was_changed_on_disk_is_shown_to_nobody(lake: Lake)
     assert told(response) == (500, "InternalServerError")
 
 
-def test_a_metadata_file_that_is_gone_is_told_in_icebergs_words(lake: Lake) -> None:
+def test_a_missing_metadata_file_is_an_iceberg_error(lake: Lake) -> None:
     made = lake.caller().make("t")
     Path(made["metadata-location"].removeprefix("file://")).unlink()
     response = lake.caller().ask("GET", T)

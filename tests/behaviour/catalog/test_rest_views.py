@@ -71,7 +71,7 @@ def test_the_file_that_the_answer_names_holds_the_document_of_the_answer(lake: L
     assert Path(made["metadata-location"].removeprefix("file://")).is_relative_to(lake.folder / "catalog")
 
 
-def test_a_view_lies_in_its_namespaces_folder_and_there_where_it_is_said(lake: Lake) -> None:
+def test_a_view_lies_in_its_namespaces_folder_or_at_the_given_location(lake: Lake) -> None:
     assert make(producer(lake))["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/v-")
     place = f"file://{lake.folder}/warehouse/sales/mine"
     assert make(producer(lake), "w", location=place)["metadata"]["location"] == place
@@ -79,7 +79,7 @@ def test_a_view_lies_in_its_namespaces_folder_and_there_where_it_is_said(lake: L
     assert told(producer(lake).ask("POST", VIEWS, json=elsewhere)) == (403, "ForbiddenException")
 
 
-def test_a_view_that_is_not_there_is_told_so(lake: Lake) -> None:
+def test_a_missing_view_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", V)
     assert told(response) == (404, "NoSuchViewException")
     assert message(response) == "View does not exist: sales.v"
@@ -95,7 +95,7 @@ def test_a_view_of_no_namespace_is_not_there_and_not_made(lake: Lake) -> None:
     assert told(lake.caller().ask("GET", "/namespaces/none/views")) == (404, "NoSuchNamespaceException")
 
 
-def test_a_view_that_is_there_is_said_to_be(lake: Lake) -> None:
+def test_an_existing_view_is_reported_as_existing(lake: Lake) -> None:
     make(producer(lake))
     assert lake.caller(Role.CONSUMER, "sales").ask("HEAD", V).status_code == 204
 
@@ -462,7 +462,7 @@ def test_a_metadata_file_that_was_edited_is_not_served(lake: Lake) -> None:
     assert told(lake.caller().ask("GET", V)) == (500, "InternalServerError")
 
 
-def test_the_ledger_keeps_what_was_dropped(lake: Lake) -> None:
+def test_the_ledger_keeps_dropped_views(lake: Lake) -> None:
     made = make(producer(lake))
     producer(lake).done("DELETE", V)
     found: list[Any] = []
@@ -475,7 +475,7 @@ def _dropped(unit: Unit, location: str) -> str | None:
     return None if row is None else row.name
 
 
-def test_nobody_hears_that_nothing_was_changed_once_it_was(lake: Lake) -> None:
+def test_a_failure_after_the_change_is_reported_as_unknown(lake: Lake) -> None:
     make(producer(lake))
     with fault.armed("catalog.after_swap", fault.Raise(RuntimeError("no memory"))):
         response = replace(producer(lake))

@@ -18,7 +18,7 @@ from pvdm.ledger.catalog import namespaces, tables, views
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.catalog.views import NewView
-from pvdm.ledger.schema.layout import LAYOUT_CATALOG, LAYOUT_VIEWS
+from pvdm.ledger.schema.sql import LAYOUT_CATALOG, LAYOUT_VIEWS
 from tests.support.catalog.core import FIRST, SALES, Core, core_at
 from tests.support.ledger.rows import hex64
 
@@ -146,9 +146,7 @@ WRITES = (
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_nobody_writes_through_the_layout_not_even_the_ledgers_own_user(
-    core: Core, migrated_url: str, write: str
-) -> None:
+def test_the_layout_views_are_read_only_even_for_the_ledgers_user(core: Core, migrated_url: str, write: str) -> None:
     core.table()
     url = make_url(migrated_url)
     driver = url if url.get_backend_name() == "sqlite" else url.set(drivername="postgresql+psycopg")
@@ -158,7 +156,7 @@ def test_nobody_writes_through_the_layout_not_even_the_ledgers_own_user(
     engine.dispose()
 
 
-def test_who_reads_the_layout_reads_no_other_table_of_the_ledger_on_postgresql(core: Core, migrated_url: str) -> None:
+def test_a_reader_of_the_layout_reads_no_other_table_on_postgresql(core: Core, migrated_url: str) -> None:
     if migrated_url.startswith("sqlite"):
         return  # who may read the file reads all of it
     engine = create_engine(reader_url(core, migrated_url))

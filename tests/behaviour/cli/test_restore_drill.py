@@ -9,6 +9,7 @@ import pytest
 
 from tests.behaviour.cli.restore_drill import CONFIGURED, DAYS, Drill, drill_at, stewards_keys
 from tests.behaviour.cli.support import Ran, Run
+from tests.support.ledger.rows import receipts_of
 
 RESTORE = ("steward", "restore", "--yes", *CONFIGURED, "--operator", "ruth", "--reason", "disk failed", "--json")
 
@@ -136,7 +137,7 @@ def remove_document(drill: Drill, workload_id: str) -> str:
     notary = open_notary(load_config(drill.folder / "steward.toml"))
     try:
         with notary.ledger.read() as unit:
-            (record,) = receipts.of_workload(unit, workload_id)
+            (record,) = receipts_of(unit, workload_id)
             path = read_signed(receipts.envelope(unit, record.receipt_id), Receipt).metadata_path
     finally:
         notary.close()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.restore import restore
-from pvdm.steward.restore.behind import BehindTable
 from pvdm.steward.restore.lineage import LostPublication
-from pvdm.steward.restore.readable import UnreadableTable
-from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
-from pvdm.steward.restore.unregistered import UnregisteredTable
+from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 
@@ -126,8 +126,6 @@ def test_a_claim_that_no_restore_has_lost_is_not_released(pvdm: Run) -> None:
 
 def test_a_claim_is_released_by_its_receipt(pvdm: Run, made: Path) -> None:
     from pvdm.ledger.record import statements
-    from pvdm.ledger.restore import lost_claims
-    from pvdm.ledger.schema.work import StatementKind
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
 
@@ -136,12 +134,12 @@ def test_a_claim_is_released_by_its_receipt(pvdm: Run, made: Path) -> None:
     with notary.ledger.read() as unit:
         receipt_id = statements.of_kind(unit, StatementKind.EPOCH)[0].statement_id
     notary.ledger.transact(
-        lambda unit: lost_claims.put(unit, receipt_id, "returns-14", target="t-1"),
+        lambda unit: restores.put_lost_claim(unit, receipt_id, "returns-14", target="t-1"),
         at_micros=notary.clock.now_micros(),
     )
     notary.close()
     assert pvdm("steward", "release-claim", receipt_id, *CONFIGURED, *BY).code == 0
     notary = open_notary(config)
     with notary.ledger.read() as unit:
-        lost_claims.require_free(unit, target="t-1")
+        restores.require_no_lost_claim(unit, target="t-1")
     notary.close()

@@ -108,12 +108,6 @@ def test_the_status_shows_the_newest_workloads_first_and_how_many_there_are(pvdm
     assert "workloads, newest first: 3 shown\n" in pvdm("status", "--rows", "3").out
 
 
-def test_the_status_says_that_no_catalog_is_served(pvdm: Run, door: Door) -> None:
-    door.come_as(Role.OPERATOR)
-    assert "catalog     none: steward.toml has no [catalog]" in pvdm("status").out
-    assert pvdm("status", "--json").json["steward"]["catalog"] is None
-
-
 def test_the_status_says_which_catalog_is_served(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with lake_at(tmp_path) as lake:
         Door(lake.steward.stand, lake.steward.server.url, tmp_path, monkeypatch).come_as(Role.CONSUMER)

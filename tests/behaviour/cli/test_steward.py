@@ -106,7 +106,7 @@ def test_a_first_start_without_its_passphrase_file_says_to_make_one(pvdm: Run, t
     (tmp_path / "outside").mkdir()
     refused = init(pvdm)
     assert (refused.code, refused.error) == (7, "key_file_missing")
-    assert "make it yourself, one line, mode 0600" in refused.json["error"]["hint"]
+    assert "create it, one line, mode 0600" in refused.json["error"]["hint"]
 
 
 def test_a_trust_root_is_handed_in_under_its_pin(pvdm: Run, made: Path) -> None:

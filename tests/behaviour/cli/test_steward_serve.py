@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.ledger import open_ledger
-from pvdm.steward.process_lock import serving_alone
+from pvdm.steward.locks import serve_alone
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import CONFIGURED, issue, make_root
 from tests.behaviour.cli.test_steward import made as made  # noqa: PLC0414 - the fixture
@@ -68,7 +68,7 @@ def test_a_second_service_on_one_sqlite_ledger_is_refused_until_the_first_has_en
     assert pvdm("status", "--url", url, "--token-file", "ruth.token").code == 0
     first.kill()
     first.wait(60)
-    with serving_alone(open_ledger(f"sqlite:///{made}/ledger.db")):
+    with serve_alone(open_ledger(f"sqlite:///{made}/ledger.db")):
         pass  # the system has released the lock of the killed process
 
 

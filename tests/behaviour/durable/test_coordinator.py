@@ -250,7 +250,7 @@ def test_a_declared_partition_is_replaced_by_its_rows_alone(shop: Shop) -> None:
         assert isinstance(none, Committed), none
 
 
-def test_a_branch_that_somebody_staged_is_published(shop: Shop) -> None:
+def test_a_branch_staged_before_is_published(shop: Shop) -> None:
     shop.make("sales.adopted")
     shop.protect(contract("sales.adopted"))
     shop.write(ROWS, "sales.adopted", "etl_1")
@@ -283,7 +283,7 @@ def test_only_the_contract_that_protects_the_table_counts(shop: Shop) -> None:
         ({"table": "raw.orders", "day": 1.5}, "parameter_invalid"),
     ],
 )
-def test_what_cannot_be_opened_is_told(shop: Shop, asked: dict[str, Any], code: str) -> None:
+def test_a_workload_that_cannot_be_opened_is_reported(shop: Shop, asked: dict[str, Any], code: str) -> None:
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises((InputError, NotAllowedError)) as caught:
             coordinator.execute_workload("refused-1", honest, **asked)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.client import AttemptView, JobState, JobView, RefusalView
-from pvdm.durable.failure_text import failure, given_up
-from pvdm.durable.run import stuck
+from pvdm.durable.failure_text import failure_error, no_verdict_error, stuck_error
 from pvdm.model.states import AttemptState
 
 AGAIN = "pvdm repair orders-1 --reason TEXT"
@@ -63,27 +62,27 @@ def refused(code: str, message: str, expected: str | None, got: str | None, hint
     ],
 )
 def test_the_hint_names_the_way_on(refusal: RefusalView | None, hint: str) -> None:
-    assert failure(ended(refusal), "all").hint == hint
+    assert failure_error(ended(refusal), "all").hint == hint
 
 
 @pytest.mark.parametrize("hint", [None, "wait for the log"])
 def test_where_no_attempt_is_left_no_repair_is_named(hint: str | None) -> None:
     refusal = None if hint is None else refused("proof_expired", "too late", None, None, hint)
-    told = failure(ended(refusal), "all", "an operator gives it up").hint
+    told = failure_error(ended(refusal), "all", "an operator gives it up").hint
     assert told == ("an operator gives it up" if hint is None else "wait for the log; an operator gives it up")
 
 
 def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there() -> None:
-    hint = str(failure(changed(ended(None), branch="etl"), "all").hint)
+    hint = str(failure_error(changed(ended(None), branch="etl"), "all").hint)
     assert "pvdm publish sales.orders BRANCH --workload-id orders-1 --reason TEXT" in hint
     assert "sales.orders.branch_etl" in hint
     assert "DROP BRANCH `etl`" in hint
     assert "repair" not in hint
 
 
-def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> None:
+def test_an_attempt_without_a_verdict_is_reported_with_its_reason() -> None:
     refusal = refused("source_unusable", "a column is another one", "long", "text", "abandon the workload")
-    error = given_up(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
+    error = no_verdict_error(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
     assert (error.code, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
     assert error.hint == f"abandon the workload; if it was cured since without that, as by a migration: {AGAIN}"
 
@@ -92,10 +91,10 @@ def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> N
     ("seconds", "words"),
     [(17, "bring it back; the Steward tries again by itself in 17 s; the same"), (None, "bring it back; the same")],
 )
-def test_what_keeps_the_steward_is_told_with_the_time_of_the_next_try(seconds: int | None, words: str) -> None:
+def test_a_stuck_attempt_is_reported_with_the_time_of_the_next_try(seconds: int | None, words: str) -> None:
     problem = refused("source_unreadable", "gone", None, None, "bring it back")
     job = JobView(state=JobState.WAITING, tries=5, problem=problem, again_seconds=seconds)
-    error = stuck(changed(ended(None), state=AttemptState.VERIFYING, job=job))
+    error = stuck_error(changed(ended(None), state=AttemptState.VERIFYING, job=job))
     assert (error.code, error.exit_code) == ("source_unreadable", 7)
     assert str(error.hint).startswith(words)
     assert str(error.hint).endswith("call makes it try at once, and waits on")

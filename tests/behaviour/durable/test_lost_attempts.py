@@ -90,7 +90,7 @@ def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, mon
     assert ABANDON.format(f"{table}-1") in str(hints[1])
 
 
-def test_a_job_that_fails_is_told_with_the_place_in_its_own_code(shop: Shop) -> None:
+def test_a_failed_job_is_reported_with_the_line_of_its_own_code(shop: Shop) -> None:
     outcome = run(shop, target(shop, "placed"), raising)
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.code, outcome.error.got) == ("job_failed", "KeyError: 'oops'")
@@ -105,7 +105,7 @@ def java(_spark: object, _chunk: Chunk) -> pa.Table:
     )
 
 
-def test_what_came_from_java_is_told_by_its_cause_and_not_by_the_call(shop: Shop) -> None:
+def test_an_error_from_java_is_reported_by_its_cause(shop: Shop) -> None:
     table = target(shop, "java")
     outcome = run(shop, table, java)
     assert isinstance(outcome, RolledBack)
@@ -172,7 +172,7 @@ def test_who_stages_to_the_end_after_a_take_over_hears_so(shop: Shop, monkeypatc
     assert first.error.code == "attempt_taken_over"
 
 
-def test_who_lost_an_attempt_to_somebody_elses_abort_hears_the_reason(shop: Shop) -> None:
+def test_an_attempt_aborted_by_another_caller_is_reported_with_the_reason(shop: Shop) -> None:
     table = target(shop, "ended")
 
     def ended(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -200,7 +200,7 @@ def test_a_run_of_a_workload_that_is_given_up_meanwhile_hears_so(shop: Shop) -> 
     assert (outcome.error.code, outcome.error.got) == ("attempt_rolled_back", "workload abandoned: not needed")
 
 
-def test_where_the_steward_cannot_be_told_nothing_is_called_rolled_back(tmp_path: Path) -> None:
+def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> None:
     steps: list[Step] = []
     with shop_at(tmp_path) as shop:
         table = target(shop, "alone")

@@ -65,7 +65,6 @@ def removed(shop: Shop, *words: str, role: Role = Role.OPERATOR, domain: str = "
 
 def kept_files(shop: Shop) -> list[Path]:
     catalog = shop.steward.notary.config.catalog
-    assert catalog is not None
     root = parse_location(str(catalog.vault)).local
     return [path for path in root.glob("*/quarantine/**/*") if path.is_file()]
 
@@ -235,7 +234,7 @@ def test_what_a_dropped_table_left_is_listed_by_its_uuid(shop: Shop) -> None:
     assert found["table_uuid"] in found["folder"]
 
 
-def test_files_of_an_unknown_attempt_are_told_as_that(shop: Shop) -> None:
+def test_files_of_an_unknown_attempt_are_listed_as_unknown(shop: Shop) -> None:
     attempt_id = fail(shop)
     (file,) = kept_files(shop)
     lost = file.parent.parent / ("ab" * 16) / file.name

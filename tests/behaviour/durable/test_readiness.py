@@ -35,7 +35,6 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         published(shop)
         assert shop.steward.readiness().ready
         catalog = shop.steward.notary.config.catalog
-        assert catalog is not None
         folder = parse_location(str(getattr(catalog, name))).local
         folder.rename(folder.with_name("elsewhere"))
         found = shop.steward.readiness()
@@ -87,7 +86,6 @@ def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp
     with shop_at(tmp_path) as shop:
         published(shop)
         config = shop.steward.notary.config
-    assert config.catalog is not None
     (tmp_path / "steward" / name).rename(tmp_path / "elsewhere")
     place: Any = str(parse_location(str(tmp_path / "elsewhere"))) if name == "warehouse" else tmp_path / "elsewhere"
     moved = replace(config, catalog=replace(config.catalog, **{name: place}))

@@ -93,7 +93,7 @@ def test_a_run_that_is_interrupted_does_not_wait_for_the_steward(shop: Shop, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Wire, "_exchange", exchange)
-    with pytest.raises(UnavailableError, match="could not be told"):
+    with pytest.raises(UnavailableError, match="could not be reached"):
         run(shop, "interrupted", interrupted)
     assert sent["abort"] == Retries().tries
 

@@ -50,7 +50,7 @@ def refused(shop: Shop, workload: WorkloadView) -> InputError:
 
 
 @pytest.mark.parametrize(("again", "got"), [(False, "no table of that name"), (True, "the table ")])
-def test_a_source_that_was_dropped_or_made_anew_ends_with_the_way_on(shop: Shop, again: bool, got: str) -> None:
+def test_a_dropped_or_recreated_source_is_refused_with_a_hint(shop: Shop, again: bool, got: str) -> None:
     with shop.client() as client:
         workload = client.open_workload("run-1", TABLE, {})
     drop(shop)

@@ -13,7 +13,7 @@ import pytest
 from pvdm import Committed, Coordinator, VerificationFailed
 from pvdm.errors import UnavailableError
 from pvdm.ledger import Ledger
-from pvdm.steward.work.log_lines import describe_work
+from pvdm.steward.work.opened import describe_work
 from tests.support.steward.log_lines import LogLines, collected_lines
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 

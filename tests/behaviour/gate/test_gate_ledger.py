@@ -16,7 +16,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.order import Order

@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.ledger.record import events
-from pvdm.ledger.work import target_sources
+from pvdm.ledger.work import claims
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.filter.claim import Claim
@@ -77,7 +77,7 @@ def test_an_approved_table_takes_the_place_of_the_old_one_and_the_step_log_says_
     publish_day(house, ready(house, "two", 6, approved), 6)
     target = house.found().row.table_uuid
     with house.notary.ledger.read() as unit:
-        assert target_sources.find(unit, target, "raw.orders") == approved
+        assert claims.find_source(unit, target, "raw.orders") == approved
         (before, after) = events.history(unit, "target_sources", f"{target}/raw.orders", count=2)
     assert [dict(each.new or {})["source"] for each in (before, after)] == [SOURCE.uuid, approved]
 

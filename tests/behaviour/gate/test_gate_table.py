@@ -105,7 +105,7 @@ def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
         orders.transact(lambda unit: tables.protect(unit, row, fixed("another contract")))
 
     def blind(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
-        return swap(unit, tables.get_id(unit, judged.table_id), to, location=location)
+        return swap(unit, tables.get_by_id(unit, judged.table_id), to, location=location)
 
     swap = tables.swap
     monkeypatch.setattr(tables, "swap", blind)

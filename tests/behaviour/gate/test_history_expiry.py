@@ -92,13 +92,13 @@ def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too
     open_workload(house)
     late = crash(house, proved(house, 0))
     published(house, proved(house, 1))
-    seen = receipts.missing_among
+    seen = receipts.find_missing
     blind = [True]
 
     def look(*args: object) -> set[int]:
         return set() if blind and blind.pop() else seen(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(receipts, "missing_among", look)
+    monkeypatch.setattr(receipts, "find_missing", look)
     published(house, proved(house, 2))
     assert blind == []
     assert snapshots_of_main(house)[-1] == late

@@ -15,13 +15,13 @@ from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, Unavailab
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import receipts, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.role import Role
 from pvdm.model.statements.receipt import Receipt
-from pvdm.steward.work.end_reasons import refusal_in
+from pvdm.steward.work.attempt_views import decode_refusal
 from pvdm.trust.verify import verify_statement
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.protected_tables import HOUR, Doc, House, Row, contract, house_at
@@ -101,7 +101,7 @@ def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
     with pytest.raises(VerificationError):
         publish(house, attempt)
     ended = of(house, attempt)
-    refusal = refusal_in(ended.reason)
+    refusal = decode_refusal(ended.reason)
     assert refusal is not None
     assert (ended.state, refusal.code) == ("VERIFICATION_FAILED", "published_bytes_changed")
     assert house.disposed == [attempt.attempt_id]
@@ -314,7 +314,7 @@ def test_publishers_of_one_table_each_get_their_turn(either: House) -> None:
     assert all(isinstance(each, PublicationResult) for each in done), done
     assert either.rows() == [11, 12, 13, 14]
     with either.notary.ledger.read() as unit:
-        assert receipts.missing(unit) == []
+        assert receipts.list_missing(unit) == []
 
 
 def test_two_stewards_on_one_ledger_publish_to_one_table(either: House) -> None:

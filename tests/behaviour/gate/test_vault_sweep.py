@@ -10,13 +10,13 @@ import pytest
 
 from pvdm import fault
 from pvdm.catalog import references
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import VerificationError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.restore import restores
-from pvdm.ledger.restore.restores import Marker
+from pvdm.ledger.record import restores
+from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.work import nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
@@ -33,7 +33,7 @@ class DiedError(BaseException):
 
 def desk(house: House) -> VaultSweep:
     notary = house.notary
-    return VaultSweep(notary.ledger, notary.clock, lambda: notary.catalog, house.vault, house.files)
+    return VaultSweep(notary.ledger, notary.clock, notary.catalog, house.vault, house.files)
 
 
 def folder(house: House) -> Path:
@@ -146,7 +146,7 @@ def test_once_the_ledger_was_restored_nothing_goes(orders: House) -> None:
     age(orders)
 
     def restored(unit: Unit) -> None:
-        restores.begin(unit, Marker(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
+        restores.begin(unit, Restore(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
         restores.finish(unit, 1)
 
     orders.transact(restored)

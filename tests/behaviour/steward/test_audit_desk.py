@@ -16,7 +16,7 @@ from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
 from pvdm.steward.record import audit as audit_desk
-from pvdm.steward.record.audit import AuditDesk
+from pvdm.steward.record.audit import Audits
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import EntryKind
@@ -54,7 +54,7 @@ def own() -> Iterator[Audited]:
         yield made
 
 
-def desk_of(audited: Audited) -> AuditDesk:
+def desk_of(audited: Audited) -> Audits:
     return audited.scene.notary.audits
 
 
@@ -117,10 +117,10 @@ def test_a_snapshot_that_main_never_showed_is_not_read(own: Audited) -> None:
 
 def test_a_domains_auditor_is_read_no_file_outside_the_tables_places(audited: Audited) -> None:
     """A table that an operator brought in may name any file, another domain's too."""
-    desk = AuditDesk(
+    desk = Audits(
         audited.scene.notary.ledger,
         lambda _: None,
-        lambda: audited.scene.notary.catalog,
+        audited.scene.notary.catalog,
         Path("/nowhere"),
         stores(),
     )

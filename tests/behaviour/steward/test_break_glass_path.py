@@ -10,11 +10,11 @@ import pytest
 
 from pvdm.client import AttemptView, StewardClient
 from pvdm.durable.outcome import VerificationFailed
-from pvdm.durable.override_run import publish_override
+from pvdm.durable.run import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
-from pvdm.ledger.record import proofs, receipts, statements
+from pvdm.ledger.record import proofs, statements
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
@@ -28,6 +28,7 @@ from tests.support.audit.crafted_history import Local, codes
 from tests.support.audit.published_history import gathered
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
+from tests.support.ledger.rows import receipts_of
 from tests.support.steward.http import bearer, refusal
 from tests.support.steward.notary import LOG_ORIGIN, override_of, signed_override
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
@@ -137,7 +138,7 @@ def test_a_waived_fail_is_published_byte_for_byte_and_audits_flag_it(
     assert line.scene.found().metadata.current_snapshot_id == done.snapshot_id
     assert [each.state for each in operator.overrides()] == [NonceState.COMMITTED]
     with line.notary.ledger.read() as unit:
-        assert len(receipts.of_workload(unit, "run-1")) == 1
+        assert len(receipts_of(unit, "run-1")) == 1
     report = audited(line)
     assert (report.holds, codes(report)) == (True, set())
     assert [each.standing for each in report.snapshots] == [Standing.BEFORE, Standing.BREAK_GLASS]
@@ -272,7 +273,7 @@ def test_an_override_is_not_taken_in_once_main_has_moved(
     assert operator.overrides() == ()
 
 
-def test_main_that_moves_while_the_bytes_come_back_is_told_with_the_way_on(
+def test_a_main_that_moves_while_the_bytes_come_back_is_refused_with_a_hint(
     line: Line, producer: StewardClient, operator: StewardClient
 ) -> None:
     line.protect(contract(BY_DAY))

@@ -100,7 +100,7 @@ def test_a_claim_column_that_was_dropped_and_added_again_frees_no_claim(line: Li
         assert "another column" in str(error.hint)
 
 
-def test_a_claim_column_that_is_made_anew_while_a_workload_is_open_is_refused_by_the_gate(
+def test_a_claim_column_recreated_while_a_workload_is_open_is_refused_by_the_gate(
     line: Line, producer: StewardClient
 ) -> None:
     line.protect(TOWNS)
@@ -113,9 +113,7 @@ def test_a_claim_column_that_is_made_anew_while_a_workload_is_open_is_refused_by
     assert seen(line) == [2]
 
 
-def test_a_claim_column_that_is_made_anew_between_two_chunks_ends_the_second(
-    line: Line, producer: StewardClient
-) -> None:
+def test_a_claim_column_recreated_between_two_chunks_ends_the_second(line: Line, producer: StewardClient) -> None:
     line.protect(contract(BY_TOWN, BY_DAY, where="town = ${town}", claim="{column: town}"))
     producer.open_workload("run-1", TARGET, {"town": "Ulm"})
     assert stage(line, producer, "run-1", [ROWS[0]], chunk_id=f"day={FIRST}").state is AttemptState.COMMITTED
@@ -165,7 +163,7 @@ def test_an_unproved_claim_column_with_another_name_keeps_its_claims(
     assert (found.state, seen(unread_line)) == (AttemptState.COMMITTED, [2, 3])
 
 
-def test_an_unproved_claim_column_that_the_source_made_anew_frees_no_claim(
+def test_an_unproved_claim_column_that_the_source_recreated_frees_no_claim(
     unread_line: Line, producer: StewardClient
 ) -> None:
     unread_line.scene.commit(schema_of(COLUMNS[:2]), levels=RAW)

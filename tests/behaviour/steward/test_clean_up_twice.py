@@ -14,12 +14,12 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import events
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.role import Role
 from pvdm.steward.cleanup.disposal import Disposal
-from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.pipeline.verification import Verification
 from pvdm.verify.job import Tools
 from tests.support.verify.attempts import ROWS, Bench, altered, bench_at
@@ -43,7 +43,7 @@ def failed(bench: Bench) -> Attempt:
     Verification(
         notary.ledger,
         notary.clock,
-        lambda: notary.catalog,
+        notary.catalog,
         bench.sources,
         notary.proofs,
         bench.vault,
@@ -53,9 +53,9 @@ def failed(bench: Bench) -> Attempt:
     return attempt
 
 
-def desk_of(bench: Bench) -> QuarantineDesk:
+def desk_of(bench: Bench) -> QuarantineFiles:
     notary = bench.scene.notary
-    return QuarantineDesk(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault)
+    return QuarantineFiles(notary.ledger, notary.clock, notary.catalog, bench.vault)
 
 
 def remove(bench: Bench, attempt: Attempt, reason: str = "personal data") -> int:
@@ -92,7 +92,7 @@ def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Ca
     """A Steward that stands still inside its clean-up; what is given lets it go on, and gives what it made of it."""
     notary, vault = bench.scene.notary, _Stalled(bench.folder / "vault", when)
     disposal = Disposal(
-        notary.ledger, notary.clock, lambda: notary.catalog, vault, bench.files, notary.recorder.require_consistent
+        notary.ledger, notary.clock, notary.catalog, vault, bench.files, notary.recorder.require_consistent
     )
     found: list[Any] = []
 
@@ -130,7 +130,7 @@ def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def grant_always(self: Ledger, name: str) -> Iterator[bool]:
         yield True
 
-    monkeypatch.setattr(Ledger, "try_alone", grant_always)
+    monkeypatch.setattr(Ledger, "try_lock", grant_always)
 
 
 def give_up(bench: Bench) -> None:
@@ -256,7 +256,7 @@ def test_files_of_an_attempt_that_the_ledger_does_not_know_are_listed_last_and_c
     assert (told.new["reason"], told.new["files"]) == ("the backup was older", 1)
 
 
-def test_files_of_an_unknown_attempt_are_told_to_who_reaches_the_table(bench: Bench) -> None:
+def test_files_of_an_unknown_attempt_are_listed_for_callers_of_the_tables_domain(bench: Bench) -> None:
     """Of a table that nobody knows, that is only who reaches every domain."""
     known, gone = bench.state().row.table_uuid, "11111111-2222-4333-8444-555555555555"
     bench.vault.quarantine(known, LOST, b"a row that failed")

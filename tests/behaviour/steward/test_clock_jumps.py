@@ -15,9 +15,9 @@ from sqlalchemy import Table, func, select
 from pvdm import fault
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.ledger import Ledger
-from pvdm.ledger.schema.work import attestations, challenges, events, statements, tokens
+from pvdm.ledger.schema.record import attestations, challenges, events, statements, tokens
 from pvdm.model.role import Role
-from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge
+from pvdm.steward.record.log import LedgerLogReader, LogEdge
 from pvdm.trust.log.entry import parse_entry
 from tests.support.steward.http import REASON, Served, bearer, blocked_commits, refusal, served
 from tests.support.steward.load import ATTESTATIONS, CHALLENGES, challenge_body, signed_attestation
@@ -184,7 +184,7 @@ def test_after_the_confirmation_everything_works_and_what_is_a_year_old_has_expi
     judge(clocked)
 
 
-def test_a_jump_that_was_set_right_still_wants_a_word_and_costs_nobody_a_token(
+def test_a_corrected_clock_jump_still_needs_a_confirmation_and_ends_no_token(
     clocked: Clocked, attestor: dict[str, str]
 ) -> None:
     operator = clocked.headers()

@@ -14,9 +14,10 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.ledger import Unit, common_settings
+from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.steward.config.common_settings import keep_common
+from pvdm.ledger.record import shared_settings
+from pvdm.steward.config.ledger_agreement import keep_common
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 from pvdm.steward.restore.restore import restore
@@ -65,7 +66,6 @@ def make_a_table(stand: Stand) -> None:
 def changed(config: StewardConfig, field: str, value: Any) -> StewardConfig:
     if field in ("notary", "origin"):
         return replace(config, **{field: value})
-    assert config.catalog is not None
     return replace(config, catalog=replace(config.catalog, **{field: value}))
 
 
@@ -104,19 +104,10 @@ def test_of_two_stewards_with_different_folders_the_second_does_not_start(shared
     shared.reopen()
 
 
-def test_a_steward_without_a_catalog_works_beside_one_that_has_one(shared: Stand) -> None:
-    opened(replace(shared.config, catalog=None), shared.time).close()
+def test_another_catalog_name_is_refused(shared: Stand) -> None:
     refused(
         lambda: opened(changed(shared.config, "name", "lake2"), shared.time), "name under [catalog]", "lake", "lake2"
     )
-
-
-def test_who_first_starts_with_a_catalog_names_it_for_all(tmp_path: Path) -> None:
-    with stand_at(tmp_path) as stand:
-        first = with_catalog(stand.config, tmp_path, name="shop")
-        opened(first, stand.time).close()
-        other = changed(first, "name", "lake")
-        refused(lambda: opened(other, stand.time), "name under [catalog]", "shop", "lake")
 
 
 def test_of_two_that_name_a_catalog_at_once_one_is_refused(postgresql: Postgresql) -> None:
@@ -160,7 +151,7 @@ def test_once_a_table_was_made_init_takes_no_other_name(stand: Stand) -> None:
     refused(lambda: made_again(other), "name under [catalog]", "lake", "lake2")
 
 
-def test_an_init_that_failed_leaves_its_names_to_be_mended(tmp_path: Path) -> None:
+def test_after_a_failed_init_its_names_can_be_changed(tmp_path: Path) -> None:
     config = config_at(tmp_path)
     with pytest.raises(PvdmError):
         made_again(replace(config, origin="not a name of a log"))
@@ -187,13 +178,13 @@ def test_a_restore_under_another_name_of_the_notary_is_refused(stand: Stand) -> 
 
 
 def test_the_logs_new_name_is_that_of_all_stewards(stand: Stand) -> None:
-    stand.notary.ledger.transact(lambda unit: common_settings.name_log(unit, NEW_ORIGIN), at_micros=NOW)
+    stand.notary.ledger.transact(lambda unit: shared_settings.set_log_origin(unit, NEW_ORIGIN), at_micros=NOW)
     refused(lambda: opened(stand.config, stand.time), "origin", NEW_ORIGIN, LOG_ORIGIN)
 
 
 def test_a_steward_of_a_ledger_that_keeps_nothing_yet_keeps_what_it_is(stand: Stand) -> None:
     stand.notary.close()
     with contextlib.closing(sqlite3.connect(stand.folder / "ledger.db")) as connection:
-        connection.executescript("DROP TRIGGER common_settings_no_delete; DELETE FROM common_settings")
+        connection.executescript("DROP TRIGGER shared_settings_no_delete; DELETE FROM shared_settings")
     with stand.reopen().ledger.read() as unit:
-        assert common_settings.get(unit) == common_settings.CommonSettings(NOTARY, LOG_ORIGIN, "lake")
+        assert shared_settings.find_settings(unit) == shared_settings.SharedSettings(NOTARY, LOG_ORIGIN, "lake")

@@ -209,7 +209,7 @@ def test_a_workload_is_shown_with_its_plan_and_attempts(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("ask", ["workload", "attempt", "abort"])
-def test_another_domains_work_is_nobody_elses_business(stand: Stand, ask: str) -> None:
+def test_work_of_another_domain_is_refused(stand: Stand, ask: str) -> None:
     core = stand.verifying(domain="sales")
     grant, work = producer(stand, "risk")[1], stand.notary.work
     asked: dict[str, Callable[[], object]] = {

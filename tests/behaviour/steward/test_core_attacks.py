@@ -111,7 +111,7 @@ def copy_database(source: Path, target: Path) -> None:
         write.close()
 
 
-def test_what_the_outside_does_not_cover_is_shown_to_nobody(stand: Stand) -> None:
+def test_entries_that_the_outside_does_not_cover_are_not_shown(stand: Stand) -> None:
     core = stand.verifying("one")
     with (
         fault.armed("steward.before_outside", fault.Raise(_GoneError())),
@@ -216,7 +216,7 @@ def test_an_override_judged_by_an_older_trust_root_is_not_logged_behind_the_newe
     assert notary.overrides.count() == 0
 
 
-def test_whoever_holds_the_outside_lock_holds_the_steward_up_for_a_limited_time(
+def test_a_held_outside_lock_delays_the_steward_for_a_limited_time(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outside, "OUTSIDE_LOCK_MAX_SECONDS", 0.2)

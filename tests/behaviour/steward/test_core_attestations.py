@@ -308,13 +308,13 @@ def test_an_answer_under_an_epoch_that_was_revoked_meanwhile_is_refused(case: Ca
     assert refused(case, lambda: case.submit(said)) == "epoch_revoked"
 
 
-def test_nobody_hands_in_anothers_word(case: Case) -> None:
+def test_an_attestation_of_another_attestor_is_refused(case: Case) -> None:
     said = attested(case, case.challenge())
     other = case.stand.grant(Role.ATTESTOR, "payments", "source-other")
     assert refused(case, lambda: case.submit(said, grant=other)) == "attestor_differs"
 
 
-def test_nobody_answers_anothers_challenge(case: Case) -> None:
+def test_an_answer_to_another_attestors_challenge_is_refused(case: Case) -> None:
     said = attested(case, case.challenge(), attestor="source-other")
     other = case.stand.grant(Role.ATTESTOR, "payments", "source-other")
     assert refused(case, lambda: case.submit(said, signer="source-other", grant=other)) == "attestor_not_registered"
@@ -357,7 +357,7 @@ def test_an_answer_that_was_made_before_its_time_is_refused(case: Case) -> None:
     assert refused(case, lambda: case.submit(said)) == "statement_from_future"
 
 
-def test_an_old_word_is_no_answer_to_a_new_challenge(case: Case) -> None:
+def test_an_old_attestation_does_not_answer_a_new_challenge(case: Case) -> None:
     said = attested(case, case.challenge(), issued_at=case.stand.time.wall - CHALLENGE_SECONDS * SECOND - 1)
     assert refused(case, lambda: case.submit(said)) == "attestation_stale"
 

@@ -131,7 +131,7 @@ def test_an_active_epoch_that_the_trust_root_does_not_name_makes_the_steward_not
     assert reasons(stand) == ["trust_root_lacks_epoch"]
 
 
-def test_a_trust_root_that_nobody_renewed_makes_the_steward_not_ready(stand: Stand) -> None:
+def test_an_expired_trust_root_makes_the_steward_not_ready(stand: Stand) -> None:
     stand.time.pass_by(200 * DAY)
     assert reasons(stand) == ["trust_root_expired"]
 
@@ -151,7 +151,7 @@ def test_a_ledger_that_is_away_makes_the_steward_not_ready(stand: Stand) -> None
     ledger.with_name("away").rename(ledger)
 
 
-def test_everything_that_is_wrong_is_told_at_once(stand: Stand) -> None:
+def test_readiness_reports_every_problem_at_once(stand: Stand) -> None:
     stand.notary.epochs.retire(1, "pause")
     stand.config.outside_path.unlink()
     stand.time.jump(HOUR)

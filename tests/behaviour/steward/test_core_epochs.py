@@ -10,10 +10,10 @@ import pytest
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.epochs import missing_steps
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
@@ -108,7 +108,7 @@ def test_nothing_is_logged_twice_when_the_steward_starts_again(stand: Stand) -> 
 
 def test_each_step_is_an_entry_of_its_own(stand: Stand) -> None:
     rotate(stand)
-    log: LogDesk = stand.notary.log
+    log: LogQueries = stand.notary.log
     kinds = [json.loads(log.entry(index))["kind"] for index in range(log.size())]
     assert kinds == ["epoch", "epoch", "trust-root", "epoch", "trust-root", "epoch", "epoch"]
 

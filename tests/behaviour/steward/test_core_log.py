@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import select
 
 from pvdm.errors import PvdmError
-from pvdm.ledger.schema.work import StatementKind
-from pvdm.ledger.schema.work import statements as statements_table
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.notary import create_notary, log_keys
 from pvdm.steward.record.archive import ArchivedLog
-from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.record.log import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
 from pvdm.trust.log.entry import EntryKind

@@ -167,7 +167,7 @@ def test_of_the_same_bytes_several_times_at_once_all_get_one_answer(either: Scen
     assert len(either.notary.migrations.listed(grant)) == 1
 
 
-def test_of_two_operators_at_once_one_is_told_that_the_table_moved_on(either: Scene) -> None:
+def test_of_two_concurrent_migrations_one_is_refused(either: Scene) -> None:
     grant = either.grant()
     envelopes = [signed(either.migration(updates)) for updates in (WORD, ELSEWHERE)]
     answers = at_once(*[partial(either.notary.migrations.submit, data, grant) for data in envelopes])
@@ -377,7 +377,7 @@ def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
     assert code_of(lambda: scene.notary.migrations.get("00" * 32, scene.grant())) == "migration_unknown"
 
 
-def test_a_table_is_shown_to_who_is_about_to_sign(scene: Scene) -> None:
+def test_a_table_is_shown_to_an_operator_before_signing(scene: Scene) -> None:
     shown = scene.notary.migrations.table(("sales",), "orders", scene.grant())
     assert (shown.contract_sha256, shown.id) == (HASH, scene.found().row.table_uuid)
     assert str(shown.metadata).encode() == scene.found().metadata.to_bytes()

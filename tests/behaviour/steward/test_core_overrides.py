@@ -145,7 +145,7 @@ def test_a_nonce_that_was_used_is_found_before_anything_is_written(case: Case, m
     assert code_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
 
 
-def test_the_ledger_has_the_last_word_about_a_nonce(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_decides_about_a_nonce(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else may use it after the look and before the write."""
     case.submit()
     monkeypatch.setattr(case.stand.notary.overrides, "_is_used", lambda nonce: nonce is None)
@@ -188,7 +188,7 @@ def test_an_override_by_a_key_of_another_role_is_refused(case: Case) -> None:
     assert refused(case, lambda: case.submit(signer="operator-tom")) == "key_role_wrong"
 
 
-def test_an_override_by_a_key_that_nobody_knows_is_refused(case: Case) -> None:
+def test_an_override_by_an_unknown_key_is_refused(case: Case) -> None:
     assert refused(case, lambda: case.submit(signer="rogue")) == "key_unknown"
 
 
@@ -225,7 +225,7 @@ def test_an_override_of_a_pass_is_refused(case: Case) -> None:
     assert refused(case, lambda: case.submit(other)) == "override_of_pass"
 
 
-def test_an_override_of_a_proof_that_nobody_made_is_refused(case: Case) -> None:
+def test_an_override_of_an_unknown_proof_is_refused(case: Case) -> None:
     other = replace(case.override, fail_proof_id=fixed("no proof"))
     assert code_of(lambda: case.submit(other)) == "proof_unknown"
     assert case.stand.notary.overrides.count() == 0

@@ -143,7 +143,7 @@ def test_a_proof_under_the_nonce_of_another_attempt_is_refused(stand: Stand) -> 
     assert code_of(lambda: stand.record(stolen)) == "nonce_of_other_attempt"
 
 
-def test_a_proof_under_a_nonce_that_nobody_drew_is_refused(stand: Stand) -> None:
+def test_a_proof_under_an_unknown_nonce_is_refused(stand: Stand) -> None:
     core = stand.verifying()
     invented = replace(core, attempt=replace(core.attempt, nonce=fixed("invented", 16)))
     assert code_of(lambda: stand.record(invented)) == "nonce_of_other_attempt"
@@ -220,7 +220,7 @@ def test_a_listing_is_asked_for_by_workload_attempt_and_place(stand: Stand) -> N
 
 
 @pytest.mark.parametrize("method", ["get", "envelope", "bundle"])
-def test_another_domains_proof_is_nobody_elses_business(stand: Stand, method: str) -> None:
+def test_a_proof_of_another_domain_is_refused(stand: Stand, method: str) -> None:
     recorded = stand.proved(domain="sales")
     asked = getattr(stand.notary.proofs, method)
     assert code_of(lambda: asked(recorded.statement_id, stand.grant(Role.PUBLISHER, "risk"))) == "domain_wrong"

@@ -55,7 +55,7 @@ def test_a_table_that_was_protected_again_is_so_since_then(scene: Scene) -> None
     assert found.since_micros >= scene.now
 
 
-def test_a_word_that_took_a_table_out_is_not_the_origin_of_its_protection(scene: Scene) -> None:
+def test_an_unprotection_is_not_the_origin_of_a_later_protection(scene: Scene) -> None:
     """After a restore a table can come back into a protected namespace although its newest word is its unprotection."""
     scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))

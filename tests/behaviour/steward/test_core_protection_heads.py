@@ -112,9 +112,7 @@ def test_a_branch_that_moves_meanwhile_is_not_in_the_way(scene: Scene, monkeypat
     assert (scene.contract_of(), "stage" in scene.found().metadata.refs) == (HASH, True)
 
 
-def test_without_the_check_a_table_is_protected_with_rows_that_nobody_saw(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_check_a_table_is_protected_with_unseen_rows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     said = scene.protection()
     scene.stage(branch="main")
     monkeypatch.setattr(protections, "require_shown", lambda *_: None)

@@ -34,7 +34,7 @@ from tests.support.gate.approvals import (
     signed,
 )
 from tests.support.ledger.databases import memory_folder
-from tests.support.steward.notary import root_naming, signed_root, stand_at
+from tests.support.steward.notary import root_naming, signed_root
 from tools.proof_kit import SECOND
 
 PROTECT = ProtectionAction.PROTECT
@@ -150,7 +150,7 @@ def test_of_the_same_bytes_several_times_at_once_all_get_one_answer(either: Scen
     assert len(either.notary.protections.listed(grant)) == 1
 
 
-def test_of_two_operators_at_once_one_contract_stands(either: Scene) -> None:
+def test_of_two_concurrent_protections_one_is_accepted(either: Scene) -> None:
     grant = either.grant()
     envelopes = [signed(either.protection(contract=text)) for text in (CONTRACT, OTHER_CONTRACT)]
     answers = at_once(*[partial(either.notary.protections.submit, data, grant) for data in envelopes])
@@ -240,7 +240,7 @@ def test_the_stewards_own_key_protects_nothing(still: Scene) -> None:
     assert code == "approval_signed_by_steward"
 
 
-def test_nobody_signs_in_another_operators_name(still: Scene) -> None:
+def test_a_signature_in_another_operators_name_is_refused(still: Scene) -> None:
     said = replace(still.protection(), operator="operator-ruth")
     assert refused(still, lambda: still.protect(said)) == "signer_name_wrong"
 
@@ -287,7 +287,7 @@ def test_a_table_that_changed_since_it_was_signed_is_not_protected(scene: Scene,
     assert scene.contract_of() is None
 
 
-def test_a_table_that_was_made_anew_under_the_name_is_another_one(scene: Scene) -> None:
+def test_a_table_that_was_created_again_under_the_name_is_another_one(scene: Scene) -> None:
     said = scene.protection()
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")
     scene.make()
@@ -359,7 +359,7 @@ def test_a_nonce_that_was_used_is_refused_whatever_for(scene: Scene) -> None:
     assert used.state.value == "COMMITTED"
 
 
-def test_another_signature_over_the_same_words_is_a_replay(scene: Scene) -> None:
+def test_another_signature_over_the_same_statement_is_a_replay(scene: Scene) -> None:
     said = scene.protection()
     scene.protect(said)
     value = json.loads(signed(said))
@@ -474,13 +474,6 @@ def test_a_key_that_is_taken_back_meanwhile_protects_nothing(scene: Scene) -> No
         code = code_of(lambda: scene.notary.protections.submit(envelope, grant), ConflictError)
     assert code == "trust_root_moved"
     assert scene.contract_of() is None
-
-
-def test_a_steward_without_a_catalog_protects_nothing(still: Scene) -> None:
-    envelope = signed(still.protection())
-    with memory_folder() as folder, stand_at(folder) as bare:
-        code = code_of(lambda: bare.notary.protections.submit(envelope, bare.grant()), UnavailableError)
-    assert code == "catalog_not_configured"
 
 
 def test_a_protection_that_is_not_there_is_unknown(still: Scene) -> None:

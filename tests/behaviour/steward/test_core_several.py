@@ -13,11 +13,11 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import FileKeys, KmsKeys, StewardConfig
 from pvdm.steward.notary import log_keys
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import verify_threshold
@@ -70,7 +70,7 @@ class Pair:
 
 
 def pair_at(one: StewardConfig, two: StewardConfig, folder: Path) -> Pair:
-    time = Time()
+    time, two = Time(), replace(two, catalog=one.catalog)
     first = Stand(folder, one, time, created(one, time))
     if two.outside_path != one.outside_path:
         shutil.copy(one.outside_path, two.outside_path)

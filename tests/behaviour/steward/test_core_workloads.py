@@ -240,11 +240,11 @@ def test_branch_and_attempt_come_together_or_not_at_all(line: Line, point: str) 
     with fault.armed(point, fault.Raise(ConflictError("made_up", "stopped"))), pytest.raises(ConflictError):
         attempt(line)
     with line.notary.ledger.read() as unit:
-        assert attempts.live(unit) == []
+        assert attempts.list_live(unit) == []
     assert set(line.scene.found().metadata.refs) == {"main"}
 
 
-def test_a_live_attempt_is_named_to_who_wants_another(line: Line) -> None:
+def test_a_second_attempt_is_refused_with_the_live_one(line: Line) -> None:
     opened(line)
     first = attempt(line)
     with pytest.raises(ConflictError) as caught:

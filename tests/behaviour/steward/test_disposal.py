@@ -18,7 +18,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
 from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role

@@ -251,7 +251,7 @@ def test_a_first_start_that_was_interrupted_is_brought_to_its_end(
         assert root_of(steward).version == 1
 
 
-def test_a_keystore_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_missing_keystore_is_not_created_again(tmp_path: Path) -> None:
     embedded.start(tmp_path / "s").close()
     (tmp_path / "s" / "keystore.json").unlink()
     assert refusal(lambda: embedded.start(tmp_path / "s")) == (UnavailableError, "key_file_missing")
@@ -301,7 +301,7 @@ def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["no/such/parent", "file/inside"])
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, place: str) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     assert refusal(lambda: embedded.start(tmp_path / place)) == (UnavailableError, "embedded_folder_unavailable")
 
@@ -329,7 +329,7 @@ def test_people_are_named_in_the_first_root_or_in_the_next(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("role", [RootRole.NOTARY, RootRole.LOG, RootRole.ROOT])
-def test_nobody_else_is_named_as_notary_log_or_root(tmp_path: Path, role: RootRole) -> None:
+def test_a_person_cannot_be_named_as_notary_log_or_root(tmp_path: Path, role: RootRole) -> None:
     person = people(tmp_path)[0]
     assert refusal(lambda: Person("x", role, person.public)) == (InputError, "embedded_person_role")
 
@@ -385,7 +385,7 @@ def test_a_token_that_has_expired_is_replaced_without_the_caller_noticing(
         assert steward.identity().token_id != first
 
 
-def test_a_clock_that_jumped_while_nobody_watched_is_confirmed_without_a_token(
+def test_a_clock_jump_during_downtime_is_confirmed_without_a_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded.start(tmp_path / "s").close()

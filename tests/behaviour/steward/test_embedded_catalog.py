@@ -75,7 +75,7 @@ def test_the_line_of_the_start_says_which_catalog_is_served(tmp_path: Path, capl
     assert (told["catalog"], told["warehouse"]) == ("lake", f"file://{steward.folder}/warehouse")
 
 
-def test_a_session_in_a_role_that_there_is_not_is_told_the_roles(steward: EmbeddedSteward) -> None:
+def test_a_session_in_an_unknown_role_is_refused_with_the_roles(steward: EmbeddedSteward) -> None:
     with pytest.raises(InputError, match=r"expected .*producer.* got 'reader'") as caught:
         pvdm.spark_session(steward, "reader", "sales")
     assert caught.value.code == "role_invalid"
@@ -145,9 +145,7 @@ def test_a_client_lends_no_role_and_no_domain_but_its_own(steward: EmbeddedStewa
         assert code(lambda: client.lend(domain="risk")) == "lent_role_wrong"
 
 
-def test_what_keeps_a_token_from_being_exchanged_is_told(
-    steward: EmbeddedSteward, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_token_exchange_is_reported(steward: EmbeddedSteward, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> object:
         raise NotAllowedError("token_revoked", "the token was revoked, or replaced by a rotation")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
-from pvdm.steward.config import mounts
+from pvdm.steward.config import resources
 from pvdm.steward.embedded import embedded
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.trust.keys.operator import create_key_pair
@@ -72,7 +72,7 @@ def test_a_second_start_with_a_file_that_says_the_same_goes_on(made: Path, text:
         assert steward.readiness().ready
 
 
-def test_a_second_start_without_a_file_takes_what_stands_there(made: Path) -> None:
+def test_a_second_start_without_a_store_file_keeps_the_configuration(made: Path) -> None:
     with embedded.start(made / "s") as steward:
         assert warehouse(steward) == made / "s" / "tables"
 
@@ -107,9 +107,7 @@ def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right
     ],
     ids=["line", "service's line", "table", "no TOML"],
 )
-def test_what_is_no_table_of_a_store_is_told_by_the_files_own_lines(
-    tmp_path: Path, text: str, message: str, got: str
-) -> None:
+def test_an_unknown_table_of_a_store_file_is_refused(tmp_path: Path, text: str, message: str, got: str) -> None:
     error = refused(tmp_path, text)
     assert (error.code, error.message, error.got) == ("config_invalid", message, got)
 
@@ -121,12 +119,11 @@ def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
         raise UnavailableError("upstream_not_installed", "upstream catalogs need PyIceberg")
 
     with monkeypatch.context() as patched:
-        patched.setattr(mounts, "_opened", missing)
+        patched.setattr(resources, "_open_upstream", missing)
         with pytest.raises(PvdmError, match="PyIceberg"):
             embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST + UPSTREAM))
     with embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)) as steward:
         assert warehouse(steward) == tmp_path / "s" / "tables"
-        assert steward.notary.config.catalog is not None
         assert steward.notary.config.catalog.upstreams == ()
 
 
@@ -147,5 +144,4 @@ def test_a_person_whose_key_the_root_has_ended_is_not_named_again_unheard(tmp_pa
 
 def warehouse(steward: EmbeddedSteward) -> Path:
     catalog = steward.notary.config.catalog
-    assert catalog is not None
     return Path(catalog.warehouse.removeprefix("file://"))

@@ -50,7 +50,7 @@ def places(bench: Bench) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "place", ["another domain's table", "another domain's folder", "copies of another table", "what failed"]
 )
-def test_a_source_with_files_of_somebody_else_is_not_opened(bench: Bench, place: str) -> None:
+def test_a_source_with_files_of_another_domain_is_not_opened(bench: Bench, place: str) -> None:
     file = write(places(bench)[place] / "x.parquet", ROWS[:5])
     bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
     with pytest.raises(NotAllowedError) as caught:
@@ -67,7 +67,7 @@ def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
     assert caught.value.code == "source_file_foreign"
 
 
-def test_a_manifest_of_files_lists_none_of_somebody_elses_either(bench: Bench, tmp_path: Path) -> None:
+def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench, tmp_path: Path) -> None:
     path = home_of(bench, "secrets", RISK) / "data" / "x.parquet"
     write(path, ROWS[:5])
     listed = {"path": str(path), "size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
@@ -81,7 +81,7 @@ def test_a_manifest_of_files_lists_none_of_somebody_elses_either(bench: Bench, t
     assert caught.value.code == "source_file_foreign"
 
 
-def test_files_of_its_own_domain_or_of_nobody_are_read(bench: Bench, tmp_path: Path) -> None:
+def test_files_of_its_own_domain_or_of_no_domain_are_read(bench: Bench, tmp_path: Path) -> None:
     others = [home_of(bench, "sums", SALES) / "data" / "x.parquet", tmp_path / "landing" / "y.parquet"]
     files = [write(path, ROWS[:1]) for path in others]
     bench.write_snapshot("orders", RAW, "main", files, role=Role.PRODUCER)

@@ -13,7 +13,7 @@ import pytest
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.steward.logs import JsonFormatter
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from tests.support.steward.http import REASON, Served, bearer, error_of, served
 from tests.support.steward.log_lines import LogLines, collected_lines
 
@@ -83,11 +83,11 @@ def test_nothing_that_the_caller_sends_is_in_the_log(steward: Served, lines: Log
 def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
     steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: LogDesk) -> bytes:
+    def broken(_: LogQueries) -> bytes:
         local_secret = "planted-local"
         raise RuntimeError(f"planted-message {local_secret}")
 
-    monkeypatch.setattr(LogDesk, "checkpoint", broken)
+    monkeypatch.setattr(LogQueries, "checkpoint", broken)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     error = error_of(response)
     assert (response.status_code, error["code"], error["kind"]) == (500, "bug", "bug")
@@ -100,10 +100,10 @@ def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
 def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without(
     steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: LogDesk) -> bytes:
+    def broken(_: LogQueries) -> bytes:
         raise PvdmError("ledger_misused", "the ledger was used wrongly", got="planted-statement")
 
-    monkeypatch.setattr(LogDesk, "checkpoint", broken)
+    monkeypatch.setattr(LogQueries, "checkpoint", broken)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     assert error_of(response)["code"] == "bug"
     assert lines.select("exception")[-1]["code"] == "ledger_misused"

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from tests.support.steward.http import Served, limited, served
 from tests.support.steward.notary import failed, override_of, signed_override
 from tools.proof_kit import DAY
@@ -94,11 +94,11 @@ def test_clock_and_epoch_are_shown(steward: Served) -> None:
 
 
 def test_what_cannot_be_read_is_left_out_and_said_so(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(_: LogDesk) -> int:
+    def unreachable(_: LogQueries) -> int:
         raise UnavailableError("ledger_unreachable", "the ledger cannot be read or written")
 
     assert read(steward, "facts_readable") == 1
-    monkeypatch.setattr(LogDesk, "size", unreachable)
+    monkeypatch.setattr(LogQueries, "size", unreachable)
     assert (read(steward, "log_size"), read(steward, "facts_readable")) == (None, 0)
     assert read(steward, "active_epoch") == 1
 

@@ -71,7 +71,7 @@ def test_the_steward_says_who_it_is_and_where_it_stands(steward: Served) -> None
         "active_epoch": "1",
         "log_size": str(steward.stand.notary.log.size()),
         "trust_root_version": 1,
-        "catalog": None,
+        "catalog": {"name": "lake", "warehouse": steward.stand.config.catalog.warehouse},
     }
 
 

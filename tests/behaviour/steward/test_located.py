@@ -12,13 +12,13 @@ from sqlalchemy import text
 from pvdm import fault
 from pvdm.cli.work.status_work import attempt_lines
 from pvdm.client import AttemptView
-from pvdm.durable.failure_text import failure
+from pvdm.durable.failure_text import failure_error
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.ledger.work import verified
 from pvdm.model.located import Located
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
+from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import ROWS, Line, Row, contract, line_at
 
 pytest.importorskip("pvdm_kernel")
@@ -60,7 +60,7 @@ def counts(located: Located | None) -> dict[str, int]:
 EXPECTED = {"missing": 1, "added": 1, "duplicated": 1, "modified": 1}
 
 
-def test_every_role_is_told_what_the_contract_lets_it_see_and_no_more(line: Line) -> None:
+def test_every_role_sees_only_what_the_contract_allows(line: Line) -> None:
     found = failed(line)
     assert [each.value for each in found.classes] == ["added", "duplicated", "missing", "modified"]
     assert counts(found.located) == EXPECTED
@@ -93,11 +93,11 @@ def test_every_role_is_told_what_the_contract_lets_it_see_and_no_more(line: Line
     lines = [said for said, _ in attempt_lines("all", found)]
     assert "    1 row missing" in lines
     assert not [said for said in lines if "first" in said or "town" in said]
-    error = failure(found, "all")
+    error = failure_error(found, "all")
     assert "1 row missing, 1 row added, 1 row duplicated, 1 row modified" in error.message
     assert (error.expected, error.got) == ("4 rows as intended", "5 rows staged")
     assert error.details["rows_modified"] == 1
-    assert "first missing id: 1" in str(failure(seen(line, Role.OPERATOR, found), "all").got)
+    assert "first missing id: 1" in str(failure_error(seen(line, Role.OPERATOR, found), "all").got)
     _nothing_in_events_proofs_or_reasons(line)
 
 
@@ -118,20 +118,20 @@ def test_a_producer_sees_keys_where_the_contract_names_it_and_others_do_not(tmp_
         found = failed(line)
         assert found.located is not None
         assert [len(each.samples) for each in found.located.classes] == [1, 1, 1, 1]
-        assert "first missing id: 1" in str(failure(found, "all").got)
+        assert "first missing id: 1" in str(failure_error(found, "all").got)
         located = seen(line, Role.OPERATOR, found).located
         assert counts(located) == EXPECTED
         assert located is not None
         assert not any(each.samples for each in located.classes)
 
 
-def test_keys_that_nobody_may_see_are_not_even_kept(tmp_path: Path) -> None:
+def test_keys_that_no_role_may_see_are_not_stored(tmp_path: Path) -> None:
     with line_at(tmp_path) as line:
         line.protect(contract("governance:\n  sample-keys: []"))
         found = failed(line)
         assert counts(found.located) == EXPECTED
         with line.notary.ledger.read() as unit:
-            record = verified.newest_of(unit, found.attempt_id)
+            record = newest_verified(unit, found.attempt_id)
         assert record is not None
         assert record.located is not None
         assert not any(each.samples for each in record.located.classes)
@@ -148,14 +148,14 @@ def test_where_rows_cannot_be_located_the_verdict_is_what_digests_tell(
     assert [each.value for each in found.classes] == ["missing"]
     assert found.located is not None
     assert (found.located.problem_code, found.located.problem) == ("source_unreadable", None)
-    assert failure(found, "all").details["not_located"] == "source_unreadable"
+    assert failure_error(found, "all").details["not_located"] == "source_unreadable"
     assert "    rows were not located (source_unreadable)" in [said for said, _ in attempt_lines("all", found)]
     told = seen(line, Role.OPERATOR, found).located
     assert told is not None
     assert told.problem == "gone: Trier"
 
 
-def test_a_bug_in_locating_does_not_keep_a_fail_from_being_told(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fail_is_reported_despite_a_bug_in_locating(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 

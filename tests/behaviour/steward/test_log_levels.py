@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import UnavailableError
 from pvdm.steward.http import app
-from pvdm.steward.pipeline.unfinished import WORK_HELD
+from pvdm.steward.locks import WORK_HELD
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import REASON, served
 from tests.support.steward.log_lines import LogLines, collected_lines

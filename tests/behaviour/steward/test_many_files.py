@@ -42,7 +42,7 @@ def test_every_part_of_every_table_is_there_and_its_median_follows(ran: tuple[Re
                 assert figure["median_ms"] == statistics.median(figure["times_ms"]) > 0
 
 
-def test_ratios_machine_and_verdict_are_told(ran: tuple[Record, str]) -> None:
+def test_ratios_machine_and_verdict_are_printed(ran: tuple[Record, str]) -> None:
     record, printed = ran
     assert record["most"] == 1.2
     assert "many / few of the gate at most 1.2: " in printed

@@ -87,7 +87,7 @@ def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
         assert "open another workload under the contract that the table has now" in str(caught.value.hint)
 
 
-def test_other_words_than_the_first_are_refused_as_ever(bench: Bench) -> None:
+def test_other_parameters_than_the_first_are_refused(bench: Bench) -> None:
     """Another branch, and parameters that the first contract does not know."""
     published(bench)
     complete(bench, "job-own")

@@ -18,7 +18,7 @@ from pvdm.lake.prefix import LocalPrefix
 from pvdm.lake.read.entries import live_entries
 from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
-from pvdm.ledger.catalog import pending_deletes
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
@@ -103,7 +103,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
 ) -> None:
     """Its transaction has begun, and becomes visible after the first look."""
     inside, go = threading.Event(), threading.Event()
-    require_none = pending_deletes.require_none
+    require_none = tables.require_not_scheduled
 
     def slow(unit: Unit, names: list[str]) -> None:
         require_none(unit, names)
@@ -115,7 +115,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
         _, path = published(bench)
         assert listed(bench)
         bench.scene.stand.time.pass_by(SECOND)
-        monkeypatch.setattr(pending_deletes, "require_none", slow)
+        monkeypatch.setattr(tables, "require_not_scheduled", slow)
 
         def work() -> None:
             bench.write_snapshot("sums", SALES, "other", [write(path, ROWS)], role=Role.PRODUCER)
@@ -169,7 +169,7 @@ def kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, 
     other.catalog.commits.commit(operator, [Change(SALES, "sums", (), [keep])])
     other.work.abort(OWN, attempt.attempt_id, "it is not wanted")
     consistent = other.recorder.require_consistent
-    return attempt, Disposal(other.ledger, other.clock, lambda: other.catalog, bench.vault, bench.files, consistent)
+    return attempt, Disposal(other.ledger, other.clock, other.catalog, bench.vault, bench.files, consistent)
 
 
 def test_a_clean_up_sees_what_a_steward_whose_clock_is_behind_committed_to_the_attempts_files(

@@ -17,9 +17,8 @@ from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.leftovers import Leftovers
-from pvdm.steward.cleanup.orphan_search import Orphan
-from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from pvdm.steward.cleanup.orphan_search import Leftovers, Orphan
+from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
@@ -163,7 +162,7 @@ def test_what_failed_is_listed_once_an_operator_has_removed_it_from_quarantine(b
     drop_branch(bench)
     notary = bench.scene.notary
     bench.workloads.abandon(bench.scene.grant(), attempt.workload_id, "it is not wanted")
-    desk = QuarantineDesk(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault)
+    desk = QuarantineFiles(notary.ledger, notary.clock, notary.catalog, bench.vault)
     desk.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
     assert bench.quarantined(attempt) == []
     assert listed(bench) == [f"file://{path}"]
@@ -254,7 +253,7 @@ def test_what_was_published_in_place_is_no_reason_to_read_any_manifest(bench: Be
 def test_who_asks_while_a_search_runs_is_given_its_result(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that lost patience and asks again does not start a copy of the work."""
     (path,) = left_files(bench, 1)
-    leftovers = Leftovers(lambda: bench.scene.notary.catalog, bench.orphans)
+    leftovers = Leftovers(bench.scene.notary.catalog, bench.orphans)
     find, begun, go = bench.orphans.find, threading.Semaphore(0), threading.Event()
 
     def slow(row: TableRow) -> list[Orphan]:

@@ -22,6 +22,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, WorkloadState
 from tests.support.ledger.databases import memory_folder
+from tests.support.ledger.rows import receipts_of
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
 from tests.support.stores.places import ON_S3, file_at, stores, where
 
@@ -87,7 +88,7 @@ def test_rows_as_intended_become_visible(line: Line, producer: StewardClient) ->
     assert line.scene.found().metadata.current_snapshot_id == found.snapshot_id
     assert producer.workload("run-1").workload.state is WorkloadState.COMPLETE
     with line.notary.ledger.read() as unit:
-        (receipt,) = receipts.of_workload(unit, "run-1")
+        (receipt,) = receipts_of(unit, "run-1")
     assert receipt.snapshot_id == str(found.snapshot_id)
     cleaned(line, found)
 
@@ -273,14 +274,14 @@ def test_a_receipt_that_cannot_be_signed_at_once_is_signed_without_a_new_start(
         found = run(line, producer, ROWS)
         assert line.notary.jobs.wait(SECONDS)
         with line.notary.ledger.read() as unit:
-            assert len(receipts.missing(unit)) == 1
+            assert len(receipts.list_missing(unit)) == 1
     assert found.state is AttemptState.COMMITTED
     ends = time.monotonic() + SECONDS
     missing = True
     while missing and time.monotonic() < ends:
         time.sleep(0.1)
         with line.notary.ledger.read() as unit:
-            missing = bool(receipts.missing(unit))
+            missing = bool(receipts.list_missing(unit))
     assert not missing
     cleaned(line, found)
     assert seen(line) == sorted(ROWS)

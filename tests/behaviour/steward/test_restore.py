@@ -13,8 +13,8 @@ import pytest
 from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.ledger.record import events, receipts, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import events, statements
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
@@ -26,6 +26,7 @@ from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import require_epoch, verify_statement, verify_threshold
+from tests.support.ledger.rows import receipts_of
 from tests.support.steward.notary import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
 from tests.support.steward.restore import ORDER, Scene, refused, scene_at
 from tools.proof_kit import ATTESTATION, DAY, SECOND, SOURCE
@@ -60,7 +61,7 @@ def test_the_log_is_refilled_with_the_very_entries_and_envelopes(scene: Scene) -
         assert statements.get(unit, recorded.statement_id).envelope == recorded.envelope
 
 
-def test_the_restore_stands_in_the_log_itself(scene: Scene) -> None:
+def test_the_restore_is_logged(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -129,7 +130,7 @@ def test_a_receipt_of_the_lost_time_settles_the_attempt_that_waited(scene: Scene
         found = nonces.find(unit, attempt.nonce)
         assert found is not None
         assert (found.state, found.snapshot_id) == (NonceState.COMMITTED, snapshot)
-        assert [each.snapshot_id for each in receipts.of_workload(unit, attempt.workload_id)] == [snapshot]
+        assert [each.snapshot_id for each in receipts_of(unit, attempt.workload_id)] == [snapshot]
 
 
 def test_a_workload_of_which_only_the_receipt_is_left_is_never_opened_again(scene: Scene) -> None:
@@ -297,7 +298,7 @@ def test_an_override_that_waited_is_void(scene: Scene) -> None:
     assert found is not None
     assert found.state is NonceState.ABORTED
     refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_before_restore")
-    refused(lambda: notary.waiving.bring_back(grant, view.override_id), "override_before_restore")
+    refused(lambda: notary.override_publisher.bring_back(grant, view.override_id), "override_before_restore")
     same_nonce = replace(said, reason="another reason")
     refused(lambda: notary.overrides.submit(signed_override(same_nonce), grant), "override_before_restore")
     other = override_of(recorded, core_of("failed"), now, nonce="another")

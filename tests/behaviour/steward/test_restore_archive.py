@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.ledger.restore import used_ids
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.restore import RestoreStatement
 from pvdm.steward.record.archive import ArchivedLog, envelope_path, log_folder
@@ -65,7 +65,7 @@ def test_an_entry_without_its_envelope_is_not_left_out_silently(scene: Scene) ->
     assert scene.ledger.read_bytes() == before
 
 
-def test_a_loss_that_is_accepted_stands_in_the_restore_statement(scene: Scene) -> None:
+def test_an_accepted_loss_is_in_the_restore_statement(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("gone")
     scene.lose_the_database()
@@ -191,7 +191,7 @@ def test_a_log_key_in_use_does_lengthen_it(scene: Scene) -> None:
     lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
     assert scene.restore().spent == ("work-late",)
     with scene.start().ledger.read() as unit:
-        refused(lambda: used_ids.require_unspent(unit, "work-late"), "workload_spent")
+        refused(lambda: restores.require_unused(unit, "work-late"), "workload_spent")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_table_that_was_unprotected_and_written_to_in_the_lost_time_is_named(l
     assert named(lost.lose_and_restore()) == ["sales.orders"]
 
 
-def test_a_behind_table_that_was_ever_protected_is_told_from_others_and_cannot_be_registered_again(lost: Lost) -> None:
+def test_a_behind_table_that_was_ever_protected_is_marked_and_cannot_be_registered_again(lost: Lost) -> None:
     """It was protected, and its protection ended, in the lost time alone."""
     lost.house.scene.make("free")
     lost.safe.back_up()

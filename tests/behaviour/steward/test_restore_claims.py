@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.ledger import Unit
-from pvdm.ledger.restore import lost_claims
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import Operation, RowCounts
@@ -58,7 +58,7 @@ def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scen
     refused(lambda: take(scene, "day1-again"), "claim_lost")
 
 
-def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_has_looked(scene: Scene) -> None:
+def test_where_the_workload_is_lost_too_claims_on_the_target_are_blocked_until_released(scene: Scene) -> None:
     scene.back_up()
     scene.publish("day1", append(scene, "day1"))
     (receipt,) = scene.statements(StatementKind.RECEIPT)
@@ -70,13 +70,13 @@ def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_ha
     refused(lambda: take(scene, "day1-again"), "claim_lost")
 
     def work(unit: Unit) -> None:
-        lost_claims.release(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
+        restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
 
     notary.ledger.transact(work, at_micros=notary.clock.now_micros())
     take(scene, "day1-again")
 
 
-def test_a_claim_that_is_in_the_backup_blocks_nobody_else(scene: Scene) -> None:
+def test_a_claim_of_the_backup_blocks_no_other_claim(scene: Scene) -> None:
     recorded = append(scene, "day1")
     scene.wait_for_commit("day1")
     take(scene, "day1")
@@ -92,7 +92,7 @@ def test_a_claim_that_is_in_the_backup_blocks_nobody_else(scene: Scene) -> None:
 
 def test_a_claim_that_no_restore_lost_is_not_released(scene: Scene) -> None:
     def work(unit: Unit) -> None:
-        lost_claims.release(unit, "ab" * 32, operator="operator-tom", reason="a guess")
+        restores.release_lost_claim(unit, "ab" * 32, operator="operator-tom", reason="a guess")
 
     refused(lambda: scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros()), "receipt_unknown")
 

@@ -9,8 +9,8 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import PvdmError
-from pvdm.ledger.restore import restores, used_ids
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.states import AttemptState
@@ -84,8 +84,8 @@ def sound(scene: Scene) -> None:
     with scene.notary.ledger.read() as unit:
         state = attempts.get(unit, core_of("outstanding").attempt.attempt_id).state
         assert state is AttemptState.ROLLED_BACK
-        refused(lambda: used_ids.require_unspent(unit, core_of("gone").attempt.workload_id), "workload_spent")
-        assert restores.unfinished(unit) is None
+        refused(lambda: restores.require_unused(unit, core_of("gone").attempt.workload_id), "workload_spent")
+        assert restores.find_unfinished(unit) is None
 
 
 @pytest.mark.parametrize(("point", "passes"), POINTS)
@@ -123,7 +123,7 @@ def test_nothing_else_starts_while_a_restore_is_unfinished(scene: Scene, point: 
     )
 
 
-def test_a_restore_is_finished_in_the_name_of_who_began_it(scene: Scene) -> None:
+def test_a_restore_is_finished_under_the_operator_who_began_it(scene: Scene) -> None:
     cut_off(scene, "steward.restore.after_refill")
     scene.restore(replace(ORDER, operator="operator-ruth", reason="again", archive=scene.stand.config.archive))
     scene.start()

@@ -9,8 +9,8 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
-from pvdm.ledger.restore import lost_claims
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
 from pvdm.steward.restore.restore import Restored
 from tests.behaviour.gate.test_gate_sources import publish_day
@@ -67,7 +67,7 @@ def publish_gap(lost: Lost, kind: str) -> str:
 def release_claims(lost: Lost, done: Restored) -> None:
     for each in done.blocked:
         lost.house.transact(
-            lambda unit, each=each: lost_claims.release(  # type: ignore[misc]
+            lambda unit, each=each: restores.release_lost_claim(  # type: ignore[misc]
                 unit, each.receipt_id, operator="operator-tom", reason="compared by hand"
             )
         )
@@ -138,5 +138,5 @@ def test_a_gap_that_nothing_explains_stops_the_restore_and_blocks_claims(lost: L
     assert lost.house.rows() == [11, 14, 15, 16]
     assert (done.unreceipted, set(done.spent)) == ((), {"three", "four", "five", "six"})
     with lost.house.notary.ledger.read() as unit, pytest.raises(VerificationError) as caught:
-        lost_claims.require_free(unit, target=done.advanced[0].table_uuid)
+        restores.require_no_lost_claim(unit, target=done.advanced[0].table_uuid)
     assert caught.value.code == "claim_lost"

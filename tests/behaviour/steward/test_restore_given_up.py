@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pvdm.ledger.restore import lost_claims
+from pvdm.ledger.record import restores
 from pvdm.ledger.work import workloads
 from pvdm.model.states import WorkloadState
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
@@ -42,4 +42,4 @@ def test_nothing_is_claimed_unseen_where_its_document_is_registered_after_all(lo
     file_at(lost.house.found("later").row.pointer.location).unlink()
     lost.lose_and_restore(accept_lost=True)
     with lost.house.notary.ledger.read() as unit:
-        refused(lambda: lost_claims.require_free(unit, target=old), "claim_lost")
+        refused(lambda: restores.require_no_lost_claim(unit, target=old), "claim_lost")

@@ -8,8 +8,8 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import StateUnknownError
-from pvdm.ledger.restore import used_ids
-from pvdm.ledger.work import target_sources
+from pvdm.ledger.record import restores
+from pvdm.ledger.work import claims
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.behaviour.gate.test_publishing import CrashError
 from tests.behaviour.steward.test_restore_pointers import Lost, lost, set_property
@@ -101,7 +101,7 @@ def test_a_late_receipt_does_not_bring_an_older_source_back(lost: Lost) -> None:
     lost.lose_and_restore()
     target = lost.house.found().row.table_uuid
     with lost.house.notary.ledger.read() as unit:
-        assert target_sources.find(unit, target, "raw.orders") == source
+        assert claims.find_source(unit, target, "raw.orders") == source
 
 
 def test_a_publication_that_a_restore_gave_up_is_named_by_the_next_one_and_stays_free(lost: Lost) -> None:
@@ -124,4 +124,4 @@ def test_a_publication_that_a_restore_gave_up_is_named_by_the_next_one_and_stays
     lost.safe.start()
     assert (lost.head(), lost.house.rows()) == (head, [1, 2, 15, 17])
     with lost.house.notary.ledger.read() as unit:
-        used_ids.require_unspent(unit, "two")
+        restores.require_unused(unit, "two")

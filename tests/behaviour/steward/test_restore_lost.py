@@ -107,7 +107,7 @@ def test_what_the_old_archive_has_is_refilled_before_the_rest_is_given_up(scene:
     scene.start()
 
 
-def test_every_epoch_of_before_is_revoked_since_nobody_knows_which_were(scene: Scene) -> None:
+def test_after_lost_entries_every_old_epoch_is_revoked(scene: Scene) -> None:
     scene.rotate()
     scene.notary.epochs.create("the next one")
     scene.back_up()

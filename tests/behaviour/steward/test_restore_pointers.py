@@ -12,7 +12,7 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.read.entries import listed_manifests, read_listed
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import workloads
 from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.migration import ProtectionAction
@@ -147,7 +147,7 @@ def test_what_is_lost_is_published_again_under_the_same_or_another_id(lost: Lost
     assert lost.house.rows() == [1, 2, 15, 16]
 
 
-def test_a_document_that_somebody_put_in_the_place_of_the_published_one_is_not_shown(lost: Lost) -> None:
+def test_a_replaced_metadata_file_is_not_shown(lost: Lost) -> None:
     lost.publish("one", 5)
     shown = file_at(lost.document()).read_bytes()
     lost.safe.back_up()

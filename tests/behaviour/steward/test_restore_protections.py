@@ -13,7 +13,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.record import protections, statements
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction, contract_sha256
-from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore.restore import Restored
 from tests.support.gate.approvals import (
     CONTRACT,
@@ -92,7 +92,7 @@ def test_what_a_restore_brought_back_is_protected_since_the_time_that_the_log_ha
     assert (len(before), since()) == (2, before)
 
 
-def test_the_last_word_of_the_log_counts(lost: Lost) -> None:
+def test_the_last_approval_of_the_log_counts(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
     lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
@@ -132,7 +132,7 @@ def test_a_table_that_was_protected_again_after_its_protection_ended_is_not_name
     assert lost.lose_and_restore().unprotected == ()
 
 
-def test_what_the_backup_has_is_not_told_as_brought_back(lost: Lost) -> None:
+def test_what_the_backup_has_is_not_reported_as_restored(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
     done = lost.lose_and_restore()
@@ -160,7 +160,7 @@ def change_without_protection(lost: Lost) -> None:
     lost.scene.protect()
 
 
-def test_a_migration_of_a_state_that_is_lost_is_named_and_its_contract_stands(lost: Lost) -> None:
+def test_a_migration_of_a_lost_state_is_reported_and_its_contract_is_in_force(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
     change_without_protection(lost)
@@ -216,7 +216,7 @@ def test_a_table_that_the_backup_lacks_comes_back_protected_and_by_an_operator_o
     later = contract_sha256(contract_for("later"))
     lost.lose_and_restore()
     with lost.scene.notary.ledger.read() as unit:
-        assert protections.standing_contract(unit, row.table_uuid.upper()) == later
+        assert protections.current_contract(unit, row.table_uuid.upper()) == later
     # What a producer could do then: write the document into the table's own place, and bring it in from there.
     place = parse_location(row.location).child("metadata", "v1.metadata.json")
     place.local.parent.mkdir(parents=True)

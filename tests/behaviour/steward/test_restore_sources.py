@@ -9,9 +9,9 @@ import pytest
 
 from pvdm.errors import NotAllowedError
 from pvdm.ledger import Unit
-from pvdm.ledger.restore import lost_claims
-from pvdm.ledger.schema.work import StatementKind
-from pvdm.ledger.work import target_sources
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.work import claims
 from pvdm.steward.restore import restore
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.support.gate.attacks import BEFORE, refusal
@@ -43,7 +43,7 @@ class Lost:
     def last_source(self) -> str | None:
         target = self.house.found().row.table_uuid
         with self.house.notary.ledger.read() as unit:
-            return target_sources.find(unit, target, "raw.orders")
+            return claims.find_source(unit, target, "raw.orders")
 
     def approve(self, uuid: str) -> None:
         """An operator signs the contract that names this table; not in the very moment of a restore."""
@@ -57,7 +57,7 @@ class Lost:
         *_, receipt = self.safe.statements(StatementKind.RECEIPT)
 
         def work(unit: Unit) -> None:
-            lost_claims.release(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
+            restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
 
         self.house.transact(work)
 

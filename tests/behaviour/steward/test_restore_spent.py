@@ -25,7 +25,7 @@ def abandon(lost: Lost, grant: Grant) -> object:
 
 
 @pytest.mark.parametrize("ask", [status, abandon])
-def test_who_asks_for_it_is_told_table_and_snapshot(lost: Lost, ask: Callable[[Lost, Grant], object]) -> None:
+def test_a_spent_workload_is_refused_with_table_and_snapshot(lost: Lost, ask: Callable[[Lost, Grant], object]) -> None:
     lost.safe.back_up()
     head = lost.publish("one", 5)
     lost.lose_and_restore()
@@ -34,14 +34,14 @@ def test_who_asks_for_it_is_told_table_and_snapshot(lost: Lost, ask: Callable[[L
     assert "Do not publish these chunks under another workload id" in str(error.hint)
 
 
-def test_nobody_of_another_domain_is_told_about_it(lost: Lost) -> None:
+def test_another_domain_does_not_see_a_spent_workload(lost: Lost) -> None:
     lost.safe.back_up()
     lost.publish("one", 5)
     lost.lose_and_restore()
     refused(lambda: status(lost, lost.house.scene.grant(Role.PRODUCER, "payments")), "domain_wrong")
 
 
-def test_a_workload_that_nobody_ever_opened_is_unknown_after_a_restore_too(lost: Lost) -> None:
+def test_a_workload_that_was_never_opened_is_unknown_after_a_restore(lost: Lost) -> None:
     lost.safe.back_up()
     lost.publish("two", 5)
     lost.lose_and_restore()
@@ -53,7 +53,7 @@ def open_again(lost: Lost, grant: Grant) -> object:
 
 
 @pytest.mark.parametrize("ask", [status, abandon, open_again])
-def test_a_workload_that_the_backup_has_open_and_that_a_later_attempt_published_is_told_as_published(
+def test_an_open_workload_of_the_backup_that_was_published_later_is_reported_as_published(
     lost: Lost, ask: Callable[[Lost, Grant], object]
 ) -> None:
     """The attempt is one that the backup lacks, as after a repair."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pvdm.steward.restore.unregistered import UnregisteredTable
+from pvdm.steward.restore.table_report import UnregisteredTable
 from tests.behaviour.steward.test_restore_protections import Lost, lost
 from tests.support.gate.approvals import SALES, WORD, code_of
 

@@ -9,7 +9,7 @@ import pytest
 from schemathesis.core.failures import FailureGroup
 
 from pvdm.model.role import Role
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from tests.support.fuzz.steward import Effort, fuzzed, prepared
 
 EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=5)
@@ -42,10 +42,10 @@ def test_an_answer_of_another_schema_is_found(tmp_path: Path) -> None:
 
 
 def test_a_bug_behind_the_door_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: LogDesk) -> bytes:
+    def broken(_: LogQueries) -> bytes:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(LogDesk, "checkpoint", broken)
+    monkeypatch.setattr(LogQueries, "checkpoint", broken)
     with prepared(tmp_path) as steward:
         document = steward.http.get("/v1/openapi.json").json()
         only(document, "/v1/log/checkpoint", "get")

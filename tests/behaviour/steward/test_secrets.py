@@ -9,7 +9,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.model.role import Role
-from pvdm.steward.config.key_homes import open_keys
+from pvdm.steward.config.resources import open_keys
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.http import door, openapi
 from pvdm.steward.http.metrics import Metrics

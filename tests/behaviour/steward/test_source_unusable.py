@@ -20,7 +20,7 @@ from pvdm.lake.read.entries import listed_manifests
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.work.end_reasons import refusal_in
+from pvdm.steward.work.attempt_views import decode_refusal
 from tests.support.gate.approvals import scene_at
 from tests.support.verify.attempts import RAW, ROWS, SALES, SCHEMA, Bench, arrow, bench_at, contract, write
 
@@ -110,7 +110,7 @@ def test_int96_is_refused_at_opening_with_the_setting_that_ends_it(files: FileSe
     assert "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" in str(error.hint)
 
 
-def test_a_column_that_nobody_reads_may_be_of_any_type(files: FileSet) -> None:
+def test_an_unread_column_may_be_of_any_type(files: FileSet) -> None:
     files.write("a.parquet", {"id": [1], "at": stamps(), "more": ["x"]})
     files.list()
     assert files.open().state is WorkloadState.OPEN
@@ -187,7 +187,7 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
         attempt, _ = bench.staged(ROWS)
         bench.verification.verify(attempt.attempt_id)
         ended = bench.now(attempt)
-        refusal = refusal_in(ended.reason)
+        refusal = decode_refusal(ended.reason)
         assert ended.state is AttemptState.ROLLED_BACK
         assert refusal is not None
         assert refusal.code == "source_unusable"

@@ -255,7 +255,7 @@ def test_a_variant_is_no_key() -> None:
 
 
 @pytest.mark.parametrize("snapshot", [0, 1], ids=["written before", "written after"])
-def test_a_column_that_is_newer_than_the_pinned_snapshot_is_told_as_that(tmp_path: Path, snapshot: int) -> None:
+def test_a_column_newer_than_the_pinned_snapshot_is_reported(tmp_path: Path, snapshot: int) -> None:
     old = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
     new = Schema((*old.fields, Field("later", PrimitiveType(Kind.LONG), field_id=2)))
     lake = Lake(tmp_path, (to_doc(old), to_doc(new, 1)), current=1, snapshot_schema=snapshot)

@@ -59,14 +59,14 @@ def test_workers_find_what_threads_find(lab: Lab) -> None:
     assert len(application.seen[0][1]) == 6, "three staged files and three of the source, each in its own task"
 
 
-def test_a_changed_row_fails_in_the_same_words(lab: Lab) -> None:
+def test_a_changed_row_fails_with_the_same_error(lab: Lab) -> None:
     attempt, _ = staged(lab, altered(ROWS, 17, amount=0.5))
     threads, workers = lab.both(attempt, lab.without_jvm()[1])
     assert [each.value for each in workers.core.verdict.classes] == ["modified"]
     assert facts(workers) == facts(threads)
 
 
-def test_a_file_that_lies_about_its_rows_is_found_in_the_same_words(lab: Lab) -> None:
+def test_a_file_that_lies_about_its_rows_fails_with_the_same_error(lab: Lab) -> None:
     attempt, _ = staged(lab, *PARTS, change=lambda file: replace(file, record_count=file.record_count + 1))
     threads, workers = lab.both(attempt, lab.without_jvm()[1])
     assert workers.findings
@@ -371,7 +371,7 @@ def test_a_job_that_is_over_leaves_no_handle_that_opens(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("role", "told"), [(Role.PRODUCER, "role_wrong"), (None, "token_file_invalid")])
-def test_workers_with_a_producers_token_or_none_are_told_to_the_operator(
+def test_workers_with_a_wrong_token_are_reported_to_the_operator(
     lab: Lab, tmp_path: Path, role: Role | None, told: str
 ) -> None:
     path = tmp_path / "token"

@@ -127,7 +127,7 @@ def published(swapped: Swapped, found: AttemptView, amounts: list[float]) -> Non
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_nobody_swaps_anything_and_it_is_published(goods: Goods, producer: StewardClient, storage: str) -> None:
+def test_unswapped_bytes_are_published(goods: Goods, producer: StewardClient, storage: str) -> None:
     swapped = Swapped(goods, producer, storage)
     published(swapped, swapped.hand_in(), RIGHT)
     assert swapped.audit() == set()

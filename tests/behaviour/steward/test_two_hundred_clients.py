@@ -27,7 +27,7 @@ def test_two_hundred_clients_are_served_and_nothing_is_lost_or_doubled(tmp_path:
         assert found_wrong(stand, [told]) == []
 
 
-def test_whoever_asks_too_much_is_told_to_come_back_and_the_client_that_does_is_served(tmp_path: Path) -> None:
+def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) -> None:
     with stand_at(tmp_path) as stand:
         proof = stand.proved()
         identities = callers(stand, 5)

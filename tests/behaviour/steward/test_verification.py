@@ -22,8 +22,8 @@ from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.verified_files import read_verified
-from pvdm.steward.work.end_reasons import refusal_in
+from pvdm.steward.pipeline.proposals import read_verified
+from pvdm.steward.work.attempt_views import decode_refusal
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.verify.fetch import Fetched, Files, Seen
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
@@ -167,10 +167,10 @@ def test_a_table_of_format_3_is_verified_like_any_other(tmp_path: Path) -> None:
         assert read_verified(bench.vault, bench.record(attempt))[0].first_row_id is None
 
 
-def test_a_producer_is_told_classes_and_counts_and_no_more(shared: Bench) -> None:
+def test_a_producer_sees_only_classes_and_counts(shared: Bench) -> None:
     attempt, _ = shared.staged(ROWS[:94], workload_id="told")
     shared.verify(attempt)
-    refusal = refusal_in(shared.now(attempt).reason)
+    refusal = decode_refusal(shared.now(attempt).reason)
     assert refusal is not None
     assert (refusal.code, refusal.expected, refusal.got) == (
         "verification_failed",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
@@ -26,7 +26,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
 from pvdm.steward.cleanup.vault_sweep import VaultSweep
-from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.pipeline.break_glass import OverridePublisher
 from pvdm.steward.record.proofs import Recorded
 from tests.support.steward.notary import override_of, signed_override
 from tests.support.verify.attempts import ROWS, Bench, Row, altered, bench_at, write
@@ -219,7 +219,7 @@ def test_an_operator_of_another_domain_brings_nothing_back(bench: Bench) -> None
     assert caught.value.code == "domain_wrong"
 
 
-def test_what_comes_back_stands_on_what_main_shows(bench: Bench) -> None:
+def test_restaged_bytes_are_based_on_the_head_of_main(bench: Bench) -> None:
     attempt, core = failed(bench)
     brought = bench.bring_back(waived(bench, attempt, core))
     again = bench.verify(brought)
@@ -250,13 +250,13 @@ def test_the_same_call_at_the_same_time_is_one_attempt(bench: Bench) -> None:
     assert len(set(found)) == 1
 
 
-def other_steward(bench: Bench) -> Waiving:
+def other_steward(bench: Bench) -> OverridePublisher:
     """A desk of another process, which waits for nobody in this one."""
     notary = bench.scene.notary
-    return Waiving(
+    return OverridePublisher(
         notary.ledger,
         notary.clock,
-        lambda: notary.catalog,
+        notary.catalog,
         bench.workloads,
         bench.vault,
         bench.files,
@@ -264,14 +264,16 @@ def other_steward(bench: Bench) -> Waiving:
     )
 
 
-@pytest.mark.parametrize("at", ["next_snapshot", "Waiving._verified"], ids=["while it stages", "before it opens"])
+@pytest.mark.parametrize(
+    "at", ["next_snapshot", "OverridePublisher._read_entries"], ids=["while it stages", "before it opens"]
+)
 def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_attempt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
     place = f"pvdm.steward.pipeline.break_glass.{at}"
-    real = next_snapshot if at == "next_snapshot" else Waiving._verified
+    real = next_snapshot if at == "next_snapshot" else OverridePublisher._read_entries
     other: list[Attempt] = []
 
     def meanwhile(*given: Any, **more: Any) -> Any:
@@ -333,6 +335,6 @@ def test_what_failed_is_there_to_come_back_after_a_sweep_of_the_vault(bench: Ben
     notary = bench.scene.notary
     for path in parse_location(str(bench.vault.root)).local.rglob("*"):
         os.utime(path, (time.time() - ORPHAN_AGE_MAX_SECONDS - 60,) * 2)
-    sweep = VaultSweep(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault, bench.files)
+    sweep = VaultSweep(notary.ledger, notary.clock, notary.catalog, bench.vault, bench.files)
     assert sweep.sweep() == 0
     assert bench.bring_back(override_id).state is AttemptState.VERIFYING

@@ -15,7 +15,7 @@ from pvdm.lake.stores.object_path import ObjectPath
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger.record import statements
-from pvdm.steward.config.log_locations import archive_folder, outside_file
+from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig, load_config
 from pvdm.steward.record.archive import Archive, archived_size, log_folder
 from pvdm.trust.keys.epochs import KeyRole

@@ -20,7 +20,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline import spark as spark_desk
-from pvdm.steward.pipeline.spark import SparkDesk
+from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
 from pvdm.verify.spark.task import Common
@@ -45,7 +45,7 @@ class House:
     vended: list[dict[str, str]]
 
     @property
-    def desk(self) -> SparkDesk:
+    def desk(self) -> SparkVerifier:
         found = self.lake.line.notary.spark
         assert found is not None
         return found

@@ -125,7 +125,7 @@ def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, 
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     with house.notary.ledger.read() as unit:
-        (said,) = announced.opened(unit)
+        (said,) = announced.list_open(unit)
     now = there.found().metadata
     staged = now.snapshot(now.refs[attempt.branch].snapshot_id)
     assert staged is not None

@@ -26,7 +26,7 @@ from pvdm.lake.stores.s3_client import S3Settings, open_client
 from pvdm.lake.upstream import Asked, Place
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
-from pvdm.steward.config.mounts import open_mounts
+from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.config.upstreams import GlueUpstreamConfig, UpstreamConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
@@ -135,7 +135,6 @@ def house(moto: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iter
 
         def changed(config: StewardConfig) -> StewardConfig:
             plain = with_catalog(folder)(config)
-            assert plain.catalog is not None
             found = GlueUpstreamConfig(REGION, proxy.url)
             return replace(
                 plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("glue", SALES, (shop,), found),))

@@ -29,7 +29,6 @@ def made_there(there: There) -> str:
 
 def own_places(house: House) -> dict[str, str]:
     config, folder = house.stand.config, house.stand.folder
-    assert config.catalog is not None
     return {
         "the vault": str(config.catalog.vault),
         "below the vault": f"{config.catalog.vault}/{'0' * 8}",
@@ -51,7 +50,6 @@ def test_a_table_that_would_lie_among_the_stewards_own_files_is_not_served(house
 
 
 def test_a_metadata_file_among_the_stewards_own_is_not_served(house: House, there: There) -> None:
-    assert house.stand.config.catalog is not None
     place = f"file://{house.stand.config.catalog.metadata}/x.metadata.json"
     lying(there, lambda answer: answer.update({"metadata-location": place}))
     assert refused(house.found) == "location_reserved"

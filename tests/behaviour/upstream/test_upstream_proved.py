@@ -219,7 +219,7 @@ def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house
 def copying(house: House) -> tuple[Sources, BoundContract]:
     """What pins `orders` for a table that is filled from it."""
     text = contract("copy").replace("table: raw.copy", "table: sales.orders")
-    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     return sources, parse_contract(text.encode()).bind({})
 
 
@@ -248,7 +248,7 @@ def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: 
 def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: There) -> None:
     sources, bound, workload = pinning(published)
     pinned = int(str(workload.source_snapshot_id))
-    assert sources.again(workload, bound).snapshot_id == pinned
+    assert sources.pin_again(workload, bound).snapshot_id == pinned
 
     def swapped(answer: Doc) -> None:
         """Main is where it once was, and what was pinned is another one by now."""
@@ -258,11 +258,11 @@ def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(publishe
         metadata["current-snapshot-id"] = metadata["refs"]["main"]["snapshot-id"] = first["snapshot-id"]
 
     lying(there, swapped)
-    assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
     there.proxy.told = None
-    assert sources.again(workload, bound).snapshot_id == pinned
+    assert sources.pin_again(workload, bound).snapshot_id == pinned
     there.slip(published, [(8, 1, "Ulm")])
-    assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
 
 
 def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited_for(
@@ -281,6 +281,6 @@ def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited
         metadata["current-snapshot-id"] = first["snapshot-id"]
 
     lying(there, earlier)
-    assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
     there.proxy.told = None
-    assert sources.again(workload, bound).snapshot_id == pinned
+    assert sources.pin_again(workload, bound).snapshot_id == pinned

@@ -60,7 +60,7 @@ def disposal(house: House) -> Disposal:
     return Disposal(
         notary.ledger,
         notary.clock,
-        lambda: notary.catalog,
+        notary.catalog,
         house.vault,
         house.files,
         notary.recorder.require_consistent,

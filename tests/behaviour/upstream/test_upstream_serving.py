@@ -12,7 +12,7 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
-from pvdm.ledger.work import target_sources, workloads
+from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.report import Standing
@@ -50,7 +50,7 @@ def to_main(snapshot_id: int) -> Doc:
 def shown_to(house: House, role: Role, name: str = "orders") -> Doc:
     grant = house.scene.grant(role, "sales")
     catalog = house.notary.catalog
-    found: Doc = json.loads(catalog.shown.table(grant, catalog.tables.load(grant, SALES, name)).body)
+    found: Doc = json.loads(catalog.responses.table(grant, catalog.tables.load(grant, SALES, name)).body)
     return found
 
 
@@ -148,11 +148,11 @@ def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, th
     house.scene.make("free")
     own = house.found("free").row
     workload = replace(opened_on(house, own.table_uuid), source_snapshot_id="1")
-    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     bound = parse_contract(contract().encode()).bind({})
     lying(there, another_uuid)
     assert refused(lambda: house.found("free")) == "upstream_table_replaced"
-    assert refused(lambda: sources.again(workload, bound)) == "source_changed", "no word that it is gone for good"
+    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed", "no word that it is gone for good"
     assert house.found("free").row.table_uuid != own.table_uuid
     there.proxy.told = None
     assert refused(lambda: house.found("free")) == "upstream_table_replaced"
@@ -324,8 +324,8 @@ def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, th
     own = house.found("free").row
     bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})
     named, target = bound.contract.boundary.source, house.found().row.table_uuid
-    house.transact(lambda unit: target_sources.note(unit, target, named, own.table_uuid, workload_id="w"))
-    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    house.transact(lambda unit: claims.note_source(unit, target, named, own.table_uuid, workload_id="w"))
+    sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     assert refused(lambda: sources.pin(bound, target)) == "source_empty"
     lying(there, another_uuid)
     assert refused(lambda: house.found("free")) == "upstream_table_replaced"

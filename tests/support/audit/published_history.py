@@ -30,7 +30,7 @@ from pvdm.model.statements.files import FileSet
 from pvdm.model.statements.migration import contract_sha256
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.witness import Witness
+from pvdm.steward.pipeline.statement_signer import StatementSigner
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_signed
 from tests.support.audit.crafted_history import bound
@@ -136,7 +136,7 @@ class Audited:
             state.row.pointer.sha256,
             self.scene.now,
         )
-        Witness(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign(shown)
+        StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign(shown)
 
     def _verifying(self, name: str, file: DataFile) -> ProofCore:
         """A workload with one chunk whose attempt is being verified; the core of a PASS about it."""

@@ -1,4 +1,4 @@
-"""The stage of the bypass suite: a protected table, what is hidden behind it, tokens, and what must stay."""
+"""The stage of the bypass suite: a protected table, its hidden parts, tokens, and what must not change."""
 
 from __future__ import annotations
 

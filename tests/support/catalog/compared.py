@@ -1,4 +1,4 @@
-"""A catalog beside its model: what is asked of one is told to the other, and after every step both are compared."""
+"""A catalog beside its model: both get the same requests, and are compared after every step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from pvdm import fault
-from pvdm.catalog.catalog import Catalog, Homes, open_catalog
+from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.catalog.commit import Change
-from pvdm.catalog.responses import Told
+from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.format.table.updates import apply_updates
@@ -82,7 +82,7 @@ class Table:
     model: Model
     loaded: list[Doc]
     pointer: Pointer
-    told: Told | None = None
+    told: TableResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,11 @@ class Stage:
         """A warehouse and metadata files in this folder; the clock goes by `time`."""
         catalog, other = (
             open_catalog(
-                ledger, clock, name="lake", warehouse=f"file://{folder}/warehouse", homes=Homes(folder / "catalog")
+                ledger,
+                clock,
+                name="lake",
+                warehouse=f"file://{folder}/warehouse",
+                homes=StewardPlaces(folder / "catalog"),
             )
             for _ in range(2)
         )
@@ -291,11 +295,11 @@ class World:
             found = self.stage.catalog.tables.page(OPERATOR, levels, after=None, count=None)
             assert set(found) == {name for name, table in self.tables.items() if table.levels == levels}
 
-    def _read(self, name: str, state: TableState) -> Told:
+    def _read(self, name: str, state: TableState) -> TableResponse:
         """Every reader takes the document, and the one that consumers get, which holds what is published."""
         document = self.latest(name)
         assert document.get("current-snapshot-id") in (self.model(name).head("main"), -1)
-        answer = self.stage.catalog.shown.table(CONSUMER, state)
+        answer = self.stage.catalog.responses.table(CONSUMER, state)
         told = json.loads(answer.body)
         seen = told["metadata"]
         assert {each["snapshot-id"] for each in seen["snapshots"]} == set(ancestry(document))

@@ -21,7 +21,7 @@ from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
@@ -91,6 +91,10 @@ class Core:
                 namespaces.protect(unit, made, CONTRACT)
 
         self.ledger.transact(work, at_micros=self.micros)
+
+    def get_namespace(self, levels: Levels = SALES) -> Namespace:
+        with self.ledger.read() as unit:
+            return namespaces.get(unit, levels)
 
     def place(self, name: str, levels: Levels = SALES) -> str:
         return str(self.warehouse.child(*levels, name))

@@ -92,7 +92,7 @@ class Yard:
 
     def rows(self) -> list[TableRow]:
         with self.stand.notary.ledger.read() as unit:
-            return tables.all_live(unit)
+            return tables.list_live(unit)
 
     def require_whole(self) -> None:
         """Every pointer names a file that is there, with the bytes that it says."""

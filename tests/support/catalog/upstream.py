@@ -16,7 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
@@ -119,7 +119,6 @@ def with_upstream(folder: Path, there: There, *, seconds: int = 30) -> Any:
     def changed(config: StewardConfig) -> StewardConfig:
         token.write_text(there.steward.stand.token()[0])
         plain = with_catalog(folder)(config)
-        assert plain.catalog is not None
         rest = RestUpstreamConfig(there.proxy.url, token_file=token, timeout_seconds=seconds)
         return replace(
             plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("up", SALES, there.levels, rest),))

@@ -102,7 +102,7 @@ class Scene:
         return self.notary.catalog.states.get(levels, name)
 
     def space(self, levels: Levels = SALES) -> Namespace:
-        return self.notary.catalog.states.namespace(levels)
+        return self.notary.catalog.namespaces.get(self.grant(), levels)
 
     def contract_of(self, name: str = "orders") -> str | None:
         return self.found(name).row.contract_hash

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Logged, Proposal, PublicationResult
@@ -42,7 +42,7 @@ def refusal(house: House, call: Callable[[], object], kind: type[PvdmError] = Ve
 
 def _rows(house: House) -> list[tables.TableRow]:
     with house.notary.ledger.read() as unit:
-        return tables.all_live(unit)
+        return tables.list_live(unit)
 
 
 def code_and_check(error: PvdmError) -> tuple[str, int | None]:

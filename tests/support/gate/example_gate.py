@@ -18,7 +18,8 @@ from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger.catalog.tables import Pointer, TableRow
-from pvdm.ledger.schema.work import Atomicity, NoncePurpose, StatementKind
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.schema.work import Atomicity, NoncePurpose
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce

@@ -53,10 +53,9 @@ from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Outcome, Verdict
 from pvdm.steward.access import OWN
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline.proposals import Proposals
-from pvdm.steward.pipeline.publishing import Ground, Publishing
-from pvdm.steward.pipeline.verification import verified_manifest
-from pvdm.steward.pipeline.witness import Witness
+from pvdm.steward.pipeline.proposals import Proposals, verified_manifest
+from pvdm.steward.pipeline.publishing import Publishing, PublishingParts
+from pvdm.steward.pipeline.statement_signer import StatementSigner
 from pvdm.steward.record.proofs import Recorded
 from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
@@ -433,11 +432,11 @@ class House:
 
     def publishing(self) -> Publishing:
         notary, vault, files = self.notary, self.vault, self.files
-        witness = Witness(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
-        ground = Ground(
+        witness = StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
+        ground = PublishingParts(
             notary.ledger,
             notary.clock,
-            lambda: notary.catalog,
+            notary.catalog,
             notary.trust,
             notary.log,
             vault,
@@ -449,10 +448,10 @@ class House:
 
     disposed: list[str] = field(default_factory=list)
 
-    def proposals(self, witness: Witness | None = None) -> Proposals:
+    def proposals(self, witness: StatementSigner | None = None) -> Proposals:
         notary = self.notary
-        sources = Sources(notary.ledger, lambda: notary.catalog, self.files)
-        made = witness or Witness(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
+        sources = Sources(notary.ledger, notary.catalog, self.files)
+        made = witness or StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
         return Proposals(notary.ledger, self.vault, sources, made)
 
     def proposal(self, *found: Attempt) -> Proposal:

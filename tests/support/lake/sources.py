@@ -39,7 +39,7 @@ def provide_source(notary: Notary, grant: Grant, contract: str, like: TableMetad
     *levels, name = table.split(".")
     catalog = notary.catalog
     try:
-        catalog.states.namespace(tuple(levels))
+        catalog.namespaces.get(grant, tuple(levels))
     except InputError:
         if levels != ["raw"]:
             return

@@ -5,16 +5,23 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from sqlalchemy import select
+
+from pvdm.ledger.record import receipts
 from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.overrides import OverrideRecord
 from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.schema.record import receipts as receipts_table
 from pvdm.ledger.schema.work import Atomicity, HandleWord
+from pvdm.ledger.schema.work import verified as verified_table
 from pvdm.ledger.unit import Unit
-from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.handles import StoredHandle
+from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Pinned, Workload
 from pvdm.model.states import AttemptState
 
@@ -102,3 +109,17 @@ def logged(unit: Unit) -> int:
 ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
 ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
 HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleWord.ISSUED, None, frozenset())
+
+
+def newest_verified(unit: Unit, attempt_id: str) -> VerifiedRecord | None:
+    """What was found last for an attempt."""
+    wanted = select(verified_table.c.nonce).where(verified_table.c.attempt_id == attempt_id)
+    row = unit.row(wanted.order_by(verified_table.c.at_micros.desc(), verified_table.c.nonce).limit(1))
+    return None if row is None else verified.get(unit, row["nonce"])
+
+
+def receipts_of(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
+    """Every receipt of a workload, oldest first."""
+    wanted = select(receipts_table.c.receipt_id).where(receipts_table.c.workload_id == workload_id)
+    rows = unit.rows(wanted.order_by(receipts_table.c.at_micros, receipts_table.c.receipt_id))
+    return [receipts.get(unit, row["receipt_id"]) for row in rows]

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline.spark import SparkDesk
+from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.file_orders import Held, Outcome, Work
 from pvdm.verify.job import Tools, Verified, verify
 from pvdm.verify.spark.application import Application, Table
@@ -81,7 +81,7 @@ class Lab:
         self.tools = Tools(self.bench.files, notary.handles, notary.keys, self.bench.vault, extraction=extraction)
 
     @property
-    def desk(self) -> SparkDesk:
+    def desk(self) -> SparkVerifier:
         found = self.bench.scene.notary.spark
         assert found is not None
         return found

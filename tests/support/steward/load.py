@@ -27,13 +27,14 @@ from pvdm.client import Retries, StewardClient
 from pvdm.errors import PvdmError
 from pvdm.ledger import Unit
 from pvdm.ledger.clock import wall_micros
-from pvdm.ledger.schema.work import NoncePurpose, attestations, challenges, nonces, statements
+from pvdm.ledger.schema.record import attestations, challenges, statements
+from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import log_keys, open_notary
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.steward.server import run
 from pvdm.trust.log.entry import EntryKind, parse_entry
 from pvdm.trust.log.export import export

@@ -30,7 +30,7 @@ from pvdm.model.statements.proof import Commitments, Isolation, Storage
 from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import Access
-from pvdm.steward.config.steward import FileKeys, KeysConfig, ServiceConfig, StewardConfig
+from pvdm.steward.config.steward import CatalogConfig, FileKeys, KeysConfig, ServiceConfig, StewardConfig
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.keys.context import AttemptContext
@@ -79,6 +79,7 @@ def config_at(folder: Path, *, ledger_url: str | None = None, keys: KeysConfig |
         ledger_url=ledger_url or f"sqlite:///{folder}/ledger.db",
         keys=keys or FileKeys(folder / "keys"),
         outside_path=folder / "outside" / "checkpoint",
+        catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"),
         isolation=Isolation.PROCESS,
         service=ServiceConfig(port=0),
     )
@@ -284,8 +285,9 @@ def _copy_template(config: StewardConfig, *, rooted: bool) -> bool:
     ledger = Path(config.ledger_url.removeprefix("sqlite:///"))
     folder = ledger.parent
     usual = config_at(folder)
-    # The files do not depend on these parts.
-    if replace(config, service=usual.service, catalog=None, s3=None, vending=None, spark=None) != usual:
+    # The files do not depend on these parts; of the catalog they hold the name alone.
+    catalog = replace(usual.catalog, name=config.catalog.name)
+    if replace(config, service=usual.service, catalog=catalog, s3=None, vending=None, spark=None) != usual:
         return False
     if ledger.exists() or (folder / "keys").exists():
         return False

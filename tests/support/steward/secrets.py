@@ -32,7 +32,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.notary import create_notary, open_notary
-from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.log import LedgerLogReader
 from pvdm.trust.keys import Passphrase
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.log.export import export

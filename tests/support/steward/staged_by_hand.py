@@ -26,7 +26,6 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
 from pvdm.ledger.record import proofs
-from pvdm.ledger.work import verified
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Operation, ProofCore
 from pvdm.model.statements.proof import Proof
@@ -35,6 +34,7 @@ from pvdm.physical.stager import Destination
 from pvdm.trust.statement import read_signed
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import table_of
+from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import RAW, REASON, SALES, Line, line_at
 from tests.support.stores.places import file_at, files, where
 from tests.support.verify.staged import seen as observed
@@ -169,7 +169,7 @@ class Goods:
     def codes(self, attempt: AttemptView) -> list[str]:
         """What was found, as the ledger keeps it."""
         with self.line.notary.ledger.read() as unit:
-            found = verified.newest_of(unit, attempt.attempt_id)
+            found = newest_verified(unit, attempt.attempt_id)
         return [] if found is None else [each.code for each in found.findings]
 
 

@@ -30,15 +30,16 @@ from pvdm.model.statements.proof import Proof
 from pvdm.steward.access import OWN
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import OrphanSearch
-from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.pipeline.break_glass import OverridePublisher
+from pvdm.steward.pipeline.proposals import read_verified
 from pvdm.steward.pipeline.verification import Verification
-from pvdm.steward.pipeline.verified_files import read_verified
 from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools
 from tests.support.gate.approvals import Scene, scene_at
+from tests.support.ledger.rows import newest_verified
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]
@@ -119,11 +120,11 @@ class Bench:
         notary = self.scene.notary
         self.files = Files()
         self.vault = Vault(self.folder / "vault")
-        self.sources = Sources(notary.ledger, lambda: notary.catalog, self.files)
+        self.sources = Sources(notary.ledger, notary.catalog, self.files)
         self.workloads = Workloads(
             notary.ledger,
             notary.clock,
-            lambda: notary.catalog,
+            notary.catalog,
             self.sources,
             Queue(lambda _: None, lambda _: None, lambda _: None),
             epoch=lambda: notary.keys.epoch_for(None),
@@ -133,14 +134,14 @@ class Bench:
         self.disposal = Disposal(
             notary.ledger,
             notary.clock,
-            lambda: notary.catalog,
+            notary.catalog,
             self.vault,
             self.files,
             notary.recorder.require_consistent,
         )
-        self.orphans = OrphanSearch(notary.ledger, lambda: notary.catalog, self.files, self.disposal)
-        self.waiving = Waiving(
-            notary.ledger, notary.clock, lambda: notary.catalog, self.workloads, self.vault, self.files, self.given_up
+        self.orphans = OrphanSearch(notary.ledger, notary.catalog, self.files, self.disposal)
+        self.waiving = OverridePublisher(
+            notary.ledger, notary.clock, notary.catalog, self.workloads, self.vault, self.files, self.given_up
         )
         self.verification = self.verifying()
 
@@ -156,7 +157,7 @@ class Bench:
         return Verification(
             notary.ledger,
             notary.clock,
-            lambda: notary.catalog,
+            notary.catalog,
             self.sources,
             notary.proofs,
             self.vault,
@@ -255,7 +256,7 @@ class Bench:
 
     def record(self, attempt: Attempt) -> VerifiedRecord:
         with self.scene.notary.ledger.read() as unit:
-            found = verified.newest_of(unit, attempt.attempt_id)
+            found = newest_verified(unit, attempt.attempt_id)
         assert found is not None
         return found
 

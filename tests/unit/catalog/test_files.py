@@ -23,7 +23,7 @@ def path_of(stored: StoredFile) -> Path:
     return Path(stored.location.removeprefix("file://"))
 
 
-def test_what_is_written_is_read_again(files: MetadataFiles) -> None:
+def test_a_written_file_is_read_back(files: MetadataFiles) -> None:
     stored = files.write(UUID, 7, b"document")
     assert (files.read(stored), stored.sha256) == (b"document", hashlib.sha256(b"document").hexdigest())
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.catalog.names import NAME_MAX_CHARACTERS, SEPARATOR, judged_levels, judged_name, levels_of
+from pvdm.catalog.names import NAME_MAX_CHARACTERS, SEPARATOR, parse_levels, require_levels, require_name
 from pvdm.errors import InputError
-from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, key
+from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, levels_key
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b", "a/b", "ünïcode 表", "a b", "..", "x" * NAME_MAX_CHARACTERS])
 def test_a_name_of_letters_dots_and_slashes_is_accepted(name: str) -> None:
-    assert judged_name(name, "the name") == name
+    assert require_name(name, "the name") == name
 
 
 @pytest.mark.parametrize(
@@ -21,30 +21,30 @@ def test_a_name_of_letters_dots_and_slashes_is_accepted(name: str) -> None:
 )
 def test_a_name_that_is_empty_too_long_or_hides_something_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        judged_name(name, "the name")
+        require_name(name, "the name")
     assert caught.value.code == "name_invalid"
 
 
 def test_levels_come_apart_at_the_separator_only() -> None:
-    assert levels_of(f"a.b{SEPARATOR}c") == ("a.b", "c")
+    assert parse_levels(f"a.b{SEPARATOR}c") == ("a.b", "c")
 
 
 @pytest.mark.parametrize("levels", [[], ["x"] * (NAMESPACE_LEVELS_MAX + 1)], ids=["none", "too many"])
 def test_a_namespace_has_some_levels_and_not_too_many(levels: list[str]) -> None:
     with pytest.raises(InputError) as caught:
-        judged_levels(levels)
+        require_levels(levels)
     assert caught.value.code == "namespace_invalid"
 
 
 def test_an_empty_level_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        levels_of(f"a{SEPARATOR}")
+        parse_levels(f"a{SEPARATOR}")
     assert caught.value.code == "name_invalid"
 
 
 def test_two_namespaces_that_look_alike_with_dots_have_two_keys() -> None:
-    assert key(("a", "b")) != key(("a.b",))
+    assert levels_key(("a", "b")) != levels_key(("a.b",))
 
 
 def test_quotes_in_a_level_cannot_imitate_two_levels() -> None:
-    assert key(('a","b',)) != key(("a", "b"))
+    assert levels_key(('a","b',)) != levels_key(("a", "b"))

@@ -131,7 +131,7 @@ def test_a_link_above_the_folder_is_the_operators_own_business(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["missing", "x" * 300])
-def test_what_is_not_there_is_no_link(tmp_path: Path, name: str) -> None:
+def test_a_missing_path_is_not_a_link(tmp_path: Path, name: str) -> None:
     home = parse_location(str(tmp_path))
     assert home.child(name, "y").link_below(home) is None
 

@@ -30,13 +30,13 @@ def test_a_second_commit_to_a_table_waits() -> None:
         assert not turn_comes(queues, ORDERS)
 
 
-def test_whoever_gets_a_turn_at_once_is_told_so() -> None:
+def test_a_turn_without_a_wait_yields_true() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([ORDERS, TOWNS]) as at_once:
         assert at_once
 
 
-def test_whoever_had_to_wait_for_any_of_the_tables_is_told_so() -> None:
+def test_a_turn_after_a_wait_yields_false() -> None:
     queues = TableQueues(seconds=0.01)
     with queues.turn([TOWNS]), queues.turn([TOWNS]) as waited:
         assert not waited
@@ -54,7 +54,7 @@ def test_a_commit_to_both_waits_for_either() -> None:
         assert not turn_comes(queues, ORDERS, TOWNS)
 
 
-def test_whoever_waited_too_long_goes_on() -> None:
+def test_a_commit_that_waited_too_long_goes_on() -> None:
     queues = TableQueues(seconds=0.01)
     with queues.turn([ORDERS]):
         assert turn_comes(queues, ORDERS)
@@ -67,7 +67,7 @@ def test_tables_are_taken_in_one_order_however_they_are_named() -> None:
         assert not turn_comes(queues, ORDERS)
 
 
-def test_nothing_is_kept_of_tables_that_nobody_commits_to() -> None:
+def test_no_queue_is_kept_for_an_idle_table() -> None:
     queues = TableQueues()
     with queues.turn([ORDERS, TOWNS]):
         assert len(queues) == 2

@@ -118,13 +118,13 @@ def test_a_replaced_table_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("change", [{"x-top": [2]}, {"x-new": None}], ids=["changed", "new"])
-def test_a_field_that_nobody_knows_is_main_too(change: Doc) -> None:
+def test_an_unknown_field_counts_as_main(change: Doc) -> None:
     before = base()
     with pytest.raises(NotAllowedError, match="field 'x-"):
         rule.require_main_unchanged(before, TableMetadata.from_json(before.to_json() | change), "orders")
 
 
-def test_the_sentence_says_what_is_gated_and_what_to_do() -> None:
+def test_the_error_says_what_is_gated_and_what_to_do() -> None:
     before = base()
     with pytest.raises(NotAllowedError) as caught:
         rule.require_main_unchanged(before, after(before, MAIN["a rollback"][1]), "orders")
@@ -135,7 +135,7 @@ def test_the_sentence_says_what_is_gated_and_what_to_do() -> None:
     assert caught.value.hint is None
 
 
-def test_a_change_that_is_no_publication_is_told_as_a_migration() -> None:
+def test_a_change_that_is_not_a_publication_points_to_migrate() -> None:
     before = base()
     with pytest.raises(NotAllowedError, match=r"property 'p' of main would change; propose it with `pvdm migrate`$"):
         rule.require_main_unchanged(
@@ -143,7 +143,7 @@ def test_a_change_that_is_no_publication_is_told_as_a_migration() -> None:
         )
 
 
-def test_a_key_is_told_as_a_key() -> None:
+def test_a_changed_encryption_key_has_its_own_error() -> None:
     before = base(MAIN["a key"][0])
     with pytest.raises(NotAllowedError, match="encryption keys would change; write to its branches without encryption"):
         rule.require_main_unchanged(before, after(before, MAIN["a key"][1]), "orders")
@@ -233,7 +233,7 @@ TAG = [set_ref("v2", 12, "tag")]
     [TAG, [set_ref("v1", 12, "tag")], [{"action": "remove-snapshot-ref", "ref-name": "v1"}]],
     ids=["set", "moved", "removed"],
 )
-def test_a_tag_into_mains_ancestry_is_for_those_who_publish(role: Role, updates: list[Doc]) -> None:
+def test_a_tag_into_mains_ancestry_needs_a_publishing_role(role: Role, updates: list[Doc]) -> None:
     refs(updates, role)
 
 
@@ -268,7 +268,7 @@ def test_a_tag_is_not_for_others(role: Role, updates: list[Doc]) -> None:
     ids=["new", "moved", "made a branch", "of a new snapshot"],
 )
 @pytest.mark.parametrize("role", [Role.PUBLISHER, Role.OPERATOR])
-def test_a_tag_outside_mains_ancestry_is_for_nobody(role: Role, updates: list[Doc]) -> None:
+def test_a_tag_outside_mains_ancestry_is_refused_for_every_role(role: Role, updates: list[Doc]) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(updates, role)
     assert caught.value.code == "tag_outside_main"
@@ -297,7 +297,7 @@ def test_a_branch_is_not_for_others(role: Role, what: str) -> None:
     assert caught.value.code == "branch_not_allowed"
 
 
-def test_a_publisher_does_not_make_a_tag_of_somebodys_branch() -> None:
+def test_a_publisher_cannot_turn_a_branch_into_a_tag() -> None:
     before = after(base(), [set_ref("fresh", 12)])
     changed = after(before, [set_ref("fresh", 12, "tag")])
     with pytest.raises(NotAllowedError) as caught:
@@ -337,7 +337,7 @@ def test_a_new_snapshot_that_no_branch_holds_does_not_pass(what: str) -> None:
     assert caught.value.code == "snapshot_without_branch"
 
 
-def test_a_snapshot_that_lost_its_branch_earlier_stands_in_nobodys_way() -> None:
+def test_a_snapshot_that_lost_its_branch_earlier_blocks_no_commit() -> None:
     before = after(base(), BRANCHES["removed"])
     rule.require_snapshots_on_branches(before, after(before, to_ref("fresh", snapshot(14, 4, 12))), "orders")
 
@@ -369,7 +369,7 @@ def test_a_snapshot_is_touched_by_its_own_attempt_only(what: str, role: Role, br
     assert caught.value.code == "snapshot_not_own"
 
 
-def test_a_snapshot_in_the_middle_of_anothers_branch_is_not_taken_out() -> None:
+def test_a_snapshot_in_the_middle_of_a_branch_is_not_removed() -> None:
     before = after(base(), to_ref("stage", snapshot(14, 4, 13)))
     middle = [{"action": "remove-snapshots", "snapshot-ids": [13]}]
     rule.require_refs_allowed(before, after(before, middle), grant(), "pvdm-mine")

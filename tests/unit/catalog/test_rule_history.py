@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.catalog import rule
-from pvdm.catalog.visibility import published
+from pvdm.catalog.visibility import published_view
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -126,7 +126,7 @@ def test_what_main_shows_is_not_spelled_in_another_way(what: str) -> None:
     before, updates = AGAIN[what]
     changed = after(before, updates)
     assert MainState.of(changed) == MainState.of(before)
-    assert published(changed).to_bytes() != published(before).to_bytes()
+    assert published_view(changed).to_bytes() != published_view(before).to_bytes()
     with pytest.raises(NotAllowedError) as caught:
         rule.require_main_unchanged(before, changed, "orders")
     assert caught.value.code == "main_gated"

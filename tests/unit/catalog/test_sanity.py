@@ -117,7 +117,7 @@ def test_row_ids_of_a_snapshot_that_goes_at_once_are_counted() -> None:
         require_sane(before, after, now_ms=NOW, prefixes=HOME)
 
 
-def test_a_snapshot_put_back_under_an_old_id_is_judged_as_a_new_one() -> None:
+def test_a_snapshot_put_back_under_an_old_id_is_checked_as_a_new_one() -> None:
     back = [{"action": "remove-snapshots", "snapshot-ids": [13]}, *write(number=13, sequence=LONGEST, parent=12)]
     refused(back, "sequence number")
 
@@ -241,7 +241,7 @@ def test_row_ids_that_do_not_follow_are_refused(first: int) -> None:
     assert caught.value.code in ("snapshot_row_ids_stale", "snapshot_row_ids_skipped")
 
 
-def test_row_ids_are_judged_here_too() -> None:
+def test_row_ids_are_checked_with_shared_numbers_too() -> None:
     before = table(3)
     start = before.snapshots[-1]
     with pytest.raises(InputError, match="first row id"):

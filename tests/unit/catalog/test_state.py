@@ -31,7 +31,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_what_was_not_asked_for_longest_is_parsed_again_once_the_bytes_are_used_up(
+def test_the_least_recently_used_document_is_parsed_again_above_the_limit(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = max(len(core.table(name, shown=False).metadata.to_bytes()) for name in ("one", "two", "three"))

@@ -118,7 +118,7 @@ def test_a_confirmed_jump_is_no_jump_at_the_next_start(ledger: Ledger, host: Hos
     assert host.start(ledger).now_micros() == host.wall
 
 
-def test_a_weekend_off_across_a_reboot_starts_and_is_told(ledger: Ledger, host: Host) -> None:
+def test_a_long_absence_across_a_reboot_is_noted(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(2 * DAY)
     host.reboot()
@@ -139,14 +139,14 @@ def test_an_absence_is_noted_in_the_step_log_with_both_times(ledger: Ledger, hos
     assert found.new == {"from_micros": NOW, "to_micros": host.wall}
 
 
-def test_a_short_absence_across_a_reboot_is_not_told(ledger: Ledger, host: Host) -> None:
+def test_a_short_absence_across_a_reboot_is_not_noted(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(CLOCK_ABSENCE_QUIET_MAX_SECONDS * SECOND)
     host.reboot()
     assert host.start(ledger).absence is None
 
 
-def test_an_absence_that_the_uptime_bears_out_is_not_told(ledger: Ledger, host: Host) -> None:
+def test_an_absence_that_the_uptime_confirms_is_not_noted(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(2 * DAY)
     assert host.start(ledger).absence is None
@@ -160,7 +160,7 @@ def test_a_start_ahead_of_the_databases_clock_is_a_jump(ledger: Ledger, host: Ho
     refused(host.start(ledger))
 
 
-def test_a_start_that_the_databases_clock_bears_out_is_not_told(ledger: Ledger, host: Host) -> None:
+def test_a_start_that_the_databases_clock_confirms_is_not_noted(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(2 * DAY)
     host.reboot()

@@ -108,19 +108,19 @@ def backend(ledger: Ledger) -> int:
         return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
 
 
-def test_whoever_looks_anew_has_a_connection_that_nobody_used(postgresql: Postgresql) -> None:
+def test_a_ledger_with_new_connections_uses_unused_ones(postgresql: Postgresql) -> None:
     with ledger_at(postgresql.fresh()) as ledger:
         seen = [backend(ledger), backend(ledger)]
         assert len(set(seen)) == 1
         for _ in range(2):
-            with ledger.anew() as other:
+            with ledger.with_new_connections() as other:
                 seen.append(backend(other))
         assert len(set(seen)) == 3
         assert backend(ledger) == seen[0]
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_who_is_alone_under_a_name_keeps_out_its_namesake_and_nobody_else(
+def test_a_named_lock_excludes_the_same_name_only(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db" if database == "sqlite" else request.getfixturevalue("postgresql").fresh()
@@ -128,12 +128,12 @@ def test_who_is_alone_under_a_name_keeps_out_its_namesake_and_nobody_else(
         seen: list[str] = []
 
         def second() -> None:
-            with other.alone("policy"):
+            with other.hold_lock("policy"):
                 seen.append("second")
 
-        with ledger.alone("policy"):
+        with ledger.hold_lock("policy"):
             waiting = pool.submit(second)
-            with other.alone("another"):
+            with other.hold_lock("another"):
                 other.transact(reserve, at_micros=NOW)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.2)
@@ -159,7 +159,7 @@ def test_a_password_is_not_shown(postgresql: Postgresql) -> None:
         assert "geheim" not in repr(ledger)
 
 
-def test_a_second_writer_waits_and_then_is_told_that_the_ledger_is_busy(tmp_path: Path) -> None:
+def test_a_second_writer_waits_and_then_gets_ledger_busy(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with ledger_at(url, timeouts=QUICK) as ledger:
         other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
@@ -308,4 +308,4 @@ def test_what_a_rule_of_the_database_refuses_is_not_allowed() -> None:
     cause.sqlstate = "PV001"
     found = translate(DBAPIError("UPDATE", {}, cause), Phase.WORK)
     assert isinstance(found, NotAllowedError)
-    assert found.message == "the ledger refuses it: rows of events never change"
+    assert found.message == "a rule of the ledger refuses it: rows of events never change"

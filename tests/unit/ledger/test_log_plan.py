@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from pvdm.ledger import open_ledger
 from pvdm.ledger.migrations import migrate
-from pvdm.ledger.record.log_storage import _at_places
+from pvdm.ledger.record.log_storage import _select_hashes
 from tests.support.ledger.databases import NOW
 
 
@@ -18,7 +18,7 @@ def test_hashes_are_searched_by_their_key_and_the_table_is_never_scanned(tmp_pat
     places = {f"{name}_{number}": number for number in range(3) for name in ("level", "position")}
     try:
         with ledger.read() as unit:
-            plan = unit.execute(text(f"EXPLAIN QUERY PLAN {_at_places(3).text}"), places).all()
+            plan = unit.execute(text(f"EXPLAIN QUERY PLAN {_select_hashes(3).text}"), places).all()
     finally:
         ledger.close()
     steps = [str(row[-1]) for row in plan]

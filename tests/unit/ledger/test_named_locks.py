@@ -18,7 +18,7 @@ SECONDS = 20.0
 HOLDER = """
 import sys, time
 from pvdm.ledger import open_ledger
-with open_ledger(sys.argv[1]).try_alone(sys.argv[2]) as held:
+with open_ledger(sys.argv[1]).try_lock(sys.argv[2]) as held:
     print(held, flush=True)
     time.sleep(600)
 """
@@ -33,13 +33,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def is_free(ledger: Ledger, name: str) -> bool:
-    with ledger.try_alone(name) as held:
+    with ledger.try_lock(name) as held:
         return held
 
 
 def test_a_name_is_held_once_and_free_afterwards(url: str) -> None:
     with ledger_at(url) as ledger, ledger_at(url) as other:
-        with ledger.try_alone("work") as held:
+        with ledger.try_lock("work") as held:
             assert held
             assert not is_free(other, "work")
             assert not is_free(ledger, "work"), "the same process is no exception"
@@ -65,7 +65,7 @@ def test_locks_leave_no_file_beside_the_ledger(tmp_path: Path) -> None:
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         for number in range(3):
             assert is_free(ledger, f"work {number}")
-        with ledger.alone("policy"):
+        with ledger.hold_lock("policy"):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
 
@@ -75,11 +75,11 @@ def test_a_lock_file_that_its_holder_removes_is_not_locked_by_the_next(tmp_path:
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ledger_at(f"sqlite:///{tmp_path}/ledger.db") as other:
 
         def wait_for_it() -> bool:
-            with other.alone("policy"):
+            with other.hold_lock("policy"):
                 return is_free(ledger, "policy")
 
         with ThreadPoolExecutor(1) as pool:
-            with ledger.alone("policy"):
+            with ledger.hold_lock("policy"):
                 waiting = pool.submit(wait_for_it)
                 time.sleep(0.2)  # it waits on the file that is there
             assert waiting.result(timeout=SECONDS) is False

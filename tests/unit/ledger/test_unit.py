@@ -12,7 +12,7 @@ from pvdm.errors import ConflictError, PvdmError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.engine import TRANSACTION_TRIES_MAX
 from pvdm.ledger.schema.work import NoncePurpose
-from pvdm.ledger.unit import inside
+from pvdm.ledger.unit import in_transaction
 from pvdm.ledger.work import nonces
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import hex32
@@ -27,20 +27,20 @@ def is_there(ledger: Ledger, name: object = 1) -> bool:
         return nonces.find(unit, hex32(name)) is not None
 
 
-def test_what_is_committed_is_there(ledger: Ledger) -> None:
+def test_a_committed_unit_is_stored(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
         unit.commit()
     assert is_there(ledger)
 
 
-def test_what_is_not_committed_is_undone(ledger: Ledger) -> None:
+def test_a_unit_without_commit_is_rolled_back(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
     assert not is_there(ledger)
 
 
-def test_what_is_committed_stays_when_the_caller_fails_afterwards(ledger: Ledger) -> None:
+def test_a_committed_unit_stays_if_the_caller_fails_afterwards(ledger: Ledger) -> None:
     with contextlib.suppress(ZeroDivisionError), ledger.write(at_micros=NOW) as unit:
         reserve(unit)
         unit.commit()
@@ -97,8 +97,8 @@ def test_a_unit_inside_another_one_is_refused(ledger: Ledger) -> None:
 
 def test_other_code_can_ask_whether_it_is_inside(ledger: Ledger) -> None:
     with ledger.read():
-        within = inside()
-    assert (within, inside()) == (True, False)
+        within = in_transaction()
+    assert (within, in_transaction()) == (True, False)
 
 
 def test_a_serialization_failure_is_tried_again(ledger: Ledger) -> None:

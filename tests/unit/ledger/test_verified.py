@@ -9,13 +9,13 @@ import pytest
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.verify import DisposalWord
-from pvdm.ledger.schema.work import VerdictWord
+from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, verified
 from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, DisposalRecord, StoredFinding, VerifiedRecord
 from pvdm.model.states import AttemptState
-from tests.support.ledger.rows import hex64, in_state, logged, nonce_of, opened
+from tests.support.ledger.rows import hex64, in_state, logged, newest_verified, nonce_of, opened
 
 FOUND = StoredFinding("metadata", "record_count_lies", "it lies", "100", "99", "file:///a")
 
@@ -31,12 +31,11 @@ def prove(unit: Unit, said: VerifiedRecord) -> None:
     proofs.put(unit, proof, b"envelope", log_index=logged(unit))
 
 
-def test_what_was_found_is_read_back(scratch: Unit) -> None:
+def test_a_verified_record_is_read_back(scratch: Unit) -> None:
     said = record(scratch)
     verified.put(scratch, said)
     assert verified.get(scratch, said.nonce) == said
-    assert verified.newest_of(scratch, said.attempt_id) == said
-    assert verified.of_attempt(scratch, said.attempt_id) == [said]
+    assert newest_verified(scratch, said.attempt_id) == said
 
 
 def test_findings_are_kept_without_a_manifest(scratch: Unit) -> None:
@@ -77,7 +76,7 @@ def test_findings_that_are_not_kept_are_counted(scratch: Unit) -> None:
     assert (len(found[said.nonce].findings), found[said.nonce].findings_more) == (FINDINGS_KEPT_MAX, 5)
 
 
-def test_words_of_files_are_cut_and_written_whatever_they_hold(scratch: Unit) -> None:
+def test_texts_from_files_are_shortened_and_escaped(scratch: Unit) -> None:
     wild = StoredFinding("physical", "x", "m" * 5_000, "\0\ud800", None, "f" * 5_000)
     said = replace(record(scratch), findings=(wild,))
     verified.put(scratch, said)
@@ -95,17 +94,17 @@ def test_a_manifest_without_its_hash_cannot_be_stored(scratch: Unit) -> None:
 def test_an_ended_attempt_waits_until_it_is_cleaned_up(scratch: Unit) -> None:
     opened(scratch)
     attempt = in_state(scratch, AttemptState.ROLLED_BACK)
-    assert [each.attempt_id for each in verified.undisposed(scratch)] == [attempt.attempt_id]
+    assert [each.attempt_id for each in verified.list_undisposed(scratch)] == [attempt.attempt_id]
     done = DisposalRecord(attempt.attempt_id, DisposalWord.DELETED, 3, 1, "note")
     assert verified.put_disposal(scratch, done) == done
     assert verified.put_disposal(scratch, replace(done, removed=0)) == done
-    assert verified.undisposed(scratch) == []
+    assert verified.list_undisposed(scratch) == []
 
 
 def test_a_live_attempt_waits_for_no_cleaning(scratch: Unit) -> None:
     opened(scratch)
     in_state(scratch, AttemptState.VERIFYING)
-    assert verified.undisposed(scratch) == []
+    assert verified.list_undisposed(scratch) == []
 
 
 def test_an_attempt_that_staged_nothing_is_verified_without_a_snapshot(scratch: Unit) -> None:

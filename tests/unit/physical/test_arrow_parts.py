@@ -11,7 +11,7 @@ from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform
 from pvdm.lake.format.partition.value import value_key
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.physical.arrow_parts import parts
+from pvdm.physical.arrow_rows import parts
 
 SCHEMA = Schema((Field("x", PrimitiveType(Kind.DOUBLE), field_id=1),))
 SPEC = PartitionSpec(0, (PartitionField("x", Transform.parse("identity"), (1,), 1000),))

@@ -13,7 +13,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.statements.proof import Isolation
-from pvdm.steward.config.mounts import open_mounts
+from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.steward import (
     CONFIG_SIZE_MAX_BYTES,
     CatalogConfig,
@@ -92,6 +92,7 @@ def test_a_small_file_is_enough(tmp_path: Path) -> None:
         ledger_url=f"sqlite:///{tmp_path}/ledger.db",
         keys=FileKeys(tmp_path / "keys"),
         outside_path=tmp_path / "outside" / "checkpoint",
+        catalog=CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog"),
         isolation=Isolation.PROCESS,
         archive=None,
         trust_root_sha256=None,
@@ -106,6 +107,7 @@ def test_a_whole_file_is_read_field_by_field(tmp_path: Path) -> None:
         ledger_url="postgresql://steward@db.example/pvdm",
         keys=Pkcs11Keys("/usr/lib/softhsm/libsofthsm2.so", "pvdm", tmp_path / "pin", Algorithm.ECDSA_P256),
         outside_path=Path("/srv/outside/checkpoint"),
+        catalog=CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog"),
         isolation=Isolation.ACCOUNT,
         archive=tmp_path / "archive",
         trust_root_sha256="00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
@@ -128,7 +130,6 @@ def test_a_catalog_is_read_and_its_folders_lie_beside_the_file(tmp_path: Path) -
 
 def test_the_vault_lies_beside_the_metadata_unless_it_is_named(tmp_path: Path) -> None:
     catalog = loaded(tmp_path, SMALL + '[catalog]\nmetadata = "/srv/pvdm/catalog"\n').catalog
-    assert catalog is not None
     assert catalog.vault == Path("/srv/pvdm/vault")
     named = loaded(tmp_path, SMALL + '[catalog]\nvault = "kept"\n').catalog
     assert named is not None
@@ -171,7 +172,7 @@ def test_tables_in_a_bucket_are_read_with_their_store_and_roles(tmp_path: Path) 
     assert config.vending == VendingSettings("arn:aws:iam::111122223333:role/p", "arn:aws:iam::111122223333:role/c")
 
 
-def test_tables_in_a_bucket_that_nobody_describes_are_refused(tmp_path: Path) -> None:
+def test_tables_in_a_bucket_without_an_s3_section_are_refused(tmp_path: Path) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET))
     assert (error.code, error.expected) == ("config_invalid", "a table [s3] with its region")
 
@@ -182,7 +183,7 @@ def test_settings_of_a_store_that_mean_nothing_are_refused(tmp_path: Path, wrong
     assert refused(lambda: loaded(tmp_path, text)).code == "config_invalid"
 
 
-def test_keys_in_kms_are_told_by_region(tmp_path: Path) -> None:
+def test_keys_in_kms_are_configured_by_region(tmp_path: Path) -> None:
     text = SMALL.replace('home = "file"\npath = "keys"', 'home = "kms"\nregion = "eu-west-1"\ntries = 2')
     assert loaded(tmp_path, text).keys == KmsKeys("eu-west-1", None, 5, 2)
 
@@ -234,9 +235,7 @@ def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new:
 
 
 @pytest.mark.parametrize("table", ["keys", "service.limits", "catalog"])
-def test_a_field_of_the_file_that_was_appended_below_a_table_is_told_where_it_belongs(
-    tmp_path: Path, table: str
-) -> None:
+def test_a_top_level_field_below_a_table_is_refused_with_a_hint(tmp_path: Path, table: str) -> None:
     line = f'trust_root_sha256 = "{"0" * 64}"'
     below = f"\n[{table}]" if table != "keys" else ""
     error = refused(lambda: loaded(tmp_path, f"{SMALL}{below}\n{line}\n"))
@@ -251,7 +250,7 @@ def test_a_field_of_the_file_that_was_appended_below_a_table_is_told_where_it_be
     assert loaded(tmp_path, f"{line}\n{SMALL}").trust_root_sha256 == "0" * 64
 
 
-def test_a_field_that_nobody_knows_has_no_such_hint(tmp_path: Path) -> None:
+def test_an_unknown_field_has_no_such_hint(tmp_path: Path) -> None:
     assert refused(lambda: loaded(tmp_path, f"{SMALL}\nsomething = 1\n")).hint is None
 
 
@@ -341,6 +340,7 @@ def test_the_databases_password_is_not_shown_with_the_configuration() -> None:
         ledger_url="postgresql://steward:hunter2@db/ledger",
         keys=FileKeys(Path("keys")),
         outside_path=Path("outside"),
+        catalog=CatalogConfig("file:///warehouse", Path("catalog")),
     )
     assert "hunter2" not in f"{config!r} {config}"
 
@@ -364,7 +364,7 @@ timeout_seconds = 5
 """
 
 
-def test_upstream_catalogs_are_told_with_where_they_stand(tmp_path: Path) -> None:
+def test_upstream_catalogs_are_read_with_their_files(tmp_path: Path) -> None:
     (tmp_path / "steward.toml").write_text(f"{SMALL}{REST}{GLUE}")
     found = load_config(tmp_path / "steward.toml").catalog
     assert found is not None

@@ -16,7 +16,8 @@ from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import Jobs, JobStatus
+from pvdm.steward.pipeline.jobs import Jobs
+from pvdm.steward.work.attempt_views import JobStatus
 from tests.support.steward.job_tasks import JobTasks
 from tests.support.steward.notary import stand_at
 from tests.support.waiting import eventually
@@ -124,7 +125,7 @@ def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: JobTasks) -
     assert desk.told.count(one) == 1
 
 
-def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: JobTasks) -> None:
+def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     held, seen = threading.Event(), list[JobStatus | None]()
 
@@ -216,7 +217,7 @@ def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: JobTasks)
     [UnavailableError("ledger_busy", "busy"), ConflictError("table_moved", "moved"), StateUnknownError("lost", "lost")],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_that_is_nobodys_verdict_is_seen_and_tried_again(desk: JobTasks, error: PvdmError) -> None:
+def test_an_error_that_is_no_verdict_is_shown_and_retried(desk: JobTasks, error: PvdmError) -> None:
     (one,) = desk.attempts("a")
     tried: list[None] = []
     broken = threading.Event()

@@ -13,7 +13,7 @@ import pytest
 from pvdm.api.work import JobState
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.unfinished import WORK_HELD, working_on
+from pvdm.steward.locks import WORK_HELD, hold_work
 from tests.support.steward.job_tasks import JobTasks
 from tests.support.waiting import eventually
 from tests.unit.ledger.test_named_locks import HOLDER
@@ -55,11 +55,11 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
     ledger = desk.stand.notary.ledger
 
     def verify(attempt_id: str) -> None:
-        with working_on(ledger, attempt_id):
+        with hold_work(ledger, attempt_id):
             desk.passed(attempt_id)
 
     desk.verify, desk.publish = verify, desk.published
-    with working_on(ledger, one), started(desk, retry_seconds=600) as jobs:
+    with hold_work(ledger, one), started(desk, retry_seconds=600) as jobs:
         assert jobs.wait(SECONDS)
         assert jobs.listed() == [], "a start leaves it to the other Steward"
         jobs.verify(one)
@@ -73,10 +73,10 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
 
 def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> None:
     ledger = desk.stand.notary.ledger
-    with working_on(ledger, "one"):
-        with pytest.raises(UnavailableError) as caught, working_on(ledger, "one"):
+    with hold_work(ledger, "one"):
+        with pytest.raises(UnavailableError) as caught, hold_work(ledger, "one"):
             pass
-        with working_on(ledger, "two"):
+        with hold_work(ledger, "two"):
             pass
     assert caught.value.code == WORK_HELD
 

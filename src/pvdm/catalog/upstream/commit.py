@@ -1,20 +1,20 @@
-"""Commits to an upstream's table: judged here as every commit is, then compared and swapped there."""
+"""Commits to an upstream's table: checked here like every commit, then compared and swapped there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pvdm import fault
 from pvdm.catalog.requests import after_change
-from pvdm.catalog.rule import added_snapshots
-from pvdm.catalog.staging_quota import Making
+from pvdm.catalog.rule import added_snapshots, ref_changes
+from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState
-from pvdm.catalog.upstream.requirements import pins_of
 from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import NotAllowedError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.upstream import Seen
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -22,25 +22,25 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import announced
 
-# Runs in the transaction of the swap, with the rows as they are after it.
+# Runs in the transaction of the swap, with the rows after it.
 Extra = Callable[[Unit, Sequence[TableRow]], None]
-# Runs the swap inside a transaction that holds more than the swap, all or nothing.
+# Runs the swap inside a larger transaction.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One table's judged step: the updates that lead from what was seen to what may be."""
+    """One table's checked step: the updates from what was seen to the new state."""
 
     before: TableState
     after: TableMetadata
     requirements: Sequence[Json]
     updates: Sequence[Json]
-    making: Making | None
+    additions: StagedAdditions | None
 
 
 class Forwarding:
-    """Sends judged steps on; what the ledger has to say about them follows the upstream's word."""
+    """Forwards checked steps. The ledger is updated after the upstream has answered."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, states: States, upstreams: Upstreams) -> None:
         self._ledger = ledger
@@ -49,13 +49,13 @@ class Forwarding:
         self._upstreams = upstreams
 
     def forward(self, step: Step, extra: Extra | None, transact: Transact | None) -> TableState:
-        """One compare-and-swap there, then one transaction here; between the two nobody hears that nothing was."""
+        """One compare-and-swap there, then one transaction here. Failures in between are StateUnknownError."""
         before = step.before
         if step.after is before.metadata:
             return replace(before, row=self._noted(step, before.row, extra, transact))
         self._require_forwarded(step, transact)
-        # What stands against it in the ledger is found before anything is sent.
-        self._ledger.transact(lambda unit: self._rehearsed(unit, step, extra), at_micros=self._clock.now_micros())
+        # Conflicts in the ledger are found before anything is sent.
+        self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
         fault.point("upstream.before_commit")
         seen = Seen(before.row.pointer.location, before.metadata)
         self._upstreams.commit(before.row, seen, pins_of(before.metadata, step.after, step.requirements), step.updates)
@@ -83,12 +83,12 @@ class Forwarding:
             )
 
     def _noted(self, step: Step, seen: TableRow, extra: Extra | None, transact: Transact | None) -> TableRow:
-        """What was seen, and whatever belongs to the step, in one transaction."""
+        """Store what was seen, and what belongs to the step, in one transaction."""
 
         def work(unit: Unit) -> list[TableRow]:
             row = tables.observe(unit, seen, seen.pointer)
-            if step.making is not None:
-                step.making.note(unit, row)
+            if step.additions is not None:
+                step.additions.note(unit, row)
             if extra is not None:
                 extra(unit, [row])
             return [row]
@@ -97,11 +97,38 @@ class Forwarding:
             return transact(work)[0]
         return self._ledger.transact(work, at_micros=self._clock.now_micros())[0]
 
-    def _rehearsed(self, unit: Unit, step: Step, extra: Extra | None) -> None:
+    def _dry_run(self, unit: Unit, step: Step, extra: Extra | None) -> None:
         if step.before.row.protected:
             added = added_snapshots(step.before.metadata, step.after)
-            announced.require_unsaid(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
-        with unit.rehearsed():
+            announced.require_unannounced(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
+        with unit.dry_run():
             row = tables.observe(unit, step.before.row, step.before.row.pointer)
             if extra is not None:
                 extra(unit, [row])
+
+
+def pins(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
+    """Requirements that UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
+    found: list[Json] = [{"type": "assert-table-uuid", "uuid": str(before.table_uuid)}]
+    found += [pin(before, name) for name in sorted({MAIN, *refs})]
+    found += [
+        {"type": "assert-current-schema-id", "current-schema-id": before.current_schema_id},
+        {"type": "assert-default-spec-id", "default-spec-id": before.default_spec_id},
+        {"type": "assert-default-sort-order-id", "default-sort-order-id": before.default_sort_order_id},
+        {"type": "assert-last-assigned-field-id", "last-assigned-field-id": before.last_column_id},
+        {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": before.last_partition_id},
+    ]
+    return found
+
+
+def pin(before: TableMetadata, name: str) -> Json:
+    """The requirement that the ref is where it was, or still does not exist."""
+    ref = before.refs.get(name)
+    return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if ref is None else ref.snapshot_id}
+
+
+def pins_of(before: TableMetadata, after: TableMetadata, asked: Sequence[Json]) -> list[Json]:
+    """The requirements of a checked step, and those of its client."""
+    found = pins(before, [change.name for change in ref_changes(before, after)])
+    known = {canonical(each) for each in found}
+    return [*found, *(each for each in asked if canonical(each) not in known)]

@@ -1,4 +1,4 @@
-"""What a protected table at an upstream may show: what was published here, or what protection found, and as it was."""
+"""What a protected table at an upstream may show: what was published here, or what its protection found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.format.table.structure import structure_sha256
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.catalog import known_snapshots
+from pvdm.ledger.catalog import snapshots as known_snapshots
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, statements
 from pvdm.ledger.work import announced
@@ -24,21 +24,21 @@ from pvdm.trust.statement import read_signed
 _COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
 
 
-def vouch_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
-    """An operator signs for the table as it is: for the history of `main` too, as it is now and not for its ids."""
-    vouch(unit, table_uuid, metadata, _history(metadata))
+def record_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
+    """Note the history of `main` as it is now: an operator signs for it, not only for its ids."""
+    record_snapshots(unit, table_uuid, metadata, _history(metadata))
 
 
-def vouch(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
-    """These snapshots of the document may be in the history of `main`, as they are in it."""
+def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
+    """Note that these snapshots of the document may be in the history of `main`, as they are."""
     facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
-    known_snapshots.vouch(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
+    known_snapshots.add_known(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
 
 
 def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
-    """The hash of everything in a snapshot that readers use; of a summary these are the operation and the counts.
+    """The hash of everything in a snapshot that readers use; of its summary the operation and the counts.
 
-    An engine may answer `count(*)` from the total of rows, and the next publication carries the totals on.
+    An engine may answer `count(*)` from the total of rows, and the next publication continues the totals.
     """
     facts: list[Json] = [
         snapshot.snapshot_id,
@@ -59,15 +59,15 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
     return hashlib.sha256(canonical(facts).encode()).hexdigest()
 
 
-def is_vouched(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-    """Whether the snapshot is one that was sent or signed for, and as it was."""
+def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
+    """Whether the snapshot was sent or signed for, with the same facts."""
     key = str(snapshot.snapshot_id), facts_sha256(metadata, snapshot)
-    return key in known_snapshots.of_table(unit, table_uuid)
+    return key in known_snapshots.known_of_table(unit, table_uuid)
 
 
-def unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
-    """What the table shows that nobody proved: its head, a part of its history, or how it is built; None if nothing."""
-    head, known = metadata.current_snapshot_id, known_snapshots.of_table(unit, row.table_uuid)
+def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
+    """What the table shows without proof: its head, a part of its history, or its structure; None if nothing."""
+    head, known = metadata.current_snapshot_id, known_snapshots.known_of_table(unit, row.table_uuid)
     newest = protections.newest_of(unit, row.table_uuid)
     signed = None if newest is None else read_signed(statements.get(unit, newest).envelope, Protection).target
     bound = signed if isinstance(signed, TableTarget) else None
@@ -79,7 +79,7 @@ def unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
     for each in _history(metadata):
         structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
         if structure is None:
-            return f"snapshot {each.snapshot_id} otherwise than it was, or never was, in the history of main"
+            return f"snapshot {each.snapshot_id} changed in the history of main, or new there"
         built = built or structure
     if built is not None and built != structure_sha256(metadata):
         return "other schemas, partition specs, sort orders or properties"
@@ -87,22 +87,22 @@ def unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
 
 
 def require_proved(ledger: Ledger, state: TableState) -> None:
-    """A consumer is not shown by us what somebody changed at the upstream, past every check."""
-    found = _in_doubt(ledger, state)
+    """Raise `main_unproved` if `main` was changed at the upstream, past every check."""
+    found = _find_unproved_of(ledger, state)
     if found is None:
         return
     raise NotAllowedError(
         "main_unproved",
-        f"{state.row.name} is protected, and the upstream's main shows what nobody proved",
+        f"{state.row.name} is protected, and the upstream's main shows what was never proved",
         expected="what was published by pvdm, on the table as it was protected",
         got=found,
-        hint="an operator runs an audit, and takes it back at the upstream or protects the table anew as it is",
+        hint="an operator runs an audit, and reverts it at the upstream or protects the table again as it is",
     )
 
 
 def require_base(ledger: Ledger, state: TableState) -> None:
-    """Nothing is published on top of what nobody proved: a receipt would seem to vouch for it."""
-    found = _in_doubt(ledger, state)
+    """Raise `upstream_main_moved`: a receipt must not seem to cover what is not proved."""
+    found = _find_unproved_of(ledger, state)
     if found is None:
         return
     raise ConflictError(
@@ -110,17 +110,17 @@ def require_base(ledger: Ledger, state: TableState) -> None:
         f"main of {state.row.name} was changed at the upstream, past the gate",
         expected="what was published by pvdm, on the table as it was protected",
         got=found,
-        hint="nothing was published, and nothing is lost; an operator runs an audit, and takes the change back"
-        " at the upstream or protects the table anew as it is",
+        hint="nothing was published, and nothing is lost; an operator runs an audit, and reverts the change"
+        " at the upstream or protects the table again as it is",
     )
 
 
-def _in_doubt(ledger: Ledger, state: TableState) -> str | None:
+def _find_unproved_of(ledger: Ledger, state: TableState) -> str | None:
     row = state.row
     if row.upstream is None or not row.protected:
         return None
     with ledger.read() as unit:
-        return unproved(unit, row, state.metadata)
+        return find_unproved(unit, row, state.metadata)
 
 
 def _history(metadata: TableMetadata) -> Iterable[Snapshot]:

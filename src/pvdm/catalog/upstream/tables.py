@@ -1,4 +1,4 @@
-"""Tables of other catalogs in ours: which namespaces they stand for, noted when first seen, read anew each time."""
+"""Tables of upstream catalogs in ours: noted when first seen, and read from the upstream each time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pvdm.errors import (
-    ConflictError,
-    InputError,
-    NotAllowedError,
-    PvdmError,
-    UnavailableError,
-    VerificationError,
-)
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
@@ -28,12 +21,12 @@ from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
 
 UPSTREAM_STALE_MAX_SECONDS: Final = 600
-"""How long an older state than one that was seen is taken for a cache's; later on it is the upstream's own word."""
+"""How long an older state than the last one counts as a stale cache. After that it counts as the upstream's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Namespaces of ours below `levels` are the upstream's below `there`; its tables lie below one of `places`.
+    """Our namespaces below `levels` are the upstream's below `there`. Its tables lie below one of `places`.
 
     Without places they may lie wherever nothing else of ours does.
     """
@@ -45,20 +38,20 @@ class Mount:
     places: tuple[Location, ...] = ()
 
 
-class Ground(Protocol):
-    """What says which places are taken."""
+class PlaceChecks(Protocol):
+    """Checks which places are taken."""
 
     def require_not_own(self, place: Location) -> None:
-        """Not among the Steward's own files."""
+        """Raise if the place is among the Steward's own files."""
 
     def require_upstream_place(self, mounted: Levels, place: Location) -> None:
-        """Neither there nor in a folder of namespaces that are not below `mounted`."""
+        """Raise also if it is in a folder of a namespace that is not below `mounted`."""
 
 
 class Upstreams:
-    """The upstream catalogs of this Steward; what is not below a mount is none of theirs."""
+    """The upstream catalogs of this Steward."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], ground: Ground) -> None:
+    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], ground: PlaceChecks) -> None:
         self._ledger = ledger
         self._clock = clock
         self._ground = ground
@@ -68,53 +61,53 @@ class Upstreams:
         self._newest: dict[str, tuple[int, float]] = {}
 
     def on(self, ledger: Ledger) -> Upstreams:
-        """The same upstreams by connections of their own and by another ledger, with nothing remembered."""
+        """The same upstreams through new connections and another ledger, with nothing remembered."""
         mounts = [replace(each, upstream=each.upstream.anew()) for each in self._mounts.values()]
         return Upstreams(ledger, None, mounts, self._ground)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for mount in self._mounts.values():
             mount.upstream.close()
 
     def mount_of(self, levels: Levels) -> Mount | None:
-        """The upstream that a namespace belongs to."""
+        """The mount of a namespace, or None."""
         return next((each for each in self._mounts.values() if levels[: len(each.levels)] == each.levels), None)
 
     def require_own(self, levels: Levels, what: str) -> None:
-        """What is an upstream's is made, named and dropped there: it has owners and rights of its own."""
+        """Raise `upstream_owned` for a namespace of an upstream: its tables are created and dropped there."""
         mount = self.mount_of(levels)
         if mount is not None:
-            raise _owned(mount.name, what)
+            raise _owned_error(mount.name, what)
 
     def require_namespace(self, levels: Levels) -> None:
-        """A namespace of an upstream is served once it is there; the mount itself stands for the upstream's top."""
+        """Raise unless the upstream has the namespace. The mount itself is the upstream's top."""
         mount = self.mount_of(levels)
-        there = () if mount is None else _there(mount, levels)
+        there = () if mount is None else _upstream_levels(mount, levels)
         if mount is not None and there and not mount.upstream.has_namespace(there):
             raise InputError(
                 "upstream_namespace_unknown",
                 f"the upstream catalog {mount.name} has no such namespace",
-                expected=namespaces.shown(there),
+                expected=namespaces.dotted_name(there),
                 got="none",
                 hint="make it at the upstream first",
             )
 
     def names(self, levels: Levels) -> list[str] | None:
-        """The tables that the upstream has in a namespace; None where the namespace is no upstream's."""
+        """The names of the upstream's tables in a namespace. None if the namespace is not an upstream's."""
         mount = self.mount_of(levels)
         if mount is None:
             return None
-        there = _there(mount, levels)
+        there = _upstream_levels(mount, levels)
         return mount.upstream.names(there) if there else []
 
     def noted(self, namespace: Namespace, name: str) -> TableRow | None:
-        """The row of a table that the upstream has and that was not asked for yet; None where it has none."""
+        """Note a table of the upstream that is not in the ledger yet. None if the upstream has no such table."""
         mount = self.mount_of(namespace.levels)
-        if mount is None or not _there(mount, namespace.levels):
+        if mount is None or not _upstream_levels(mount, namespace.levels):
             return None
         try:
-            seen = mount.upstream.load(Place(_there(mount, namespace.levels), name))
+            seen = mount.upstream.load(Place(_upstream_levels(mount, namespace.levels), name))
         except InputError as error:
             if error.code != "table_unknown":
                 raise
@@ -128,7 +121,7 @@ class Upstreams:
         return self._note(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, Seen]:
-        """The table as its upstream shows it now, and its row with that in the place of the pointer."""
+        """The table as its upstream shows it now, and its row with that pointer."""
         mount, place = self._place(row)
         seen = mount.upstream.load(place)
         found = str(seen.metadata.table_uuid).lower()
@@ -149,7 +142,7 @@ class Upstreams:
         return replace(row, pointer=pointer), seen
 
     def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
-        """Not what a cache in front of an upstream kept: by that a branch that was staged seems to be empty."""
+        """Raise `upstream_stale` for an older state, as a cache returns it: staged branches would look empty."""
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
@@ -162,7 +155,7 @@ class Upstreams:
             )
 
     def require_kept(self, row: TableRow, seen: Seen) -> None:
-        """A commit to the table would keep all of its document."""
+        """Raise unless a commit to the table would keep all of its document."""
         mount, _ = self._place(row)
         mount.upstream.require_kept(seen)
 
@@ -172,7 +165,7 @@ class Upstreams:
         try:
             mount.upstream.commit(place, Asked(seen, requirements, updates))
         except InputError as error:
-            # Java's server calls a sequence number that somebody else was given meanwhile a bad request.
+            # Java's server answers "bad request" if the sequence number was given to another commit meanwhile.
             if error.code != REJECTED or mount.upstream.load(place).location == seen.location:
                 raise
             raise moved(mount.name, place, error.got or REJECTED) from None
@@ -180,7 +173,7 @@ class Upstreams:
     def _place(self, row: TableRow) -> tuple[Mount, Place]:
         mount = self._mounts.get(row.upstream or "")
         with self._ledger.read() as unit:
-            home = namespaces.find_id(unit, row.namespace_id)
+            home = namespaces.find_by_id(unit, row.namespace_id)
         if mount is None or home is None or self.mount_of(home.levels) is not mount:
             raise InputError(
                 "upstream_not_configured",
@@ -189,7 +182,7 @@ class Upstreams:
                 got=", ".join(sorted(self._mounts)) or "none",
                 hint="bring [[catalog.upstreams]] of steward.toml back",
             )
-        return mount, Place(_there(mount, home.levels), row.name)
+        return mount, Place(_upstream_levels(mount, home.levels), row.name)
 
     def _note(self, mount: Mount, namespace: Namespace, name: str, seen: Seen) -> TableRow:
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
@@ -198,7 +191,7 @@ class Upstreams:
             found = tables.find(unit, namespace.namespace_id, name)
             if found is not None:
                 return found
-            namespaces.require_still(unit, namespace)
+            namespaces.require_unchanged(unit, namespace)
             new = NewTable(
                 namespace.namespace_id,
                 name,
@@ -207,7 +200,7 @@ class Upstreams:
                 seen.metadata.location,
                 pointer,
                 namespace.protected_by,
-                # The upstream may show another table under the name for a while, and then this one again.
+                # The upstream may replace the table under this name, and bring it back later.
                 returning=True,
                 upstream=mount.name,
             )
@@ -223,7 +216,7 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: Seen) -> None:
-        """Where the upstream says that a table lies, producers are let in: a whole store it is never, nor ours."""
+        """Producers get access to the table's place, so it is never a whole store, nor one of ours."""
         place = parse_location(seen.metadata.location)
         if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
             raise NotAllowedError(
@@ -237,7 +230,7 @@ class Upstreams:
             self._ground.require_not_own(each)
 
     def _replaced(self, row: TableRow, found: str) -> PvdmError:
-        """Proofs and claims name a protected table by its UUID; of others the row just goes, and is made anew."""
+        """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
         if row.protected or self._clock is None:
             return VerificationError(
                 "upstream_table_other",
@@ -246,11 +239,11 @@ class Upstreams:
                 got=found,
                 hint="what is protected is the table with that UUID; bring it back at the upstream",
             )
-        self._ledger.transact(lambda unit: _dropped(unit, row), at_micros=self._clock.now_micros())
+        self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
         return ConflictError("upstream_table_replaced", f"{row.name} was replaced at the upstream; ask again")
 
     def _require_same(self, row: TableRow, pointer: Pointer) -> None:
-        """A metadata file has one content for ever."""
+        """The content of a metadata file never changes."""
         with self._lock:
             for known in (row.pointer, self._seen.get(row.table_id)):
                 if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
@@ -259,9 +252,9 @@ class Upstreams:
                         f"the upstream shows {row.name} by a metadata file that was changed",
                         expected=known.sha256,
                         got=pointer.sha256,
-                        hint="somebody changed the file, or the upstream does not tell the truth",
+                        hint="the file was changed, or the upstream is not trustworthy",
                     )
-            # What was refused is not remembered: asked again, it is refused again.
+            # Remembered only if it was accepted, so that a second call is refused, too.
             self._seen[row.table_id] = pointer
 
     def _note_newest(self, row: TableRow, seen: Seen) -> None:
@@ -276,17 +269,17 @@ def _is_below(place: Location, folder: Location) -> bool:
     return place != folder and place.is_under(folder)
 
 
-def _there(mount: Mount, levels: Levels) -> Levels:
+def _upstream_levels(mount: Mount, levels: Levels) -> Levels:
     return (*mount.there, *levels[len(mount.levels) :])
 
 
-def _dropped(unit: Unit, row: TableRow) -> None:
-    known = tables.find_uuid(unit, row.table_uuid)
+def _drop_unprotected(unit: Unit, row: TableRow) -> None:
+    known = tables.find_by_uuid(unit, row.table_uuid)
     if known is not None and not known.protected:
         tables.drop(unit, known)
 
 
-def _owned(name: str, what: str) -> NotAllowedError:
+def _owned_error(name: str, what: str) -> NotAllowedError:
     return NotAllowedError(
         "upstream_owned",
         f"{what}: the namespace belongs to the upstream catalog {name}",

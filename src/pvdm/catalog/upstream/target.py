@@ -1,4 +1,4 @@
-"""A table of an upstream catalog as the gate publishes to it: announced here, shown there, settled by what is seen.
+"""A table of an upstream catalog as the gate publishes to it: announced here, committed there, then settled.
 
 docs/upstreams.md says what each step leaves behind if it is the last one, and how that is settled.
 """
@@ -12,11 +12,11 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import repeated
+from pvdm.catalog.commit import retry_moved
 from pvdm.catalog.rule import FENCE_PREFIX
-from pvdm.catalog.target import CatalogTarget, base_of, found_by_uuid
-from pvdm.catalog.upstream.heads import is_vouched, require_base, vouch
-from pvdm.catalog.upstream.requirements import pin, pins
+from pvdm.catalog.target import CatalogTarget, base_of, find_row_by_uuid
+from pvdm.catalog.upstream.commit import pin, pins
+from pvdm.catalog.upstream.heads import is_known, record_snapshots, require_base
 from pvdm.errors import ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -40,32 +40,34 @@ SETTLE_TRIES_MAX: Final = 5
 SETTLE_BEGIN_MAX_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
-"""This process, as other Stewards of the ledger see who is publishing."""
-_ASKING: Final[set[str]] = set()
-"""What threads of this process have announced, and ask their upstreams about."""
+"""This process, as other Stewards of the ledger see it."""
+_IN_PROGRESS: Final[set[str]] = set()
+"""Publications that threads of this process have announced and are working on."""
 
 
 def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, own: Grant) -> Target:
-    """The table of this UUID, whoever has its pointer."""
+    """The target of the table with this UUID, in our catalog or at an upstream."""
     with ledger.read() as unit:
-        row = tables.find_uuid(unit, table_uuid)
+        row = tables.find_by_uuid(unit, table_uuid)
     if row is None or row.upstream is None:
         return CatalogTarget(ledger, catalog, table_uuid, own)
     return UpstreamTarget(ledger, clock, catalog, table_uuid)
 
 
-def settle_announced(ledger: Ledger, clock: LedgerClock, catalog: Catalog, said: Announced) -> PublishedSnapshot | None:
-    """What came of a publication that nobody has settled; see `UpstreamTarget.settle`."""
-    return UpstreamTarget(ledger, clock, catalog, said.table_uuid).settle(said)
+def settle_announced(
+    ledger: Ledger, clock: LedgerClock, catalog: Catalog, publication: Announced
+) -> PublishedSnapshot | None:
+    """Find out the result of an open publication; see `UpstreamTarget.settle`."""
+    return UpstreamTarget(ledger, clock, catalog, publication.table_uuid).settle(publication)
 
 
 def fence_of(announced_id: str) -> str:
-    """The ref that keeps an announced publication from ever being shown, once it is there."""
+    """The ref that prevents an announced publication from ever becoming visible."""
     return f"{FENCE_PREFIX}{announced_id}"
 
 
 class UpstreamTarget:
-    """The table of one UUID at its upstream; what came of a publication is seen there while its branches stay."""
+    """The table of one UUID at its upstream. Its branches stay until the result is known."""
 
     removes_branches = False
 
@@ -76,9 +78,9 @@ class UpstreamTarget:
         self._uuid = table_uuid
 
     def load(self) -> Base:
-        """The table as its upstream shows it now, if that is what was proved."""
+        """The table as its upstream shows it now. Raises if that is not proved."""
         with self._ledger.read() as unit:
-            levels, row = found_by_uuid(unit, self._uuid)
+            levels, row = find_row_by_uuid(unit, self._uuid)
         state = self._catalog.states.newest(row)
         require_base(self._ledger, state)
         return base_of(self._catalog, levels, state)
@@ -89,49 +91,49 @@ class UpstreamTarget:
         in_transaction: Callable[[Unit, TableRow], Order],
         then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        """Announce, ask, look, settle; a base that moved is made anew."""
+        """Announce, commit, read back, settle. A moved base is tried again."""
         with self._ledger.read() as unit:
-            levels, row = found_by_uuid(unit, self._uuid)
+            levels, row = find_row_by_uuid(unit, self._uuid)
         with self._catalog.commits.turn(levels, row.name):
-            then(repeated(lambda: self._try(make, in_transaction)))
+            then(retry_moved(lambda: self._try(make, in_transaction)))
 
     def read_back(self) -> Base:
-        """The table by connections that nobody used before, to ledger and upstream."""
-        with self._ledger.anew() as ledger:
+        """The table through new connections to ledger and upstream."""
+        with self._ledger.with_new_connections() as ledger:
             states = self._catalog.states.on(ledger)
             try:
                 with ledger.read() as unit:
-                    levels, row = found_by_uuid(unit, self._uuid)
+                    levels, row = find_row_by_uuid(unit, self._uuid)
                 return base_of(self._catalog, levels, states.of(row))
             finally:
                 states.upstreams.close()
 
-    def settle(self, said: Announced) -> PublishedSnapshot | None:
-        """What came of it: the publication if `main` shows it; None once it is sure that it never will.
+    def settle(self, publication: Announced) -> PublishedSnapshot | None:
+        """The publication, if `main` shows it; None once it certainly never will.
 
-        Nothing is sent a second time. What is not shown is first made impossible, by a ref whose absence the request
-        requires; only then is it taken back here. What cannot be found out stays open.
+        Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
+        absence its request requires. Only then is it released here. If the result cannot be found out, it stays open.
         """
-        order = Order.from_text(said.order)
+        order = Order.from_text(publication.order)
         why: PvdmError | None = None
         ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
         for tried in range(SETTLE_TRIES_MAX):
             if tried and time.monotonic() > ends:
-                break  # it hangs: others wait for this thread, and it is asked again later
+                break  # the upstream hangs: other work waits for this thread; a later call asks again
             time.sleep(_LOOK_SECONDS * tried)
             try:
                 base = self.read_back()
                 if was_shown(base.metadata, order.shown.new_snapshot_id):
-                    return self._complete(said, order, base)
-                if fence_of(said.announced_id) in base.metadata.refs:
-                    self._release(said)
+                    return self._complete(publication, order, base)
+                if fence_of(publication.announced_id) in base.metadata.refs:
+                    self._release(publication)
                     return None
-                self._fence(said, base)
+                self._fence(publication, base)
             except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
-                if error.code in _FOR_PEOPLE:
+                if error.code in _FOR_OPERATORS:
                     raise
                 why = error
-        raise _not_known(said, "nothing" if why is None else why.code) from why
+        raise _unknown_error(publication, "nothing" if why is None else why.code) from why
 
     def _try(
         self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]
@@ -148,23 +150,23 @@ class UpstreamTarget:
             previous_location=base.row.pointer.location,
         )
         made.permit(after, after.to_bytes())
-        said = self._announce(base, after, in_transaction)
-        _ASKING.add(said.announced_id)
+        publication = self._announce(base, after, in_transaction)
+        _IN_PROGRESS.add(publication.announced_id)
         try:
             fault.point("upstream.after_announce")
-            return self._ask(said, base, made)
+            return self._ask(publication, base, made)
         except StateUnknownError:
             raise
         except PvdmError as error:
-            if self._is_open(said):
-                raise _not_known(said, error.code) from error
+            if self._is_open(publication):
+                raise _unknown_error(publication, error.code) from error
             raise
         finally:
-            _ASKING.discard(said.announced_id)
+            _IN_PROGRESS.discard(publication.announced_id)
 
-    def _ask(self, said: Announced, base: Base, made: Next) -> PublishedSnapshot:
-        """Steps 13 and 14, and the second transaction; whatever the answer is, what counts is what is seen."""
-        refs = (*made.branches, fence_of(said.announced_id))
+    def _ask(self, publication: Announced, base: Base, made: Next) -> PublishedSnapshot:
+        """Steps 13 and 14, and the second transaction. What is read back counts, not the answer."""
+        refs = (*made.branches, fence_of(publication.announced_id))
         refusal: PvdmError | None = None
         try:
             self._catalog.upstreams.commit(
@@ -173,7 +175,7 @@ class UpstreamTarget:
         except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
             refusal = error
         fault.point("upstream.after_swap")
-        shown = self.settle(said)
+        shown = self.settle(publication)
         if shown is not None:
             return shown
         if refusal is None or isinstance(refusal, StateUnknownError):
@@ -183,18 +185,18 @@ class UpstreamTarget:
     def _announce(
         self, base: Base, after: TableMetadata, in_transaction: Callable[[Unit, TableRow], Order]
     ) -> Announced:
-        """Step 12: everything that must hold for it is tried in the ledger and undone, and kept so by the note."""
+        """Step 12: run the ledger's part as a dry run, then announce it, which keeps it valid."""
 
         def work(unit: Unit) -> Announced:
             tables.lock(unit, [base.row.table_uuid])
             row = tables.observe(unit, base.row, base.row.pointer)
             announced.require_none(unit, base.row.table_uuid)
-            with unit.rehearsed():
+            with unit.dry_run():
                 order = in_transaction(unit, row)
                 carry_out(unit, order)
             shown = order.shown
             made = after.snapshot(shown.new_snapshot_id)
-            vouch(unit, base.row.table_uuid, after, [] if made is None else [made])
+            record_snapshots(unit, base.row.table_uuid, after, [] if made is None else [made])
             return announced.announce(
                 unit,
                 NewAnnounced(
@@ -211,35 +213,38 @@ class UpstreamTarget:
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _complete(self, said: Announced, order: Order, base: Base) -> PublishedSnapshot:
-        """The ledger says what the upstream shows; whoever is first does it."""
+    def _complete(self, publication: Announced, order: Order, base: Base) -> PublishedSnapshot:
+        """Store in the ledger what the upstream shows. The first Steward to do so wins."""
         self._require_ours(base, order)
         fault.point("upstream.after_look")
 
         def work(unit: Unit) -> PublishedSnapshot:
             tables.lock(unit, [base.row.table_uuid])
-            if not announced.settle(unit, said.announced_id, AnnouncedState.DONE, reason="main shows it"):
-                raise ConflictError("announced_settled", "somebody else has settled the publication")
+            if not announced.settle(unit, publication.announced_id, AnnouncedState.DONE, reason="main shows it"):
+                raise ConflictError("announced_settled", "another Steward has settled the publication")
             row = tables.observe(unit, base.row, base.row.pointer)
             seen = order.seen_as(
-                metadata_path=row.pointer.location,
-                metadata_sha256=row.pointer.sha256,
-                published_at=unit.at_micros,
+                metadata_path=row.pointer.location, metadata_sha256=row.pointer.sha256, published_at=unit.at_micros
             )
             return carry_out(unit, seen)
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _release(self, said: Announced) -> None:
+    def _release(self, publication: Announced) -> None:
         def work(unit: Unit) -> None:
-            announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
+            announced.settle(unit, publication.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _fence(self, said: Announced, base: Base) -> None:
-        """One commit that nothing but the fence comes of, and only while `main` is where it was seen without it."""
-        name = fence_of(said.announced_id)
-        update: Json = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": _held(base)}
+    def _fence(self, publication: Announced, base: Base) -> None:
+        """A commit that only adds the fence, and only while `main` is where it was read."""
+        name = fence_of(publication.announced_id)
+        update: Json = {
+            "action": "set-snapshot-ref",
+            "ref-name": name,
+            "type": "branch",
+            "snapshot-id": _any_snapshot(base),
+        }
         required = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, pin(base.metadata, name)]
         fault.point("upstream.before_fence")
         self._catalog.upstreams.commit(
@@ -247,34 +252,34 @@ class UpstreamTarget:
         )
 
     def _await_turn(self) -> None:
-        """Somebody else's publication ends first; one that does not in time is settled by whoever waits.
+        """Wait for another open publication to end; settle it if it does not in time.
 
-        One of this process that no thread works at was left by a crash, or could not be settled: that is done now.
+        One of this process without a thread was left by a crash, or could not be settled: it is settled at once.
         """
         ends = time.monotonic() + UPSTREAM_TURN_MAX_SECONDS
-        while (said := self._standing()) is not None:
-            left = said.holder == _HOLDER and said.announced_id not in _ASKING
+        while (publication := self._find_open()) is not None:
+            left = publication.holder == _HOLDER and publication.announced_id not in _IN_PROGRESS
             if left or time.monotonic() >= ends:
-                self.settle(said)
+                self.settle(publication)
             else:
                 time.sleep(_LOOK_SECONDS)
 
-    def _standing(self) -> Announced | None:
+    def _find_open(self) -> Announced | None:
         with self._ledger.read() as unit:
-            return announced.open_at(unit, self._uuid)
+            return announced.find_open(unit, self._uuid)
 
-    def _is_open(self, said: Announced) -> bool:
+    def _is_open(self, publication: Announced) -> bool:
         with self._ledger.read() as unit:
-            return announced.get(unit, said.announced_id).state is AnnouncedState.OPEN
+            return announced.get(unit, publication.announced_id).state is AnnouncedState.OPEN
 
     def _require_ours(self, base: Base, order: Order) -> None:
-        """`main` shows exactly the snapshot that the gate made; an id alone is nobody's word."""
+        """`main` shows exactly the snapshot that the gate made. Its facts are compared by hash."""
         metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
         history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
         found = history.get(wanted.new_snapshot_id)
         if found is not None:
             with self._ledger.read() as unit:
-                if is_vouched(unit, self._uuid, metadata, found):
+                if is_known(unit, self._uuid, metadata, found):
                     return
         raise StateUnknownError(
             "upstream_contradicts",
@@ -285,18 +290,18 @@ class UpstreamTarget:
         )
 
 
-_FOR_PEOPLE: Final = frozenset({"announced_settled", "upstream_contradicts"})
+_FOR_OPERATORS: Final = frozenset({"announced_settled", "upstream_contradicts"})
 
 
 def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether the table has, or had, the snapshot; one that is gone is still its child's parent, or in the log."""
+    """Whether the table has, or had, the snapshot; a removed one is still a parent, or in the log."""
     logged = {entry.snapshot_id for entry in metadata.snapshot_log}
     parents = {each.parent_id for each in metadata.snapshots}
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
 
 
 def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
-    """A fence is a ref and a ref needs a snapshot; and what a late request requires must be taken away for good."""
+    """A fence is a ref, and a ref needs a snapshot."""
     if not any(name in metadata.refs for name in made.branches):
         raise VerificationError(
             "upstream_nothing_staged",
@@ -307,18 +312,18 @@ def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
         )
 
 
-def _held(base: Base) -> int:
-    """Any snapshot will do: main's, or what is staged while main shows nothing."""
+def _any_snapshot(base: Base) -> int:
+    """A snapshot for the fence: main's, or a staged one if main is empty."""
     main = base.metadata.current_snapshot_id
     return base.metadata.snapshots[-1].snapshot_id if main is None else main
 
 
-def _not_known(said: Announced, got: str) -> StateUnknownError:
+def _unknown_error(publication: Announced, got: str) -> StateUnknownError:
     return StateUnknownError(
         UNKNOWN,
         "whether the upstream shows the publication is not known yet",
-        expected=f"snapshot {said.snapshot_id} in main, or a fence against it",
+        expected=f"snapshot {publication.snapshot_id} in main, or a fence against it",
         got=got,
         hint="nothing is sent again and nothing is taken back before that is known; it is asked until it answers",
-        workload_id=said.workload_id,
+        workload_id=publication.workload_id,
     )

@@ -15,6 +15,7 @@ from pvdm.cli.common.times import utc
 from pvdm.cli.keys.root_spec import read_public
 from pvdm.cli.proof.text import LOUD
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
+from pvdm.ledger.record import restores
 from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     Examples:
       pvdm steward restore --config steward.toml --operator ruth --reason "disk failed" --archive archive/
     """
-    from pvdm.steward.config.log_locations import archive_folder
+    from pvdm.steward.config.resources import archive_folder
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.restore.restore import Order, restore
 
@@ -167,10 +168,9 @@ def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, opera
     Examples:
       pvdm steward release-claim RECEIPT_ID --config steward.toml --operator ruth --reason "compared, day by day"
     """
-    from pvdm.ledger.restore import lost_claims
 
     def work(unit: Unit) -> None:
-        lost_claims.release(unit, receipt_id, operator=operator, reason=reason)
+        restores.release_lost_claim(unit, receipt_id, operator=operator, reason=reason)
 
     with opened_notary(config) as notary:
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())

@@ -196,7 +196,7 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
       pvdm break-glass publish 5f0c…e1 --json | jq .outcome
     """
     from pvdm.durable.outcome import Committed, Published
-    from pvdm.durable.override_run import publish_override
+    from pvdm.durable.run import publish_override
 
     watch = quiet if as_json else watch_steps()
     with service.connect() as client:

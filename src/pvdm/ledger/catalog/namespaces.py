@@ -12,9 +12,8 @@ from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.catalog.view_names import has_views
 from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.catalog import namespaces, tables
+from pvdm.ledger.schema.catalog import namespaces, tables, views
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
 
@@ -35,7 +34,7 @@ _BY_ID: Final = select(namespaces).where(
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace as the ledger has it; `protected_by` is the contract that tables in it are born under."""
+    """A namespace in the ledger. `protected_by` is the contract under which new tables in it are created."""
 
     namespace_id: str
     levels: Levels
@@ -45,16 +44,16 @@ class Namespace:
 
 
 def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, str]) -> Namespace:
-    """A new namespace; one that is there is `namespace_exists`."""
+    """Add a namespace. Raises `namespace_exists`."""
     unit.lock_name("namespaces")
     if find(unit, levels) is not None:
-        raise ConflictError("namespace_exists", f"Namespace already exists: {shown(levels)}")
-    made = Namespace(secrets.token_hex(16), levels, ids.name(domain, "domain"), properties, None)
+        raise ConflictError("namespace_exists", f"Namespace already exists: {dotted_name(levels)}")
+    made = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
     unit.insert(
         namespaces,
         namespace_id=made.namespace_id,
-        levels=key(levels),
-        parent=key(levels[:-1]),
+        levels=levels_key(levels),
+        parent=levels_key(levels[:-1]),
         domain=domain,
         properties=_properties(properties),
         protected_by=None,
@@ -64,35 +63,35 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
 
 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
-    """The namespace, if it is there."""
-    row = unit.row(_BY_LEVELS, of_levels=key(levels))
-    return None if row is None else of_row(row)
+    """The namespace, or None."""
+    row = unit.row(_BY_LEVELS, of_levels=levels_key(levels))
+    return None if row is None else namespace_from(row)
 
 
 def get(unit: Unit, levels: Levels) -> Namespace:
-    """The namespace; not being there is an error."""
+    """The namespace. Raises `namespace_unknown`."""
     found = find(unit, levels)
     if found is None:
-        raise InputError("namespace_unknown", f"Namespace does not exist: {shown(levels)}")
+        raise InputError("namespace_unknown", f"Namespace does not exist: {dotted_name(levels)}")
     return found
 
 
-def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
-    """The namespace by its own id, if it is there."""
+def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
+    """The namespace by its own id, or None."""
     row = unit.row(_BY_ID, of_id=namespace_id)
-    return None if row is None else of_row(row)
+    return None if row is None else namespace_from(row)
 
 
-def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
-    """The namespaces directly inside this one, by their keys; `()` is the top."""
-    wanted = select(namespaces).where(namespaces.c.parent == key(parent), namespaces.c.dropped_micros.is_(None))
+def list_children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
+    """The namespaces directly inside this one, by key. `()` is the top."""
+    wanted = select(namespaces).where(namespaces.c.parent == levels_key(parent), namespaces.c.dropped_micros.is_(None))
     if after is not None:
-        wanted = wanted.where(namespaces.c.levels > key(after))
-    return [of_row(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
+        wanted = wanted.where(namespaces.c.levels > levels_key(after))
+    return [namespace_from(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
 
 
-def owners(unit: Unit) -> list[tuple[Levels, str]]:
-    """The levels and the domain of every namespace that is there."""
+def list_owners(unit: Unit) -> list[tuple[Levels, str]]:
+    """The levels and the domain of every live namespace."""
     wanted = select(namespaces.c.levels, namespaces.c.domain).where(namespaces.c.dropped_micros.is_(None))
     return [(levels_of_key(row["levels"]), row["domain"]) for row in unit.rows(wanted.order_by(namespaces.c.levels))]
 
@@ -103,52 +102,52 @@ def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) 
 
 
 def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
-    """Tables that are created in it from now on are born protected by this contract, or free again."""
+    """Set the contract under which new tables in it are created; None for none."""
     if contract_hash is not None:
-        ids.sha256(contract_hash, "contract hash")
+        ids.require_sha256(contract_hash, "contract hash")
     _change(unit, found, protected_by=contract_hash)
 
 
 def drop(unit: Unit, found: Namespace) -> None:
-    """End the namespace; one that holds namespaces, tables or views is refused."""
+    """Drop the namespace. Raises `namespace_not_empty` if it holds namespaces, tables or views."""
     unit.lock_name("namespaces")
-    require_still(unit, found)
+    require_unchanged(unit, found)
     unit.lock_name(f"names {found.namespace_id}")
     wanted = select(tables.c.table_id).where(
         tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
     )
     held = unit.row(wanted.limit(1)) is not None or has_views(unit, found.namespace_id)
-    if held or children(unit, found.levels, count=1):
-        raise ConflictError("namespace_not_empty", f"Namespace is not empty: {shown(found.levels)}")
+    if held or list_children(unit, found.levels, count=1):
+        raise ConflictError("namespace_not_empty", f"Namespace is not empty: {dotted_name(found.levels)}")
     _change(unit, found, dropped_micros=unit.at_micros)
 
 
-def require_still(unit: Unit, judged: Namespace) -> None:
-    """The namespace as it was judged, kept so until the end of the unit; else `namespace_moved`."""
-    row = unit.locked(namespaces, namespace_id=judged.namespace_id)
-    if row is None or row["dropped_micros"] is not None or of_row(row) != judged:
+def require_unchanged(unit: Unit, judged: Namespace) -> None:
+    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it is not `judged` any more."""
+    row = unit.lock_row(namespaces, namespace_id=judged.namespace_id)
+    if row is None or row["dropped_micros"] is not None or namespace_from(row) != judged:
         raise ConflictError(
-            "namespace_moved", "the namespace has changed since it was judged", got=shown(judged.levels)
+            "namespace_moved", "the namespace has changed since it was read", got=dotted_name(judged.levels)
         )
 
 
-def key(levels: Sequence[str]) -> str:
-    """The levels as one text in which no two lists look alike."""
-    return _key(tuple(levels))
+def levels_key(levels: Sequence[str]) -> str:
+    """The levels as one unambiguous text."""
+    return _levels_key(tuple(levels))
 
 
 @functools.lru_cache(maxsize=_KEYS_KNOWN)
-def _key(levels: Levels) -> str:
+def _levels_key(levels: Levels) -> str:
     return canonical_json.dump(list(levels)).decode()
 
 
-def shown(levels: Sequence[str]) -> str:
-    """The levels for people."""
+def dotted_name(levels: Sequence[str]) -> str:
+    """The levels for people, joined by dots."""
     return ".".join(levels)
 
 
 def _change(unit: Unit, found: Namespace, **changed: object) -> None:
-    require_still(unit, found)
+    require_unchanged(unit, found)
     values = {**changed, "at_micros": unit.at_micros}
     unit.execute(update(namespaces).where(namespaces.c.namespace_id == found.namespace_id).values(**values))
 
@@ -158,8 +157,8 @@ def _properties(properties: Mapping[str, str]) -> str:
         raise InputError(
             "namespace_property_invalid",
             "a property of the namespace cannot be accepted",
-            expected="text without the character U+0000, which PostgreSQL cannot show",
-            got="one with it",
+            expected="text without the character U+0000, which PostgreSQL cannot store",
+            got="text with it",
         )
     text = canonical_json.dump(dict(properties))
     if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
@@ -174,14 +173,14 @@ def _properties(properties: Mapping[str, str]) -> str:
 
 @functools.lru_cache(maxsize=_KEYS_KNOWN)
 def levels_of_key(text: str) -> Levels:
-    """The levels of what `key` wrote."""
+    """The levels of a key."""
     levels = canonical_json.parse(text.encode(), size_max_bytes=len(text.encode()))
     if not isinstance(levels, list):
         raise AssertionError("a namespace's row holds what was put into it")
     return tuple(str(level) for level in levels)
 
 
-def of_row(row: Row) -> Namespace:
+def namespace_from(row: Row) -> Namespace:
     """The namespace of a row that holds all of its columns."""
     return Namespace(
         row["namespace_id"],
@@ -199,3 +198,18 @@ def _properties_of(text: str) -> dict[str, str]:
     if not isinstance(properties, dict):
         raise AssertionError("a namespace's row holds what was put into it")
     return {str(name): str(value) for name, value in properties.items()}
+
+
+def has_views(unit: Unit, namespace_id: str) -> bool:
+    """Whether the namespace holds a view."""
+    wanted = select(views.c.view_id).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
+    return unit.row(wanted.limit(1)) is not None
+
+
+def require_no_view(unit: Unit, namespace_id: str, name: str) -> None:
+    """Raise `name_of_view` if a view has the name. The caller holds the lock on the namespace's names."""
+    wanted = select(views.c.view_id).where(
+        views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
+    )
+    if unit.row(wanted) is not None:
+        raise ConflictError("name_of_view", f"View with same name already exists: {name}")

@@ -1,4 +1,4 @@
-"""Requests of the catalog that happen once: a caller's key, what was asked with it, and what came of it."""
+"""Requests to the catalog that are executed once: the caller's key, the request's hash, and the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST_ANSWER_MAX_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that was answered; `answer` holds what its answer can be made of again."""
+    """A request that was answered. The response can be made again from `answer`."""
 
     identity: str
     key: str
@@ -27,7 +27,7 @@ class Request:
 
 
 def find(unit: Unit, identity: str, key: str) -> Request | None:
-    """What came of the caller's request with this key, if there was one."""
+    """The caller's request with this key, or None."""
     row = unit.row(
         select(catalog_requests).where(
             catalog_requests.c.identity == identity, catalog_requests.c.idempotency_key == key
@@ -39,7 +39,7 @@ def find(unit: Unit, identity: str, key: str) -> Request | None:
 
 
 def add(unit: Unit, request: Request) -> None:
-    """Note it in the transaction that does it; a key that was used meanwhile undoes all of it."""
+    """Note the request in the transaction that executes it. Raises `idempotency_key_taken`."""
     if len(request.answer.encode()) > REQUEST_ANSWER_MAX_BYTES:
         raise InputError(
             "request_answer_too_large",
@@ -49,9 +49,9 @@ def add(unit: Unit, request: Request) -> None:
         )
     added = unit.insert_new(
         catalog_requests,
-        identity=ids.name(request.identity, "identity"),
-        idempotency_key=ids.name(request.key, "idempotency key"),
-        request_sha256=ids.sha256(request.request_sha256, "request hash"),
+        identity=ids.require_name(request.identity, "identity"),
+        idempotency_key=ids.require_name(request.key, "idempotency key"),
+        request_sha256=ids.require_sha256(request.request_sha256, "request hash"),
         status=request.status,
         answer=request.answer,
     )
@@ -60,7 +60,7 @@ def add(unit: Unit, request: Request) -> None:
 
 
 def remove_before(unit: Unit, at_micros: int, *, count: int) -> int:
-    """Forget the oldest requests from before this time, so many at most; says how many it was."""
+    """Delete the oldest requests from before this time, at most `count`. Returns how many."""
     key = (catalog_requests.c.identity, catalog_requests.c.idempotency_key)
     old = select(*key).where(catalog_requests.c.at_micros < at_micros)
     oldest = old.order_by(catalog_requests.c.at_micros).limit(count)

@@ -1,4 +1,4 @@
-"""The catalog's pointers: which metadata file each table shows, swapped only from the one that was judged."""
+"""The catalog's pointers: which metadata file is current for each table. A swap compares the row that was checked."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, updat
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
-from pvdm.ledger.catalog.namespaces import Levels, Namespace, key, of_row
-from pvdm.ledger.catalog.view_names import require_no_view
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.catalog import namespaces, tables
-from pvdm.ledger.schema.work import events
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
+from pvdm.ledger.schema.record import events
+from pvdm.ledger.unit import Unit, in_batches
 from pvdm.ledger.work import announced
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
-"""What an index entry of PostgreSQL holds with room to spare."""
+"""Well below the size limit of an index entry of PostgreSQL."""
 
-# What every commit asks, made once: to make a statement takes longer than to run it.
+# Queries of every commit, built once: building a statement takes longer than running it.
 _BY_NAME: Final = select(tables).where(
     tables.c.namespace_id == bindparam("of_namespace"),
     tables.c.name == bindparam("of_name"),
@@ -41,7 +39,7 @@ _BY_LEVELS_AND_NAME: Final = (
     )
     .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
 )
-_JUDGED: Final = (
+_COMPARED: Final = (
     "table_id",
     "namespace_id",
     "name",
@@ -58,18 +56,19 @@ _SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", 
 _SWAP: Final = (
     update(tables)
     .where(
-        *(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _JUDGED),
+        *(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _COMPARED),
         tables.c.dropped_micros.is_(None),
     )
     .values({name: bindparam(f"new_{name}") for name in (*_SWAPPED, "revision", "at_micros")})
 )
 _BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), tables.c.dropped_micros.is_(None))
 _BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), tables.c.dropped_micros.is_(None))
+_SCHEDULED: Final = select(pending_deletes.c.name).where(pending_deletes.c.name == bindparam("of_name"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A metadata file: where it is and what its bytes are."""
+    """A metadata file: its location and the SHA-256 of its bytes."""
 
     location: str
     sha256: str
@@ -77,7 +76,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A table as the ledger has it; with a contract it is protected, and `revision` counts every change of the row."""
+    """A table in the ledger. With a contract it is protected. `revision` counts every change of the row."""
 
     table_id: str
     namespace_id: str
@@ -90,11 +89,11 @@ class TableRow:
     revision: int
     contract_hash: str | None
     upstream: str | None = None
-    """The upstream catalog whose table it is; then the pointer is what was last seen there, and swaps nothing."""
+    """The upstream catalog that the table belongs to. The pointer is then what was last seen there."""
 
     @property
     def protected(self) -> bool:
-        """Whether the gate stands in front of its `main`."""
+        """Whether only the gate changes its `main`."""
         return self.contract_hash is not None
 
 
@@ -109,17 +108,17 @@ class NewTable:
     location: str
     pointer: Pointer
     contract_hash: str | None
-    returning: bool = False  # brought back from its own metadata: it may be one that was dropped
+    returning: bool = False  # registered from its own metadata: it may have been dropped before
     upstream: str | None = None
 
 
 def create(unit: Unit, new: NewTable) -> TableRow:
-    """Add the table; a name that is taken is `table_exists`, a UUID that is or was in use `table_uuid_taken`."""
+    """Add the table. Raises `table_exists` for a taken name, `table_uuid_taken` for a UUID that is or was in use."""
     unit.lock_name(f"names {new.namespace_id}")
-    _require_home(unit, new.namespace_id)
+    _require_namespace(unit, new.namespace_id)
     lock(unit, [new.table_uuid])
     if find(unit, new.namespace_id, new.name) is not None:
-        raise _exists(new.name)
+        raise _exists_error(new.name)
     require_no_view(unit, new.namespace_id, new.name)
     _require_uuid_free(unit, new)
     table_id = secrets.token_hex(16)
@@ -127,13 +126,13 @@ def create(unit: Unit, new: NewTable) -> TableRow:
         tables,
         table_id=table_id,
         namespace_id=new.namespace_id,
-        name=ids.name(new.name, "table name"),
-        domain=ids.name(new.domain, "domain"),
-        table_uuid=ids.name(new.table_uuid.lower(), "table UUID"),
+        name=ids.require_name(new.name, "table name"),
+        domain=ids.require_name(new.domain, "domain"),
+        table_uuid=ids.require_name(new.table_uuid.lower(), "table UUID"),
         location=new.location,
         place=place_key(parse_location(new.location)),
         metadata_location=new.pointer.location,
-        metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
+        metadata_sha256=ids.require_sha256(new.pointer.sha256, "metadata hash"),
         previous_location=None,
         revision=0,
         upstream=new.upstream,
@@ -141,46 +140,46 @@ def create(unit: Unit, new: NewTable) -> TableRow:
         protected_micros=None if new.contract_hash is None else unit.at_micros,
         dropped_micros=None,
     )
-    return get_id(unit, table_id)
+    return get_by_id(unit, table_id)
 
 
 def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
-    """The table of that name, if it is there."""
+    """The table of that name, or None."""
     row = unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name)
     return None if row is None else _table(row)
 
 
-def find_with_home(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | None, TableRow | None]:
-    """The namespace and its table of that name, as far as they are there, in one look."""
-    row = unit.row(_BY_LEVELS_AND_NAME, of_levels=key(levels), of_name=name)
+def find_with_namespace(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | None, TableRow | None]:
+    """The namespace and its table of that name, each None if it does not exist, in one query."""
+    row = unit.row(_BY_LEVELS_AND_NAME, of_levels=levels_key(levels), of_name=name)
     if row is None:
         return None, None
-    home = of_row({column.name: row[f"space_{column.name}"] for column in namespaces.c})
+    home = namespace_from({column.name: row[f"space_{column.name}"] for column in namespaces.c})
     return home, None if row["table_id"] is None else _table(row)
 
 
-def find_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
-    """The table of that UUID, however it is spelled, if it is there."""
+def find_by_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
+    """The table of that UUID in any letter case, or None."""
     row = unit.row(_BY_UUID, of_uuid=table_uuid.lower())
     return None if row is None else _table(row)
 
 
-def ids_of(unit: Unit, table_uuid: str) -> list[str]:
-    """The own ids of all tables that ever had this UUID, the dropped ones too."""
+def list_ids(unit: Unit, table_uuid: str) -> list[str]:
+    """The ids of all tables that ever had this UUID, dropped ones included."""
     wanted = select(tables.c.table_id).where(tables.c.table_uuid == table_uuid.lower())
     return [row["table_id"] for row in unit.rows(wanted.order_by(tables.c.table_id))]
 
 
-def get_id(unit: Unit, table_id: str) -> TableRow:
-    """The table by its own id; one that is gone is an error."""
+def get_by_id(unit: Unit, table_id: str) -> TableRow:
+    """The table by its own id. Raises `table_moved` if it was dropped."""
     row = unit.row(_BY_ID, of_id=table_id)
     if row is None:
         raise ConflictError("table_moved", "the table was dropped meanwhile")
     return _table(row)
 
 
-def was_upstreams(unit: Unit, table_uuid: str) -> bool:
-    """Whether the last table of that UUID was an upstream's; one that is not there may be shown there again."""
+def was_of_upstream(unit: Unit, table_uuid: str) -> bool:
+    """Whether the last table of that UUID belonged to an upstream. It may appear there again."""
     wanted = select(tables.c.upstream).where(tables.c.table_uuid == table_uuid.lower())
     row = unit.row(wanted.order_by(tables.c.at_micros.desc()).limit(1))
     return row is not None and row["upstream"] is not None
@@ -195,15 +194,15 @@ def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int 
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
-    """The newest table that was dropped while it showed this metadata file, if one was."""
+    """The newest table that was dropped while this metadata file was current, or None."""
     wanted = select(tables).where(tables.c.metadata_location == metadata_location, tables.c.dropped_micros.is_not(None))
     row = unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1))
     return None if row is None else _table(row)
 
 
 def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
-    """A dropped table of another domain that lay there, above or below: its domain may register it again."""
-    for wanted in overlapping(place, dropped=True):
+    """A dropped table of another domain at, above or below the place: its domain may register it again."""
+    for wanted in select_overlapping(place, dropped=True):
         row = unit.row(wanted.where(tables.c.domain != but_domain).order_by(tables.c.place).limit(1))
         if row is not None:
             return _table(row)
@@ -211,8 +210,8 @@ def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) ->
 
 
 def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
-    """A table that lies there, above or below, by the index; `but` is the id of one that may."""
-    for wanted in overlapping(place):
+    """A table at, above or below the place, except the one with the id `but`."""
+    for wanted in select_overlapping(place):
         others = wanted if but is None else wanted.where(tables.c.table_id != but)
         row = unit.row(others.order_by(tables.c.place).limit(1))
         if row is not None:
@@ -221,36 +220,36 @@ def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> 
 
 
 def was_protected(unit: Unit, row: TableRow) -> bool:
-    """Whether the table was ever protected; then proofs may name its files."""
+    """Whether the table was ever protected. Then proofs may name its files."""
     found = unit.row(select(tables.c.protected_micros).where(tables.c.table_id == row.table_id))
     return found is not None and found["protected_micros"] is not None
 
 
-def find_holding(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
-    """A table of another domain in whose place one of these lies, one that was dropped too."""
+def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
+    """A table of another domain, dropped ones included, whose place contains one of these."""
     around = {above for place in places for above in place.around()}
-    # No table has a longer place.
-    asked = sorted(key for key in map(_key_of, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
-    for some in in_batches(asked):
+    # No table has a longer key.
+    wanted = sorted(key for key in map(_location_key, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
+    for some in in_batches(wanted):
         row = unit.row(select(tables).where(tables.c.place.in_(some), tables.c.domain != but_domain).limit(1))
         if row is not None:
             return _table(row)
     return None
 
 
-def overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
-    """What lies there or below, and what lies above: two queries, as an OR of them would read the whole index."""
+def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
+    """Two queries: tables at or below the place, and tables above. One OR would read the whole index."""
     key = place_key(place)
     above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
     ended = tables.c.dropped_micros
     wanted = select(tables).where(ended.is_not(None) if dropped else ended.is_(None))
-    # Every place below begins with the key; "0" is what comes after "/".
+    # Every place below begins with the key; "0" is the character after "/".
     return wanted.where(tables.c.place >= key, tables.c.place < key[:-1] + "0"), wanted.where(tables.c.place.in_(above))
 
 
 def place_key(place: Location) -> str:
-    """A place in normal form, closed by a slash: one lies in another if its key begins with the other's."""
-    key = _key_of(place)
+    """A place in normal form with a final slash. A place lies in another if its key begins with the other's."""
+    key = _location_key(place)
     if len(key.encode()) > TABLE_PLACE_MAX_BYTES:
         raise InputError(
             "location_invalid",
@@ -261,27 +260,27 @@ def place_key(place: Location) -> str:
     return key
 
 
-def _key_of(place: Location) -> str:
+def _location_key(place: Location) -> str:
     return f"{place.scheme}://{place.authority}/" + "".join(f"{part}/" for part in place.parts)
 
 
-def all_live(unit: Unit) -> list[TableRow]:
+def list_live(unit: Unit) -> list[TableRow]:
     """Every table of the catalog, by id."""
     wanted = select(tables).where(tables.c.dropped_micros.is_(None)).order_by(tables.c.table_id)
     return [_table(row) for row in unit.rows(wanted)]
 
 
-def changed_after(unit: Unit, event_id: int) -> list[TableRow]:
-    """Every table of the catalog that may have changed after this event, by id, whatever any clock says."""
+def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:
+    """Every table of the catalog that may have changed after this event, by id. Clocks are not used."""
     step = and_(events.c.subject == "tables", events.c.row_key == tables.c.table_id, events.c.event_id > event_id)
-    # What an upstream's table shows changes without its row.
+    # An upstream's table may change without its row.
     changed = or_(exists().where(step), tables.c.upstream.is_not(None))
     wanted = select(tables).where(tables.c.dropped_micros.is_(None), changed)
     return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
 
 
 def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
-    """Show another metadata file, if the row is still the one that was judged; else `table_moved`."""
+    """Make another metadata file current. Raises `table_moved` if the row is not `judged` any more."""
     after = replace(
         judged,
         pointer=to,
@@ -289,12 +288,12 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
         location=location or judged.location,
         revision=judged.revision + 1,
     )
-    # One statement compares and swaps: it waits for whoever has the row, and looks again at what they leave.
+    # One statement compares and swaps. It waits for a lock on the row, and then compares the new values.
     changed = unit.change(
         _SWAP,
-        **{f"judged_{name}": value for name, value in _columns(judged).items()},
+        **{f"judged_{name}": value for name, value in _compared_columns(judged).items()},
         new_metadata_location=to.location,
-        new_metadata_sha256=ids.sha256(to.sha256, "metadata hash"),
+        new_metadata_sha256=ids.require_sha256(to.sha256, "metadata hash"),
         new_previous_location=after.previous_location,
         new_location=after.location,
         new_place=place_key(parse_location(after.location)),
@@ -302,95 +301,95 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
         new_at_micros=unit.at_micros,
     )
     if changed != 1:
-        require_still(unit, judged)
-        raise AssertionError("a row that is as it was judged can be swapped")
+        require_unchanged(unit, judged)
+        raise AssertionError("an unchanged row can be swapped")
     return after
 
 
 def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
-    """Note what an upstream's table was last seen to show; all else is as it was judged, or it is `table_moved`."""
-    row = unit.locked(tables, table_id=judged.table_id)
+    """Note the metadata file that an upstream's table was last seen with. Raises `table_moved` if all else changed."""
+    row = unit.lock_row(tables, table_id=judged.table_id)
     known = None if row is None or row["dropped_micros"] is not None else _table(row)
-    if known is None or _apart_from_seen(known) != _apart_from_seen(judged):
-        raise _moved(judged, known)
+    if known is None or _without_pointer(known) != _without_pointer(judged):
+        raise _moved_error(judged, known)
     if known.pointer != seen:
         values = {
             "metadata_location": seen.location,
-            "metadata_sha256": ids.sha256(seen.sha256, "metadata hash"),
+            "metadata_sha256": ids.require_sha256(seen.sha256, "metadata hash"),
             "previous_location": known.pointer.location,
         }
         _change(unit, known, **values)
-    return get_id(unit, judged.table_id)
+    return get_by_id(unit, judged.table_id)
 
 
-def _apart_from_seen(row: TableRow) -> TableRow:
+def _without_pointer(row: TableRow) -> TableRow:
     return replace(row, pointer=Pointer("", ""), previous_location=None, revision=0)
 
 
 def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
-    """Give the table another name, if that is free and the row is still the one that was judged."""
+    """Rename the table. Raises `table_moved` if the row is not `judged` any more, `table_exists` for a taken name."""
     unit.lock_name(f"names {namespace_id}")
-    _require_home(unit, namespace_id)
-    require_still(unit, judged)
+    _require_namespace(unit, namespace_id)
+    require_unchanged(unit, judged)
     if find(unit, namespace_id, name) is not None:
-        raise _exists(name)
+        raise _exists_error(name)
     require_no_view(unit, namespace_id, name)
-    _change(unit, judged, namespace_id=namespace_id, name=ids.name(name, "table name"))
-    return get_id(unit, judged.table_id)
+    _change(unit, judged, namespace_id=namespace_id, name=ids.require_name(name, "table name"))
+    return get_by_id(unit, judged.table_id)
 
 
 def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow:
-    """Put the table under a contract, or take it out."""
+    """Put the table under a contract, or release it."""
     if judged.upstream is None:
-        require_still(unit, judged)
+        require_unchanged(unit, judged)
     else:
         judged = observe(unit, judged, judged.pointer)
         announced.require_none(unit, judged.table_uuid)
     if contract_hash is not None:
-        ids.sha256(contract_hash, "contract hash")
+        ids.require_sha256(contract_hash, "contract hash")
     first = None if contract_hash is None else unit.at_micros
     _change(unit, judged, contract_hash=contract_hash, protected_micros=func.coalesce(tables.c.protected_micros, first))
-    return get_id(unit, judged.table_id)
+    return get_by_id(unit, judged.table_id)
 
 
 def drop(unit: Unit, judged: TableRow) -> None:
-    """End the table; its row and its history stay."""
-    require_still(unit, judged)
+    """Drop the table. Its row and its history stay."""
+    require_unchanged(unit, judged)
     _change(unit, judged, dropped_micros=unit.at_micros)
 
 
 def lock(unit: Unit, table_uuids: Sequence[str]) -> None:
-    """Wait for whoever else changes these tables, always in one order, so that two that wait never wait in a circle."""
+    """Lock these tables until the end of the unit, always in the same order, so that there is no deadlock."""
     for table_uuid in sorted({found.lower() for found in table_uuids}):
         unit.lock_name(f"table {table_uuid}")
 
 
-def _require_home(unit: Unit, namespace_id: str) -> None:
-    """The namespace is there, and stays until the end of the unit."""
-    row = unit.locked(namespaces, namespace_id=namespace_id)
+def _require_namespace(unit: Unit, namespace_id: str) -> None:
+    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it was dropped."""
+    row = unit.lock_row(namespaces, namespace_id=namespace_id)
     if row is None or row["dropped_micros"] is not None:
         raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
 
 
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
-    """A UUID is one table's for ever; one that was dropped unprotected may come back to its own place and domain."""
+    """A UUID belongs to one table. One dropped unprotected may be registered again in its place and domain."""
     rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
     for row in rows:
         if row["dropped_micros"] is None:
-            raise _uuid_taken("a table with this UUID is in the catalog", new)
+            raise _uuid_taken_error("a table with this UUID is in the catalog", new)
         if row["protected_micros"] is not None:
-            raise _uuid_taken("a protected table had this UUID, and proofs name it", new)
+            raise _uuid_taken_error("a protected table had this UUID, and proofs name it", new)
     if not rows:
         return
-    # It may have come back before, and moved since: where it was last is its place.
+    # It may have been registered again and moved: its last place counts.
     latest = max(int(row["dropped_micros"]) for row in rows)
     place = place_key(parse_location(new.location))
     last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
     if not new.returning or (new.domain, place, new.upstream) not in last:
-        raise _uuid_taken("a table that was dropped had this UUID", new)
+        raise _uuid_taken_error("a dropped table had this UUID", new)
 
 
-def _uuid_taken(message: str, new: NewTable) -> ConflictError:
+def _uuid_taken_error(message: str, new: NewTable) -> ConflictError:
     return ConflictError(
         "table_uuid_taken",
         message,
@@ -400,26 +399,26 @@ def _uuid_taken(message: str, new: NewTable) -> ConflictError:
     )
 
 
-def require_still(unit: Unit, judged: TableRow) -> None:
-    """The row as it was judged, kept so until the end of the unit; else `table_moved`."""
-    row = unit.locked(tables, table_id=judged.table_id)
+def require_unchanged(unit: Unit, judged: TableRow) -> None:
+    """Lock the row until the end of the unit. Raises `table_moved` if it is not `judged` any more."""
+    row = unit.lock_row(tables, table_id=judged.table_id)
     if row is None or row["dropped_micros"] is not None or _table(row) != judged:
-        raise _moved(judged, None if row is None else _table(row))
+        raise _moved_error(judged, None if row is None else _table(row))
 
 
-def _moved(judged: TableRow, found: TableRow | None) -> ConflictError:
+def _moved_error(judged: TableRow, found: TableRow | None) -> ConflictError:
     return ConflictError(
         "table_moved",
-        "the table has changed since it was judged",
+        "the table has changed since it was read",
         expected=f"revision {judged.revision}",
         got="none" if found is None else f"revision {found.revision}",
     )
 
 
-def _columns(judged: TableRow) -> dict[str, str | int | None]:
-    """Every column that a judged row was read from."""
+def _compared_columns(judged: TableRow) -> dict[str, str | int | None]:
+    """The columns of a row that a swap compares."""
     pointer = {"metadata_location": judged.pointer.location, "metadata_sha256": judged.pointer.sha256}
-    return {name: pointer[name] if name in pointer else getattr(judged, name) for name in _JUDGED}
+    return {name: pointer[name] if name in pointer else getattr(judged, name) for name in _COMPARED}
 
 
 def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
@@ -427,21 +426,29 @@ def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
     unit.execute(update(tables).where(tables.c.table_id == judged.table_id).values(**values))
 
 
-def _exists(name: str) -> ConflictError:
+def _exists_error(name: str) -> ConflictError:
     return ConflictError("table_exists", f"Table already exists: {name}")
 
 
 def _table(row: Row) -> TableRow:
-    return TableRow(
-        row["table_id"],
-        row["namespace_id"],
-        row["name"],
-        row["domain"],
-        row["table_uuid"],
-        row["location"],
-        Pointer(row["metadata_location"], row["metadata_sha256"]),
-        row["previous_location"],
-        row["revision"],
-        row["contract_hash"],
-        row["upstream"],
-    )
+    return record_from(TableRow, row, pointer=Pointer(row["metadata_location"], row["metadata_sha256"]))
+
+
+def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
+    """Schedule metadata files for deletion. The caller holds the table's lock.
+
+    The files may be deleted once this is committed. Rows are kept: a commit may be delayed for any time between writing
+    its file and its swap, and may never point to one of these files.
+    """
+    for name in names:
+        unit.insert_new(
+            pending_deletes,
+            name=ids.require_name(name, "file name"),
+            table_uuid=ids.require_name(table_uuid.lower(), "table UUID"),
+        )
+
+
+def require_not_scheduled(unit: Unit, names: Sequence[str]) -> None:
+    """Raise `table_moved` if a file is scheduled for deletion. The caller holds the table's lock."""
+    if any(unit.row(_SCHEDULED, of_name=name) is not None for name in names):
+        raise ConflictError("table_moved", "the new metadata file was swept before the commit", expected="a new file")

@@ -1,4 +1,4 @@
-"""The catalog's views: which metadata file each of them shows, swapped only from the one that was judged."""
+"""The catalog's views: which metadata file is current for each. A swap compares the row that was checked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pvdm.ledger import ids
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import Pointer
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.views import views
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.unit import Unit
 
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
-    """A view as the ledger has it; `revision` counts every change of the row."""
+    """A view in the ledger. `revision` counts every change of the row."""
 
     view_id: str
     namespace_id: str
@@ -42,23 +42,23 @@ class NewView:
 
 
 def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
-    """Add the view to the namespace as it was judged; a name or a UUID that is taken is a conflict."""
-    namespaces.require_still(unit, home)
+    """Add the view to the namespace. A taken name or UUID is a conflict."""
+    namespaces.require_unchanged(unit, home)
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
-    if find_uuid(unit, new.view_uuid) is not None:
+    if find_by_uuid(unit, new.view_uuid) is not None:
         raise ConflictError("view_uuid_taken", "a view with this UUID is in the catalog", got=new.view_uuid)
     view_id = secrets.token_hex(16)
     unit.insert(
         views,
         view_id=view_id,
         namespace_id=home.namespace_id,
-        name=ids.name(new.name, "view name"),
-        domain=ids.name(home.domain, "domain"),
-        view_uuid=ids.name(new.view_uuid.lower(), "view UUID"),
+        name=ids.require_name(new.name, "view name"),
+        domain=ids.require_name(home.domain, "domain"),
+        view_uuid=ids.require_name(new.view_uuid.lower(), "view UUID"),
         location=new.location,
         metadata_location=new.pointer.location,
-        metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
+        metadata_sha256=ids.require_sha256(new.pointer.sha256, "metadata hash"),
         revision=0,
         dropped_micros=None,
     )
@@ -66,7 +66,7 @@ def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
 
 
 def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
-    """The view of that name, if it is there."""
+    """The view of that name, or None."""
     wanted = select(views).where(
         views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
     )
@@ -74,14 +74,14 @@ def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
     return None if row is None else _view(row)
 
 
-def find_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
-    """The view of that UUID, however it is spelled, if it is there."""
+def find_by_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
+    """The view of that UUID in any letter case, or None."""
     row = unit.row(select(views).where(views.c.view_uuid == view_uuid.lower(), views.c.dropped_micros.is_(None)))
     return None if row is None else _view(row)
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
-    """The newest view that was dropped while it showed this metadata file, if one was."""
+    """The newest view that was dropped while this metadata file was current, or None."""
     wanted = select(views).where(views.c.metadata_location == metadata_location, views.c.dropped_micros.is_not(None))
     row = unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1))
     return None if row is None else _view(row)
@@ -96,46 +96,46 @@ def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int 
 
 
 def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location: str) -> ViewRow:
-    """Show another metadata file, if namespace and row are still those that were judged; else `view_moved`."""
-    namespaces.require_still(unit, home)
-    require_still(unit, judged)
-    sha256 = ids.sha256(to.sha256, "metadata hash")
+    """Make another metadata file current. Raises `view_moved` if namespace or row changed."""
+    namespaces.require_unchanged(unit, home)
+    require_unchanged(unit, judged)
+    sha256 = ids.require_sha256(to.sha256, "metadata hash")
     _change(unit, judged, metadata_location=to.location, metadata_sha256=sha256, location=location)
     return _get(unit, judged.view_id)
 
 
 def rename(unit: Unit, judged: ViewRow, homes: tuple[Namespace, Namespace], name: str) -> None:
-    """Give the view another name, perhaps in another namespace, if that is free."""
+    """Rename the view, perhaps into another namespace. A taken name is a conflict."""
     for home in sorted(homes, key=lambda each: each.namespace_id):
-        # In one order, so that two that wait never wait in a circle.
-        namespaces.require_still(unit, home)
+        # Always in the same order, so that there is no deadlock.
+        namespaces.require_unchanged(unit, home)
     unit.lock_name(f"names {homes[1].namespace_id}")
-    require_still(unit, judged)
+    require_unchanged(unit, judged)
     _require_free(unit, homes[1].namespace_id, name)
-    _change(unit, judged, namespace_id=homes[1].namespace_id, name=ids.name(name, "view name"))
+    _change(unit, judged, namespace_id=homes[1].namespace_id, name=ids.require_name(name, "view name"))
 
 
 def drop(unit: Unit, home: Namespace, judged: ViewRow) -> None:
-    """End the view; its row and its history stay."""
-    namespaces.require_still(unit, home)
-    require_still(unit, judged)
+    """Drop the view. Its row and its history stay."""
+    namespaces.require_unchanged(unit, home)
+    require_unchanged(unit, judged)
     _change(unit, judged, dropped_micros=unit.at_micros)
 
 
-def require_still(unit: Unit, judged: ViewRow) -> None:
-    """The row as it was judged, kept so until the end of the unit; else `view_moved`."""
-    row = unit.locked(views, view_id=judged.view_id)
+def require_unchanged(unit: Unit, judged: ViewRow) -> None:
+    """Lock the row until the end of the unit. Raises `view_moved` if it is not `judged` any more."""
+    row = unit.lock_row(views, view_id=judged.view_id)
     if row is None or row["dropped_micros"] is not None or _view(row) != judged:
         raise ConflictError(
             "view_moved",
-            "the view has changed since it was judged",
+            "the view has changed since it was read",
             expected=f"revision {judged.revision}",
             got="none" if row is None else f"revision {row['revision']}",
         )
 
 
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
-    """Neither a view nor a table has the name."""
+    """Raise if a view or a table has the name."""
     if find(unit, namespace_id, name) is not None:
         raise ConflictError("view_exists", f"View already exists: {name}")
     if tables.find(unit, namespace_id, name) is not None:
@@ -143,7 +143,7 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 
 
 def _get(unit: Unit, view_id: str) -> ViewRow:
-    row = unit.found(views, view_id=view_id)
+    row = unit.find(views, view_id=view_id)
     if row is None:
         raise AssertionError("rows of views are never deleted")
     return _view(row)
@@ -155,13 +155,4 @@ def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:
 
 
 def _view(row: Row) -> ViewRow:
-    return ViewRow(
-        row["view_id"],
-        row["namespace_id"],
-        row["name"],
-        row["domain"],
-        row["view_uuid"],
-        row["location"],
-        Pointer(row["metadata_location"], row["metadata_sha256"]),
-        row["revision"],
-    )
+    return record_from(ViewRow, row, pointer=Pointer(row["metadata_location"], row["metadata_sha256"]))

@@ -1,7 +1,6 @@
-"""Forward-only migrations: frozen SQL files, one transaction each, checksums kept in the database.
+"""Forward-only migrations: frozen SQL files, applied in one transaction, with their checksums kept in the database.
 
-Not Alembic: what matters here are triggers, which it does not compare, and a checksum of every applied file at
-start-up, which it does not keep; what is left of it is these few functions.
+Alembic is not used. It does not compare triggers, and it keeps no checksum of the files that it has applied.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema; its checksum is that of the file's bytes."""
+    """One step of the schema; `checksum` is the SHA-256 of the file's bytes."""
 
     version: int
     name: str
@@ -36,69 +35,53 @@ class Migration:
     statements: tuple[str, ...]
 
 
-def known(dialect: str) -> tuple[Migration, ...]:
-    """Every migration that this version of pvdm brings, in order."""
-    found = []
+def load_migrations(dialect: str) -> tuple[Migration, ...]:
+    """All migrations of this version of pvdm for one kind of database, in order."""
+    migrations = []
     for item in resources.files(__name__).iterdir():
         match = _NAME.fullmatch(item.name)
         if match is not None and match["dialect"] == dialect:
             data = item.read_bytes()
             parts = tuple(data.decode().rstrip("\n").split(SEPARATOR))
-            found.append(Migration(int(match["version"]), match["name"], hashlib.sha256(data).hexdigest(), parts))
-    found.sort(key=lambda migration: migration.version)
-    return tuple(found)
+            migrations.append(Migration(int(match["version"]), match["name"], hashlib.sha256(data).hexdigest(), parts))
+    return tuple(sorted(migrations, key=lambda migration: migration.version))
 
 
 def migrate(ledger: Ledger, *, at_micros: int) -> int:
-    """Bring the ledger to this version's schema; returns the schema's number. Two at once do it once."""
-    steps = known(ledger.dialect)
+    """Bring the ledger to this version's schema and return the schema's number. Concurrent calls apply it once."""
+    migrations = load_migrations(ledger.dialect)
 
     def work(unit: Unit) -> int:
         unit.lock_name("migrations")
         unit.execute(text(_TABLE))
-        applied = judge(unit, steps)
-        for step in steps[applied:]:
-            for statement in step.statements:
+        for migration in migrations[_count_applied(unit, migrations) :]:
+            for statement in migration.statements:
                 unit.execute(text(statement.replace(":", r"\:")))
             unit.execute(
                 text("INSERT INTO schema_version (version, name, checksum, at_micros) VALUES (:v, :n, :c, :t)"),
-                {"v": step.version, "n": step.name, "c": step.checksum, "t": at_micros},
+                {"v": migration.version, "n": migration.name, "c": migration.checksum, "t": at_micros},
             )
-        return len(steps)
+        return len(migrations)
 
     return ledger.transact(work, at_micros=at_micros)
 
 
-def require_current(ledger: Ledger) -> None:
-    """Raise unless exactly this version's migrations are in the ledger."""
-    steps = known(ledger.dialect)
-    with ledger.read() as unit:
-        applied = judge(unit, steps) if unit.has_table("schema_version") else 0
-    if applied != len(steps):
-        raise UnavailableError(
-            "schema_too_old",
-            "the ledger has to be migrated first",
-            expected=f"schema {len(steps)}",
-            got=f"schema {applied}",
-        )
-
-
-def judge(unit: Unit, steps: tuple[Migration, ...]) -> int:
-    """How many migrations are applied; another order, another checksum or a newer schema is refused."""
+def _count_applied(unit: Unit, migrations: tuple[Migration, ...]) -> int:
+    """How many migrations are applied. Raises if one has another checksum, or if the schema is newer."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
-    if len(rows) > len(steps):
+    if len(rows) > len(migrations):
         raise UnavailableError(
             "schema_too_new",
             "the ledger was migrated by a newer pvdm",
-            expected=f"schema {len(steps)} at most",
+            expected=f"schema {len(migrations)} at most",
             got=f"schema {len(rows)}",
         )
-    for step, row in zip(steps, rows, strict=False):
-        if (row["version"], row["checksum"]) != (step.version, step.checksum):
+    for migration, row in zip(migrations, rows, strict=False):
+        if (row["version"], row["checksum"]) != (migration.version, migration.checksum):
             raise VerificationError(
                 "migration_differs",
-                f"migration {step.version} is not the one that was applied",
-                expected=step.checksum,
+                f"migration {migration.version} is not the one that was applied",
+                expected=migration.checksum,
                 got=str(row["checksum"]),
             )
     return len(rows)

@@ -1,17 +1,18 @@
-"""Source attestations: a challenge that is drawn once and answered once, and the answers by source snapshot."""
+"""Source attestations: challenges, each answered once, and the attestations by source snapshot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import NoncePurpose, StatementKind, attestations, challenges
+from pvdm.ledger.schema.record import StatementKind, attestations, challenges
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import nonces
 
@@ -20,7 +21,7 @@ ATTESTATIONS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRecord:
-    """What an attestor asked for: the request is the canonical text of everything its keys are bound to."""
+    """An attestor's challenge. `request` is the canonical text of everything its keys are bound to."""
 
     nonce: str
     attestor: str
@@ -31,7 +32,7 @@ class ChallengeRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttestationRecord:
-    """What the ledger has to find about an attestation; the envelope says the rest."""
+    """What the ledger indexes of an attestation. The rest is in the envelope."""
 
     attestation_id: str
     nonce: str
@@ -42,7 +43,7 @@ class AttestationRecord:
 
 
 def challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
-    """Draw the challenge; the same request under the same nonce again gives the first one, another is `nonce_taken`."""
+    """Store the challenge. The same request under the same nonce returns the first one; another is `nonce_taken`."""
     unit.lock_name(f"challenge {asked.nonce}")
     known = find_challenge(unit, asked.nonce)
     if known is not None:
@@ -50,55 +51,42 @@ def challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
             raise ConflictError("nonce_taken", "the nonce was used before", expected="a new nonce", got=asked.nonce)
         return known
     nonces.reserve(unit, asked.nonce, purpose=NoncePurpose.SOURCE_ATTESTATION, holder=asked.attestor)
-    unit.insert(
-        challenges,
-        nonce=asked.nonce,
-        attestor=ids.name(asked.attestor, "attestor"),
-        epoch=asked.epoch,
-        request=asked.request,
-        expires_micros=asked.expires_micros,
-    )
+    ids.require_name(asked.attestor, "attestor")
+    unit.insert(challenges, **asdict(asked))
     return asked
 
 
 def find_challenge(unit: Unit, nonce: str) -> ChallengeRecord | None:
-    """The challenge of that nonce, if it was drawn."""
-    row = unit.found(challenges, nonce=nonce)
-    if row is None:
-        return None
-    return ChallengeRecord(row["nonce"], row["attestor"], row["epoch"], row["request"], row["expires_micros"])
+    """The challenge of that nonce, or None."""
+    row = unit.find(challenges, nonce=nonce)
+    return None if row is None else record_from(ChallengeRecord, row)
 
 
 def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
-    """The challenge; not being there is an error."""
+    """The challenge of that nonce. Raises `challenge_unknown`."""
     found = find_challenge(unit, nonce)
     if found is None:
-        raise InputError("challenge_unknown", "nobody drew this challenge", got=ascii(nonce[:80]))
+        raise InputError("challenge_unknown", "there is no such challenge", got=ascii(nonce[:80]))
     return found
 
 
 def put(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store the answer and use its nonce up; a second answer to one challenge is refused."""
+    """Store the attestation and use up its nonce. A second answer to one challenge is refused."""
     nonces.commit(unit, attestation.nonce, snapshot_id=None)
     statements.put(unit, StatementKind.SOURCE_ATTESTATION, attestation.attestation_id, envelope, log_index=log_index)
-    unit.insert(
-        attestations,
-        attestation_id=attestation.attestation_id,
-        nonce=attestation.nonce,
-        attestor=attestation.attestor,
-        catalog=ids.name(attestation.catalog, "catalog"),
-        table_uuid=ids.name(attestation.table_uuid, "table UUID"),
-        snapshot_id=ids.snapshot_id(attestation.snapshot_id),
-    )
+    ids.require_name(attestation.catalog, "catalog")
+    ids.require_name(attestation.table_uuid, "table UUID")
+    ids.require_snapshot_id(attestation.snapshot_id)
+    unit.insert(attestations, **asdict(attestation))
 
 
 def find(unit: Unit, attestation_id: str) -> AttestationRecord | None:
-    """The attestation, if it is stored."""
-    row = unit.found(attestations, attestation_id=attestation_id)
+    """The attestation, or None."""
+    row = unit.find(attestations, attestation_id=attestation_id)
     return None if row is None else _attestation(row)
 
 
-def listed(
+def list_newest(
     unit: Unit, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: str | None = None
 ) -> list[AttestationRecord]:
     """The newest attestations, of one attestor or source or of all."""
@@ -111,11 +99,4 @@ def listed(
 
 
 def _attestation(row: Row) -> AttestationRecord:
-    return AttestationRecord(
-        row["attestation_id"],
-        row["nonce"],
-        row["attestor"],
-        row["catalog"],
-        row["table_uuid"],
-        row["snapshot_id"],
-    )
+    return record_from(AttestationRecord, row)

@@ -1,4 +1,4 @@
-"""The step log: append-only; triggers write every inserted and changed row into it, code adds notes."""
+"""The step log: append-only. Triggers write every inserted and changed row into it; code adds notes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sqlalchemy import func, or_, select
 
 from pvdm.errors import InputError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.work import events
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.record import events
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
 
@@ -22,7 +22,7 @@ _BY_TRIGGER: Final = frozenset({"insert", "update"})
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step: what happened to which row, before and after."""
+    """One step: which row changed, with its values before and after."""
 
     event_id: int
     at_micros: int
@@ -34,13 +34,13 @@ class Event:
 
 
 def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, canonical_json.Value]) -> None:
-    """Append something that is no row change, such as an operator's confirmation."""
+    """Append an event that is not a row change, for example an operator's confirmation."""
     if kind in _BY_TRIGGER:
         raise InputError("event_kind_reserved", "only the database writes such events", got=kind)
     unit.insert(
         events,
-        kind=ids.name(kind, "event kind"),
-        subject=ids.name(subject, "event subject"),
+        kind=ids.require_name(kind, "event kind"),
+        subject=ids.require_name(subject, "event subject"),
         row_key=row_key,
         old=None,
         new=canonical_json.dump(facts).decode(),
@@ -48,7 +48,7 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
 
 
 def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
-    """The steps of one row after an id, oldest first, all of them or so many.
+    """The steps of one row after an id, oldest first, at most `count`.
 
     A key of several columns is joined by slashes.
     """
@@ -57,9 +57,9 @@ def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: in
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
-    """The next events after an id, oldest first; `about`: those of a row of this key, or with it as a value.
+    """The next events after an id, oldest first. With `about`, only those of rows with this key or value.
 
-    On PostgreSQL ids are drawn before the commit, so a lower id may appear after a higher one was read; a follower
+    On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A follower
     reads again from a little below.
     """
     limit = min(count, EVENTS_PAGE_MAX_ROWS)
@@ -72,25 +72,18 @@ def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about
 
 
 def newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
-    """The last step of this kind about one row."""
+    """The last step of this kind about one row, or None."""
     about = (events.c.subject == subject) & (events.c.row_key == row_key) & (events.c.kind == kind)
     row = unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1))
     return None if row is None else _event(row)
 
 
 def high_water_micros(unit: Unit) -> int | None:
-    """The latest time that anything in the ledger happened; None for an empty one."""
+    """The latest time of any event. None for an empty ledger."""
     found: int | None = unit.execute(select(func.max(events.c.at_micros))).scalar_one()
     return found
 
 
 def _event(row: Row) -> Event:
-    return Event(
-        row["event_id"],
-        row["at_micros"],
-        row["kind"],
-        row["subject"],
-        row["row_key"],
-        None if row["old"] is None else json.loads(row["old"]),
-        None if row["new"] is None else json.loads(row["new"]),
-    )
+    old, new = (None if row[name] is None else json.loads(row[name]) for name in ("old", "new"))
+    return record_from(Event, row, old=old, new=new)

@@ -1,6 +1,6 @@
-"""The transparency log's tables: entries, level hashes and checkpoints, read and appended in the caller's unit of work.
+"""The transparency log's tables: entries, hashes and checkpoints, read and appended in the caller's unit of work.
 
-`LedgerLog` has the shape that `pvdm.trust.log` asks for (its Protocol `LogStorage`) without knowing that room.
+`LedgerLog` implements the protocol `LogStorage` of `pvdm.trust.log` without importing it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from sqlalchemy import TextClause, func, select, text
 
 from pvdm.errors import ConflictError, VerificationError
-from pvdm.ledger.schema.work import log_checkpoints, log_entries, log_hashes
+from pvdm.ledger.schema.record import log_checkpoints, log_entries, log_hashes
 from pvdm.ledger.unit import Unit
 
 # A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
@@ -24,7 +24,7 @@ _LAST: Final = select(func.max(log_entries.c.entry_index))
 
 
 class LedgerLog:
-    """The log as one unit of work sees it."""
+    """The log in one unit of work."""
 
     __slots__ = ("_unit",)
 
@@ -32,44 +32,44 @@ class LedgerLog:
         self._unit = unit
 
     def hold(self) -> None:
-        """Wait until no other unit appends; then the size that is read is still the size at `append`."""
+        """Wait until no other unit appends. The size that is read then is still the size at `append`."""
         self._unit.lock_name(_LOCK)
 
     def size(self) -> int:
-        """How many entries the log has."""
+        """The number of entries."""
         last: int | None = self._unit.execute(_LAST).scalar_one()
         return 0 if last is None else last + 1
 
     def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-        """The hashes of complete subtrees, in the order asked; a missing one is an error."""
+        """The hashes of complete subtrees, in the order of `nodes`. Raises `log_incomplete`."""
         found: dict[tuple[int, int], bytes] = {}
         wanted = sorted({(node[0], node[1]) for node in nodes})
         for at in range(0, len(wanted), _NODES_AT_ONCE):
             part = wanted[at : at + _NODES_AT_ONCE]
             levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
             positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
-            rows = self._unit.execute(_at_places(len(part)), {**levels, **positions}).mappings().all()
+            rows = self._unit.execute(_select_hashes(len(part)), {**levels, **positions}).mappings().all()
             found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
         missing = [node for node in wanted if node not in found]
         if missing:
-            raise _incomplete(f"hash {missing[0][1]} of level {missing[0][0]}")
+            raise _gap_error(f"hash {missing[0][1]} of level {missing[0][0]}")
         return [found[node[0], node[1]] for node in nodes]
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
-        """The entries from `start` up to, but without, `end`; a missing one is an error."""
+        """The entries from `start` up to, but without, `end`. Raises `log_incomplete`."""
         index = log_entries.c.entry_index
         rows = self._unit.rows(select(log_entries).where(index >= start, index < end).order_by(index))
         if [row["entry_index"] for row in rows] != list(range(start, end)):
-            raise _incomplete(f"entries {start} to {end}")
+            raise _gap_error(f"entries {start} to {end}")
         return [bytes(row["entry"]) for row in rows]
 
     def newest_checkpoint(self) -> bytes | None:
-        """The signed note that was stored with the last append; None while the log is empty."""
+        """The signed note that was stored with the last append. None while the log is empty."""
         row = self._unit.row(select(log_checkpoints).order_by(log_checkpoints.c.size.desc()).limit(1))
         return None if row is None else bytes(row["note"])
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[NodeT, bytes], checkpoint: bytes) -> None:
-        """Store all of it in the caller's transaction; if the size is not `at`, raise `log_moved` and store nothing."""
+        """Store all of it in the caller's transaction. Raises `log_moved` if the size is not `at`."""
         self.hold()
         size = self.size()
         if size != at:
@@ -82,8 +82,8 @@ class LedgerLog:
 
 
 @functools.cache
-def _at_places(count: int) -> TextClause:
-    """Hashes by level and position. SQLite scans the whole table for `IN (VALUES ...)`; around a SELECT it searches."""
+def _select_hashes(count: int) -> TextClause:
+    """Hashes by level and position. SQLite scans the table for `IN (VALUES ...)`, but not around a SELECT."""
     places = ", ".join(f"(:level_{number}, :position_{number})" for number in range(count))
     return text(
         "SELECT level, position, hash FROM log_hashes"  # noqa: S608 - made of numbers only
@@ -91,5 +91,5 @@ def _at_places(count: int) -> TextClause:
     )
 
 
-def _incomplete(what: str) -> VerificationError:
+def _gap_error(what: str) -> VerificationError:
     return VerificationError("log_incomplete", "the stored log has a gap", expected=what, got="nothing")

@@ -1,4 +1,4 @@
-"""Proofs: one notary's envelope for one nonce, PASS or FAIL, kept for ever."""
+"""Proofs: one notary's envelope for one nonce, PASS or FAIL; never deleted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind, VerdictWord, attempts, nonces, proofs, workloads
-from pvdm.ledger.schema.work import statements as statements_table
+from pvdm.ledger.schema.record import StatementKind, VerdictWord, proofs
+from pvdm.ledger.schema.record import statements as statements_table
+from pvdm.ledger.schema.work import attempts, nonces, workloads
 from pvdm.ledger.unit import Unit
 
 PROOFS_PAGE_MAX_ROWS: Final = 1_000
@@ -21,7 +22,7 @@ PROOFS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """What the ledger has to find about a proof; `summary` is for listings, `context` is what its keys are bound to."""
+    """What the ledger indexes of a proof. `summary` is for lists, `context` is what its keys are bound to."""
 
     proof_id: str
     attempt_id: str
@@ -34,7 +35,7 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope; the same again is no change, a second word of one notary is refused."""
+    """Store a proof with its envelope. The same again is no change; a second proof of one notary is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     both = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, both)
@@ -44,8 +45,8 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
     _insert(unit, proof, home["workload_id"], domain=home["domain"], held_nonce=proof.nonce)
 
 
-def refill(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
-    """The row of a proof whose envelope a restore has stored; its attempt may be one that the ledger has lost."""
+def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
+    """Add the row of a proof whose envelope a restore has stored. The ledger may have lost its attempt."""
     wanted = select(nonces.c.nonce).where(nonces.c.nonce == proof.nonce, nonces.c.attempt_id == proof.attempt_id)
     held = unit.row(wanted)
     _insert(unit, proof, workload_id, domain=domain, held_nonce=None if held is None else proof.nonce)
@@ -55,13 +56,13 @@ def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, he
     new = unit.insert_new(
         proofs,
         proof_id=proof.proof_id,
-        workload_id=ids.workload_id(workload_id),
-        domain=ids.name(domain, "domain"),
+        workload_id=ids.require_workload_id(workload_id),
+        domain=ids.require_name(domain, "domain"),
         attempt_id=proof.attempt_id,
         nonce=proof.nonce,
         held_nonce=held_nonce,
         verdict=proof.verdict,
-        notary=ids.name(proof.notary, "notary"),
+        notary=ids.require_name(proof.notary, "notary"),
         expires_micros=proof.expires_micros,
         summary=proof.summary,
         context=proof.context,
@@ -71,16 +72,16 @@ def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, he
 
 
 def get(unit: Unit, proof_id: str) -> ProofRecord:
-    """The proof's record; not being there is an error."""
-    row = unit.found(proofs, proof_id=proof_id)
+    """The proof's record. Raises `proof_unknown`."""
+    row = unit.find(proofs, proof_id=proof_id)
     if row is None:
-        raise _unknown(proof_id)
+        raise _unknown_error(proof_id)
     return _proof(row)
 
 
 def is_known(unit: Unit, proof_id: str) -> bool:
     """Whether the ledger holds the proof."""
-    return unit.found(proofs, proof_id=proof_id) is not None
+    return unit.find(proofs, proof_id=proof_id) is not None
 
 
 def envelope(unit: Unit, proof_id: str) -> bytes:
@@ -94,16 +95,16 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     return [_proof(row) for row in unit.rows(wanted)]
 
 
-def last_of(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
-    """The newest proof of each of the attempts that has one, by attempt id."""
+def newest_of_each(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
+    """The newest proof of each attempt that has one, by attempt id."""
     wanted = select(proofs).where(proofs.c.attempt_id.in_(attempt_ids))
     found = unit.rows(wanted.order_by(proofs.c.at_micros, proofs.c.proof_id))
     return {row["attempt_id"]: _proof(row) for row in found}
 
 
-def find_word(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
-    """What this notary has said for this nonce, if anything."""
-    row = unit.found(proofs, nonce=nonce, notary=notary)
+def find_by_notary(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
+    """This notary's proof for this nonce, or None."""
+    row = unit.find(proofs, nonce=nonce, notary=notary)
     return None if row is None else _proof(row)
 
 
@@ -114,9 +115,9 @@ def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
 
 def domain_of(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
-    row = unit.found(proofs, proof_id=proof_id)
+    row = unit.find(proofs, proof_id=proof_id)
     if row is None:
-        raise _unknown(proof_id)
+        raise _unknown_error(proof_id)
     return str(row["domain"])
 
 
@@ -129,7 +130,7 @@ def page(
     after: int | None = None,
     count: int = 100,
 ) -> list[tuple[ProofRecord, int]]:
-    """The newest proofs with their places in the log, going back from the place `after`."""
+    """The newest proofs with their log indexes, going back from the index `after`."""
     placed = statements_table.c.statement_id == proofs.c.proof_id
     wanted = select(proofs, statements_table.c.log_index).join(statements_table, placed)
     wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
@@ -145,18 +146,9 @@ def page(
     return [(_proof(row), row["log_index"]) for row in unit.rows(wanted)]
 
 
-def _unknown(proof_id: str) -> InputError:
+def _unknown_error(proof_id: str) -> InputError:
     return InputError("proof_unknown", "the ledger holds no such proof", got=ascii(proof_id[:80]))
 
 
 def _proof(row: Row) -> ProofRecord:
-    return ProofRecord(
-        row["proof_id"],
-        row["attempt_id"],
-        row["nonce"],
-        VerdictWord(row["verdict"]),
-        row["notary"],
-        row["expires_micros"],
-        row["summary"],
-        row["context"],
-    )
+    return record_from(ProofRecord, row, verdict=VerdictWord(row["verdict"]))

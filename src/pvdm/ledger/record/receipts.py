@@ -1,4 +1,4 @@
-"""Receipts: the signed word about what a publication made visible, one a snapshot."""
+"""Receipts: the signed statement of what a publication made visible, one a snapshot."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind, published, receipts, workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.schema.record import StatementKind, receipts
+from pvdm.ledger.schema.record import statements as statement_table
+from pvdm.ledger.schema.work import published, workloads
+from pvdm.ledger.unit import Unit, in_batches
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRecord:
-    """What the ledger has to find about a receipt; the envelope says the rest."""
+    """What the ledger indexes of a receipt. The rest is in the envelope."""
 
     receipt_id: str
     workload_id: str
@@ -27,22 +28,22 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope; the same again is no change, a second one for a snapshot is refused."""
+    """Store a receipt with its envelope. The same again is no change; a second one for a snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     new = unit.insert_new(
         receipts,
         receipt_id=receipt.receipt_id,
         workload_id=receipt.workload_id,
-        table_uuid=ids.name(receipt.table_uuid, "table UUID"),
-        snapshot_id=ids.snapshot_id(receipt.snapshot_id),
+        table_uuid=ids.require_name(receipt.table_uuid, "table UUID"),
+        snapshot_id=ids.require_snapshot_id(receipt.snapshot_id),
     )
     if not new and get(unit, receipt.receipt_id) != receipt:
         raise ConflictError("statement_differs", "other facts are stored under this receipt", got=receipt.receipt_id)
 
 
 def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
-    """The receipt's record; not being there is an error."""
-    row = unit.found(receipts, receipt_id=receipt_id)
+    """The receipt's record. Raises `receipt_unknown`."""
+    row = unit.find(receipts, receipt_id=receipt_id)
     if row is None:
         raise InputError("receipt_unknown", "the ledger holds no such receipt", got=ascii(receipt_id[:80]))
     return _receipt(row)
@@ -54,30 +55,38 @@ def envelope(unit: Unit, receipt_id: str) -> bytes:
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
-    """The receipt of a snapshot; None where a publication crashed before it, which start-up makes good."""
+    """The receipt of a snapshot. None if the publication crashed before it; start-up then writes it."""
     wanted = select(receipts).where(receipts.c.table_uuid == table_uuid, receipts.c.snapshot_id == snapshot_id)
     row = unit.row(wanted)
     return None if row is None else _receipt(row)
 
 
-def any_made(unit: Unit) -> bool:
+def any_exist(unit: Unit) -> bool:
     """Whether anything was ever published."""
     return unit.row(select(receipts).limit(1)) is not None
 
 
-def of_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
-    """Every receipt of a workload, oldest first."""
-    wanted = select(receipts).where(receipts.c.workload_id == workload_id)
-    return [_receipt(row) for row in unit.rows(wanted.order_by(receipts.c.at_micros, receipts.c.receipt_id))]
+def ids_of_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) -> list[str]:
+    """The ids of the table's next receipts after a log index."""
+    wanted = (
+        select(receipts.c.receipt_id)
+        .join(statement_table, statement_table.c.statement_id == receipts.c.receipt_id)
+        .where(receipts.c.table_uuid == table_uuid)
+        .order_by(statement_table.c.log_index)
+        .limit(count)
+    )
+    if after is not None:
+        wanted = wanted.where(statement_table.c.log_index > after)
+    return [row["receipt_id"] for row in unit.rows(wanted)]
 
 
 def _receipt(row: Row) -> ReceiptRecord:
-    return ReceiptRecord(row["receipt_id"], row["workload_id"], row["table_uuid"], row["snapshot_id"])
+    return record_from(ReceiptRecord, row)
 
 
 @dataclass(frozen=True, slots=True)
-class Unwitnessed:
-    """A publication without its receipt, and the nonces that it was paid with."""
+class Publication:
+    """A publication, and the nonces that it used."""
 
     workload_id: str
     table_uuid: str
@@ -86,19 +95,21 @@ class Unwitnessed:
     nonces: tuple[str, ...]
 
 
-def missing(unit: Unit, *, since_micros: int = 0) -> list[Unwitnessed]:
-    """Every publication since then whose receipt a crash prevented, oldest first."""
+def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
+    """Every publication since then that has no receipt because of a crash, oldest first."""
     of = published.join(workloads, workloads.c.workload_id == published.c.workload_id).outerjoin(
         receipts,
         (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id),
     )
     wanted = select(published, workloads.c.table_uuid).select_from(of).where(receipts.c.receipt_id.is_(None))
     wanted = wanted.where(published.c.at_micros >= since_micros)
-    return _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce)))
+    return _group_publications(
+        unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce))
+    )
 
 
-def missing_among(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
-    """Those of these snapshots of a table that were published, and whose receipt is not made yet."""
+def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
+    """Those of the table's snapshots that were published and have no receipt yet."""
     wanted = sorted(str(each) for each in snapshot_ids)
     made = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
     left = set(wanted)
@@ -111,20 +122,20 @@ def missing_among(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) ->
     return {int(row["snapshot_id"]) for row in unit.rows(shown) if row["snapshot_id"] in left}
 
 
-def require_made(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """No snapshot goes from a table while its receipt is missing: a receipt is made of what `main` shows."""
-    if missing_among(unit, table_uuid, snapshot_ids):
+def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
+    """Raise `table_moved` if a snapshot has no receipt yet: a receipt is made from what `main` shows."""
+    if find_missing(unit, table_uuid, snapshot_ids):
         raise ConflictError(
-            "table_moved", "history that goes has a publication without a receipt", expected="a receipt of each"
+            "table_moved", "history to be removed has a publication without a receipt", expected="a receipt of each"
         )
 
 
-def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Unwitnessed:
-    """The one publication that made these attempts visible, whether or not it has its receipt."""
+def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
+    """The publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
     mine = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
     of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
     wanted = select(published, workloads.c.table_uuid).select_from(of).where(published.c.snapshot_id.in_(mine))
-    found = _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
+    found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
         raise InputError(
             "publication_not_one",
@@ -135,11 +146,11 @@ def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Unwitnessed:
     return found[0]
 
 
-def _grouped(rows: Sequence[Row]) -> list[Unwitnessed]:
-    found: dict[tuple[str, str], Unwitnessed] = {}
+def _group_publications(rows: Sequence[Row]) -> list[Publication]:
+    found: dict[tuple[str, str], Publication] = {}
     for row in rows:
         key = row["table_uuid"], row["snapshot_id"]
         before = found.get(key)
         nonces = () if before is None else before.nonces
-        found[key] = Unwitnessed(row["workload_id"], *key, row["at_micros"], (*nonces, row["nonce"]))
+        found[key] = Publication(row["workload_id"], *key, row["at_micros"], (*nonces, row["nonce"]))
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Signed envelopes by id: every kind of statement, immutable, and none without its place in the log."""
+"""Signed envelopes by id: every kind of statement, immutable, each with its log index."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.work import StatementKind, statements
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.record import StatementKind, statements
 from pvdm.ledger.unit import Unit
 
 STORED_ENVELOPE_MAX_BYTES: Final = 67_108_864
@@ -28,7 +28,7 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope; the same again is no change, other bytes under the same id are refused."""
+    """Store the envelope. The same again is no change; other bytes under the same id are refused."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         raise InputError(
             "envelope_too_large",
@@ -38,7 +38,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
         )
     new = unit.insert_new(
         statements,
-        statement_id=ids.sha256(statement_id, "statement id"),
+        statement_id=ids.require_sha256(statement_id, "statement id"),
         kind=kind,
         envelope=envelope,
         log_index=log_index,
@@ -50,13 +50,13 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
-    """The envelope, if it is stored."""
-    row = unit.found(statements, statement_id=statement_id)
+    """The envelope, or None."""
+    row = unit.find(statements, statement_id=statement_id)
     return None if row is None else _statement(row)
 
 
 def get(unit: Unit, statement_id: str) -> Statement:
-    """The envelope; not being there is an error."""
+    """The envelope. Raises `statement_unknown`."""
     found = find(unit, statement_id)
     if found is None:
         raise InputError("statement_unknown", "the ledger holds no such statement", got=ascii(statement_id[:80]))
@@ -76,13 +76,11 @@ def ids_of_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
 
 
 def between(unit: Unit, start: int, end: int) -> list[Statement]:
-    """The statements whose places in the log are from `start` up to, but without, `end`."""
+    """The statements whose log index is from `start` up to, but without, `end`."""
     index = statements.c.log_index
     wanted = select(statements).where(index >= start, index < end).order_by(index)
     return [_statement(row) for row in unit.rows(wanted)]
 
 
 def _statement(row: Row) -> Statement:
-    return Statement(
-        row["statement_id"], StatementKind(row["kind"]), bytes(row["envelope"]), row["log_index"], row["at_micros"]
-    )
+    return record_from(Statement, row, kind=StatementKind(row["kind"]), envelope=bytes(row["envelope"]))

@@ -10,19 +10,19 @@ from sqlalchemy import bindparam, case, func, select, update
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.work import tokens
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.record import tokens
 from pvdm.ledger.unit import Unit
 from pvdm.model.role import Role
 from pvdm.model.token_text import draw_token_text, token_sha256
 
 EVERY_DOMAIN: Final = "*"
-# Asked with every request, made once: to make a statement takes longer than to run it.
+# The query of every request, built once: building a statement takes longer than running it.
 _BY_SECRET: Final = select(tokens).where(tokens.c.secret_sha256 == bindparam("of_secret"))
 
 
 class BearerToken:
-    """A token's text; it is shown once, to whom it is given."""
+    """A token's text. It is shown once, to its holder."""
 
     __slots__ = ("_text",)
 
@@ -33,14 +33,14 @@ class BearerToken:
 
     @property
     def sha256(self) -> str:
-        """What the ledger keeps of it."""
+        """The hash that the ledger stores."""
         return token_sha256(self._text)
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself; call it only where it is handed over or hashed."""
+        """The text itself. Call it only to hand it over or to hash it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -61,9 +61,9 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt, `parent_id` to a token.
+    """What a token allows. `attempt_id` binds it to one attempt, `parent_id` to the token it is derived from.
 
-    After a rotation `successor_id` names the token that replaces it, from `replaced_micros` on.
+    After a rotation `successor_id` names the token that replaces it from `replaced_micros` on.
     """
 
     token_id: str
@@ -85,7 +85,7 @@ class Grant:
         return self.expires_micros - self.issued_micros
 
     def reaches(self, domain: str) -> bool:
-        """Whether it is good in that domain."""
+        """Whether it is valid in that domain."""
         return self.domain in (EVERY_DOMAIN, domain)
 
 
@@ -100,9 +100,9 @@ def issue(
     attempt_id: str | None = None,
     parent_id: str | None = None,
 ) -> Grant:
-    """A new token; only the caller has its text. It ends with its parent, if it has one.
+    """Store a new token, whose text only the caller has. It ends with its parent, if it has one.
 
-    If the parent was rotated, its successor is in its place.
+    If the parent was rotated, its successor counts as the parent.
     """
     if expires_micros <= unit.at_micros:
         raise InputError(
@@ -111,8 +111,8 @@ def issue(
     grant = Grant(
         secrets.token_hex(16),
         role,
-        ids.name(domain, "domain"),
-        ids.name(name, "name"),
+        ids.require_name(domain, "domain"),
+        ids.require_name(name, "name"),
         expires_micros,
         attempt_id,
         parent_id=parent_id,
@@ -136,8 +136,8 @@ def issue(
     return grant
 
 
-def issued_before(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
-    """The token of this hash that was derived for the attempt from `lasting`, or from what that replaces; or None."""
+def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
+    """The token of this hash derived for the attempt from `lasting` or a predecessor, or None."""
     row = unit.row(_BY_SECRET, of_secret=secret_sha256)
     if row is None:
         return None
@@ -154,24 +154,24 @@ def issued_before(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id:
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows; unknown, revoked, rotated and expired are four errors.
+    """What the token allows. Raises if it is unknown, revoked, rotated or expired.
 
-    The look-up is by hash: what its timing could tell is a hash of the guess, which helps nobody to guess the text.
+    The look-up is by hash, so its timing reveals nothing about the text of a token.
     """
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
-        raise unknown()
+        raise unknown_token_error()
     grant = _grant(row)
-    judged = grant
+    current = grant
     while True:
-        require_live(judged, now_micros)
-        if judged.parent_id is None:
+        require_live(current, now_micros)
+        if current.parent_id is None:
             return grant
-        judged = newest(unit, get(unit, judged.parent_id))
+        current = newest(unit, get(unit, current.parent_id))
 
 
-def unknown() -> NotAllowedError:
-    """The Steward has no token of this text: one of another Steward, or not the whole text of one."""
+def unknown_token_error() -> NotAllowedError:
+    """The error for a token of another Steward, or an incomplete text."""
     return NotAllowedError(
         "token_unknown",
         "the token is not known",
@@ -183,7 +183,7 @@ def unknown() -> NotAllowedError:
 def newest(unit: Unit, grant: Grant) -> Grant:
     """The last successor of the token; the token itself if it was never rotated.
 
-    A revoked token on the way is an error: who revokes it ends what was derived from it, whatever replaced it before.
+    Raises if a token in between is revoked: that ends everything derived from it.
     """
     while grant.successor_id is not None:
         _require_unrevoked(grant)
@@ -192,7 +192,10 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Neither revoked, nor replaced, nor expired. A token that was replaced at once has ended on every clock."""
+    """Raise if the token is revoked, replaced or expired.
+
+    A token that was replaced at once has ended on every clock.
+    """
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise NotAllowedError(
@@ -214,7 +217,7 @@ def require_live(grant: Grant, now_micros: int) -> None:
 
 
 def _require_unrevoked(grant: Grant) -> None:
-    # Whatever a clock that lags behind may say: a revocation is never set for later.
+    # Not compared with a clock, which may lag: a revocation is never set for later.
     if grant.revoked_micros is not None:
         raise NotAllowedError(
             "token_revoked",
@@ -225,16 +228,16 @@ def _require_unrevoked(grant: Grant) -> None:
 
 
 def revoke(unit: Unit, token_id: str) -> Grant:
-    """End a token and all that were derived from it, now; a second time changes nothing."""
+    """End a token and all that were derived from it, now. Repeating it is no change."""
     if lock(unit, token_id).revoked_micros is None:
         _change(unit, token_id, revoked_micros=unit.at_micros)
     return get(unit, token_id)
 
 
 def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> Grant:
-    """End a token at a time, or now if that is past, and name its successor; an earlier end stays.
+    """End a token at a time, or now if that is past, and name its successor. An earlier end stays.
 
-    What was derived from it goes on under the successor.
+    Tokens derived from it continue under the successor.
     """
     found = lock(unit, token_id)
     end = max(unit.at_micros, from_micros)
@@ -245,10 +248,10 @@ def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -
 
 
 def lock(unit: Unit, token_id: str) -> Grant:
-    """What the token of that id allows, under a lock that holds until the end."""
-    row = unit.locked(tokens, token_id=token_id)
+    """The grant of that token id, locked until the end of the unit."""
+    row = unit.lock_row(tokens, token_id=token_id)
     if row is None:
-        raise _unknown(token_id)
+        raise _unknown_id_error(token_id)
     return _grant(row)
 
 
@@ -257,21 +260,21 @@ def _change(unit: Unit, token_id: str, **changed: int | str) -> None:
 
 
 def get(unit: Unit, token_id: str) -> Grant:
-    """What the token of that id allows, whatever its state."""
-    row = unit.found(tokens, token_id=token_id)
+    """The grant of that token id, in any state."""
+    row = unit.find(tokens, token_id=token_id)
     if row is None:
-        raise _unknown(token_id)
+        raise _unknown_id_error(token_id)
     return _grant(row)
 
 
-def listed(unit: Unit) -> list[Grant]:
+def list_all(unit: Unit) -> list[Grant]:
     """Every token that was ever issued, without its text."""
     return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEnd:
-    """When the last token of one holder ends: a rotation leaves an old one that ends earlier."""
+    """When the last token of one holder ends. After a rotation the old one ends earlier."""
 
     role: Role
     domain: str
@@ -279,8 +282,8 @@ class TokenEnd:
     end_micros: int
 
 
-def ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
-    """When each holder's tokens end, of those that are good now and were not derived from another."""
+def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
+    """When each holder's valid tokens end, derived tokens excluded."""
     whose = (tokens.c.role, tokens.c.domain, tokens.c.name)
     revoked = tokens.c.revoked_micros
     end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
@@ -289,22 +292,10 @@ def ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
     return [TokenEnd(Role(row["role"]), row["domain"], row["name"], row["end_micros"]) for row in unit.rows(wanted)]
 
 
-def _unknown(token_id: str) -> InputError:
+def _unknown_id_error(token_id: str) -> InputError:
     return InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
 
 
 def _grant(row: Row) -> Grant:
-    return Grant(
-        row["token_id"],
-        Role(row["role"]),
-        row["domain"],
-        row["name"],
-        row["expires_micros"],
-        row["attempt_id"],
-        row["revoked_micros"],
-        row["parent_id"],
-        row["issued_micros"],
-        row["replaced_micros"],
-        row["successor_id"],
-        row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"],
-    )
+    ended = row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"]
+    return record_from(Grant, row, role=Role(row["role"]), ended=ended)

@@ -1,13 +1,14 @@
-"""The catalog's tables: namespaces, the tables' pointers, files that are to go, and answers for repeated requests."""
+"""The catalog's tables: namespaces, tables, views, requests, files to delete, and publications to upstream catalogs."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, text
 
-from pvdm.ledger.schema.columns import exact, hex_text, number, one_of, table, time, word
+from pvdm.ledger.schema.columns import exact, hex_text, number, one_of, states, table, time, word
+from pvdm.model.states import ANNOUNCED
 
 namespaces: Final = table(
     "namespaces",
@@ -39,7 +40,7 @@ tables: Final = table(
     word("metadata_sha256"),
     word("previous_location", nullable=True),
     number("revision"),
-    word("upstream", nullable=True),  # the catalog that has the pointer; what is here of it was only seen
+    word("upstream", nullable=True),  # the catalog that owns the pointer; the one stored here was only seen there
     word("contract_hash", nullable=True),
     number("protected_micros", nullable=True),
     number("dropped_micros", nullable=True),
@@ -62,12 +63,7 @@ tables: Final = table(
     ),
 )
 Index(
-    "tables_name_once",
-    tables.c.namespace_id,
-    tables.c.name,
-    unique=True,
-    sqlite_where=_there,
-    postgresql_where=_there,
+    "tables_name_once", tables.c.namespace_id, tables.c.name, unique=True, sqlite_where=_there, postgresql_where=_there
 )
 Index("tables_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_there, postgresql_where=_there)
 Index("tables_uuid", tables.c.table_uuid)
@@ -86,24 +82,24 @@ class StagedKind(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-staging_makers: Final = table(
-    "staging_makers",
+staging_owners: Final = table(
+    "staging_owners",
     word("table_id", ForeignKey("tables.table_id"), primary_key=True),
     word("kind", primary_key=True),
     word("name", primary_key=True),
-    word("maker"),
+    word("owner"),
     time(),
     one_of("kind", StagedKind),
-    changes=("maker", "at_micros"),
-    unlogged=None,  # the row says who and when, and every commit adds some
+    changes=("owner", "at_micros"),
+    unlogged=None,  # the row itself holds owner and time, and every commit adds some
 )
 
-doomed_files: Final = table(
-    "doomed_files",
+pending_deletes: Final = table(
+    "pending_deletes",
     word("name", primary_key=True),
     word("table_uuid"),
     time(),
-    unlogged=None,  # the row says which and when
+    unlogged=None,  # the row itself holds name and time
 )
 
 catalog_requests: Final = table(
@@ -117,4 +113,87 @@ catalog_requests: Final = table(
     Index("catalog_requests_at_micros", "at_micros"),
     unlogged=("answer",),
     passing=True,
+)
+
+
+views: Final = table(
+    "views",
+    word("view_id", primary_key=True),
+    word("namespace_id", ForeignKey("namespaces.namespace_id")),
+    word("name"),
+    word("domain"),
+    word("view_uuid"),
+    word("location"),
+    word("metadata_location"),
+    word("metadata_sha256"),
+    number("revision"),
+    number("dropped_micros", nullable=True),
+    time(),
+    *hex_text("view_id", 32),
+    *hex_text("metadata_sha256", 64),
+    changes=(
+        "namespace_id",
+        "name",
+        "location",
+        "metadata_location",
+        "metadata_sha256",
+        "revision",
+        "dropped_micros",
+        "at_micros",
+    ),
+)
+_live_view = text("dropped_micros IS NULL")
+Index(
+    "views_name_once",
+    views.c.namespace_id,
+    views.c.name,
+    unique=True,
+    sqlite_where=_live_view,
+    postgresql_where=_live_view,
+)
+Index("views_uuid_once", views.c.view_uuid, unique=True, sqlite_where=_live_view, postgresql_where=_live_view)
+
+
+announced: Final = table(
+    "announced",
+    word("announced_id", primary_key=True),
+    word("table_uuid"),
+    word("workload_id", ForeignKey("workloads.workload_id")),
+    word("snapshot_id"),
+    word("override_nonce", nullable=True),
+    word("holder"),
+    word("order_text"),
+    *states(ANNOUNCED),
+    word("reason"),
+    time(),
+    *hex_text("announced_id", 32),
+    changes=("state", "reason", "at_micros"),
+    unlogged=("order_text",),
+)
+_open = text("state = 'OPEN'")
+# One open publication for each table, across Stewards.
+Index("announced_open_once", announced.c.table_uuid, unique=True, sqlite_where=_open, postgresql_where=_open)
+Index("announced_snapshot_once", announced.c.table_uuid, announced.c.snapshot_id, unique=True)
+Index("announced_open", announced.c.state, sqlite_where=_open, postgresql_where=_open)
+
+announced_attempts: Final = table(
+    "announced_attempts",
+    word("announced_id", ForeignKey("announced.announced_id"), primary_key=True),
+    word("attempt_id", primary_key=True),
+    word("nonce"),
+    time(),
+    ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
+    Index("announced_attempts_attempt_id", "attempt_id"),
+)
+
+known_snapshots: Final = table(
+    "known_snapshots",
+    word("table_uuid", primary_key=True),
+    word("snapshot_id", primary_key=True),
+    word("facts_sha256", primary_key=True),
+    word("structure_sha256"),
+    time(),
+    *hex_text("facts_sha256", 64),
+    *hex_text("structure_sha256", 64),
+    unlogged=None,  # a history may be long; the protection or publication behind it is logged
 )

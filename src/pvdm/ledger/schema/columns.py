@@ -1,4 +1,4 @@
-"""The words in which the ledger's tables are told: columns, checks and what may change, for both databases."""
+"""The parts of which the ledger's tables are defined: columns, checks and what may change, for both databases."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ metadata: Final = MetaData()
 
 
 def big() -> BigInteger:
-    """64 bits on both; SQLite's STRICT tables call that INTEGER."""
+    """A 64-bit integer. SQLite's STRICT tables call it INTEGER."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
 def word(name: str, *more: Any, **options: Any) -> Column[str]:
-    """A text that is there, unless it is said that it may not be."""
+    """A text column, not nullable by default."""
     options.setdefault("nullable", False)
     return Column(name, Text(), *more, **options)
 
 
 def exact(name: str) -> Column[str]:
-    """A text that both databases order byte by byte, so that what begins alike lies together."""
+    """A text column that both databases order byte by byte, so that a common prefix is a range."""
     return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
 
 
 def number(name: str, *more: Any, **options: Any) -> Column[int]:
-    """A whole number of 64 bits."""
+    """A 64-bit integer column, not nullable by default."""
     options.setdefault("nullable", False)
     return Column(name, big(), *more, **options)
 
 
 def time(name: str = "at_micros") -> Column[int]:
-    """A time in microseconds; every table has one, that of the unit that wrote the row."""
+    """A time in microseconds. Every table has one: that of the unit that wrote the row."""
     return number(name, CheckConstraint(f"{name} >= 0", name=f"{name}_not_negative"))
 
 
@@ -47,27 +47,27 @@ def table(
     unlogged: tuple[str, ...] | None = (),
     passing: bool = False,
 ) -> Table:
-    """`changes` are the columns that may change at all; `unlogged` those an event leaves out, None for no events.
+    """Define a table. `changes` are the columns that may change; `unlogged` those that events omit, None for no events.
 
-    Rows of a `passing` table are no record of anything, and may be deleted.
+    Rows of a `passing` table are not part of the record and may be deleted.
     """
     info = {"changes": changes, "unlogged": unlogged, "passing": passing}
     return Table(name, metadata, *items, sqlite_strict=True, info=info)
 
 
 def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
-    """One of these words and no other."""
+    """The column holds one of these words."""
     listed = ", ".join(f"'{word}'" for word in words)
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
 
 
 def states(machine: Machine) -> tuple[SchemaItem, ...]:
-    """The state column of a machine."""
+    """The state column of a state machine."""
     return (word("state"), one_of("state", machine.states))
 
 
 def hex_text(column: str, length: int) -> tuple[SchemaItem, SchemaItem]:
-    """Lower-case hexadecimal of one length, said in each database's own words."""
+    """The column holds lower-case hexadecimal digits of one length, checked in each database's own syntax."""
     glob = CheckConstraint(f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'", name=f"{column}_hex")
     regular = CheckConstraint(f"{column} ~ '^[0-9a-f]{{{length}}}$'", name=f"{column}_hex")
     return glob.ddl_if(dialect="sqlite"), regular.ddl_if(dialect="postgresql")

@@ -1,6 +1,6 @@
-"""Announced publications: what an upstream catalog is about to be asked to show, kept until it is known what it shows.
+"""Announced publications: what an upstream catalog is asked to publish, kept until the result is known.
 
-An open one is the lock on its table: nobody else announces, and none of its attempts and nonces is moved.
+An open one locks its table: no other is announced, and its attempts and nonces do not change state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
-from pvdm.ledger.schema.upstream import announced, announced_attempts
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.catalog import announced, announced_attempts
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import ANNOUNCED, AnnouncedState
 
@@ -23,7 +23,7 @@ ORDER_MAX_BYTES: Final = 67_108_864
 
 @dataclass(frozen=True, slots=True)
 class NewAnnounced:
-    """What is announced: the snapshot, who sends it, the attempts with their nonces, and all that is to be done."""
+    """What is announced: the snapshot, the process that sends it, the attempts with nonces, and the order."""
 
     announced_id: str
     table_uuid: str
@@ -37,7 +37,7 @@ class NewAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """An announced publication as the ledger has it."""
+    """An announced publication in the ledger."""
 
     announced_id: str
     table_uuid: str
@@ -50,16 +50,16 @@ class Announced:
 
 
 def announce(unit: Unit, new: NewAnnounced) -> Announced:
-    """Be the one that publishes to the table now; one that is not settled yet is `publication_under_way`."""
+    """Announce a publication to the table. Raises `publication_under_way` if another is open."""
     require_none(unit, new.table_uuid)
     unit.insert(
         announced,
-        announced_id=ids.random_id(new.announced_id, "announced id"),
-        table_uuid=ids.name(new.table_uuid, "table UUID"),
+        announced_id=ids.require_random_id(new.announced_id, "announced id"),
+        table_uuid=ids.require_name(new.table_uuid, "table UUID"),
         workload_id=new.workload_id,
-        snapshot_id=ids.snapshot_id(new.snapshot_id),
+        snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
-        holder=ids.name(new.holder, "holder"),
+        holder=ids.require_name(new.holder, "holder"),
         order_text=_order(new.order),
         state=ANNOUNCED.initial,
         reason="announced",
@@ -70,21 +70,21 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
 
 
 def get(unit: Unit, announced_id: str) -> Announced:
-    """The announced publication; not being there is an error."""
-    row = unit.found(announced, announced_id=announced_id)
+    """The announced publication. Raises `announced_unknown`."""
+    row = unit.find(announced, announced_id=announced_id)
     if row is None:
         raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
     return _announced(row)
 
 
-def opened(unit: Unit) -> list[Announced]:
-    """Every one that is not settled, oldest first: what a starting Steward asks the upstream about."""
+def list_open(unit: Unit) -> list[Announced]:
+    """Every open one, oldest first. A starting Steward asks the upstream about them."""
     wanted = select(announced).where(announced.c.state == AnnouncedState.OPEN)
     return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
 
 
-def open_at(unit: Unit, table_uuid: str) -> Announced | None:
-    """The one at this table that is not settled."""
+def find_open(unit: Unit, table_uuid: str) -> Announced | None:
+    """The open one at this table, or None."""
     wanted = select(announced).where(announced.c.table_uuid == table_uuid, announced.c.state == AnnouncedState.OPEN)
     row = unit.row(wanted)
     return None if row is None else _announced(row)
@@ -98,7 +98,7 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | None:
-    """The publication that this snapshot of the table is, or may be; one that was taken back is none."""
+    """The publication of this snapshot of the table, or None. Released ones do not count."""
     wanted = select(announced).where(
         announced.c.table_uuid == table_uuid,
         announced.c.snapshot_id == snapshot_id,
@@ -109,12 +109,12 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | No
 
 
 def snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
-    """Which of these were announced and are not settled: their files may be shown any moment."""
-    return {each.snapshot_id for each in opened(unit)} & set(snapshot_ids)
+    """Which of these are in an open publication. Their files may become visible at any moment."""
+    return {each.snapshot_id for each in list_open(unit)} & set(snapshot_ids)
 
 
-def require_unsaid(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
-    """None of these ids is a publication's: who looks for one at the upstream finds that one, or nothing."""
+def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
+    """Raise `snapshot_id_taken` if a publication has one of these ids, so that an id finds only one snapshot."""
     wanted = select(announced.c.snapshot_id).where(
         announced.c.table_uuid == table_uuid, announced.c.snapshot_id.in_(snapshot_ids)
     )
@@ -130,23 +130,25 @@ def require_unsaid(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> 
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """Out of OPEN, by whoever is first; says whether that was this one. The other way round is refused."""
-    row = unit.locked(announced, announced_id=announced_id)
+    """Move it out of OPEN. Returns False if it is settled this way already; the other way is refused."""
+    row = unit.lock_row(announced, announced_id=announced_id)
     if row is None:
         raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
     state = AnnouncedState(row["state"])
     if state is to:
         return False
     if not ANNOUNCED.allows(state, to):
-        raise ConflictError("announced_settled", "the publication is settled otherwise", expected=to, got=state)
-    changed = {"state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+        raise ConflictError(
+            "announced_settled", "the publication is already settled in another way", expected=to, got=state
+        )
+    changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(announced).where(announced.c.announced_id == announced_id).values(**changed))
     return True
 
 
 def require_none(unit: Unit, table_uuid: str) -> None:
-    """Nothing is under way at the table."""
-    found = open_at(unit, table_uuid)
+    """Raise `publication_under_way` if one is open at the table."""
+    found = find_open(unit, table_uuid)
     if found is not None:
         raise ConflictError(
             "publication_under_way",
@@ -158,7 +160,7 @@ def require_none(unit: Unit, table_uuid: str) -> None:
 
 
 def require_attempt_free(unit: Unit, attempt_id: str) -> None:
-    """No publication of the attempt is under way: what becomes of it is what its upstream shows."""
+    """Raise `attempt_announced` if a publication of the attempt is open."""
     for each in of_attempt(unit, attempt_id):
         if each.state is AnnouncedState.OPEN:
             raise ConflictError(
@@ -183,13 +185,4 @@ def _order(text: str) -> str:
 
 
 def _announced(row: Row) -> Announced:
-    return Announced(
-        row["announced_id"],
-        row["table_uuid"],
-        row["workload_id"],
-        row["snapshot_id"],
-        row["holder"],
-        row["order_text"],
-        AnnouncedState(row["state"]),
-        row["at_micros"],
-    )
+    return record_from(Announced, row, order=row["order_text"], state=AnnouncedState(row["state"]))

@@ -1,4 +1,4 @@
-"""Attempts: one live try at a chunk, moved only along the table of `pvdm.model.states`, each step in the step log."""
+"""Attempts: one live try at a chunk, moved only along the transitions of `pvdm.model.states`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError, VerificationError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit
@@ -19,11 +19,12 @@ from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadSt
 
 ATTEMPTS_MAX: Final = 100
 ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
+_END_INVALID: Final = "an attempt can only end as VERIFICATION_FAILED or ROLLED_BACK"
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpening:
-    """What the Steward has drawn for a new attempt."""
+    """What the Steward has chosen for a new attempt."""
 
     attempt_id: str
     workload_id: str
@@ -36,7 +37,7 @@ class AttemptOpening:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt as the ledger has it."""
+    """An attempt in the ledger."""
 
     attempt_id: str
     workload_id: str
@@ -51,21 +52,21 @@ class Attempt:
 
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
-    """The attempt, if there is one."""
-    row = unit.found(attempts, attempt_id=attempt_id)
+    """The attempt, or None."""
+    row = unit.find(attempts, attempt_id=attempt_id)
     return None if row is None else _attempt(row)
 
 
-def opened_before(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
-    """The attempt that was opened under this id, if there is one; it must be at this chunk."""
+def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
+    """The attempt that was opened under this id, or None. Raises if it is at another chunk."""
     found = find(unit, attempt_id)
     if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
-        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=attempt_id)
+        raise InputError("attempt_parameters_differ", "the attempt was opened with other parameters", got=attempt_id)
     return found
 
 
 def get(unit: Unit, attempt_id: str) -> Attempt:
-    """The attempt; not being there is an error."""
+    """The attempt. Raises `attempt_unknown`."""
     found = find(unit, attempt_id)
     if found is None:
         raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(attempt_id[:80]))
@@ -73,8 +74,8 @@ def get(unit: Unit, attempt_id: str) -> Attempt:
 
 
 def lock(unit: Unit, attempt_id: str) -> Attempt:
-    """The attempt under a lock that holds until the unit ends: what is judged of it stays so."""
-    return _locked(unit, attempt_id)
+    """The attempt, locked until the end of the unit."""
+    return _lock(unit, attempt_id)
 
 
 def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
@@ -84,7 +85,7 @@ def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
 
 
 def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
-    """Every attempt at the first of these chunks, as many chunks as fit on a page with all of their attempts."""
+    """Every attempt at the first of these chunks: as many chunks as fit on a page with all their attempts."""
     counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
         attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
     )
@@ -102,21 +103,21 @@ def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[st
     return found
 
 
-def live(unit: Unit) -> list[Attempt]:
-    """Every attempt that has not ended: what a starting Steward looks after."""
+def list_live(unit: Unit) -> list[Attempt]:
+    """Every attempt that has not ended. A starting Steward resumes them."""
     wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)
     return [_attempt(row) for row in unit.rows(wanted)]
 
 
-def waiting(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
-    """How many attempts are in each state that is not an end, and since when the oldest is; None where none is."""
+def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
+    """For each live state the number of attempts and the time of the oldest, or None."""
     wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
     wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
     found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
     return {AttemptState(state): found.get(state, (0, None)) for state in ATTEMPT.live()}
 
 
-def ended_at(unit: Unit, table_uuid: str) -> list[Attempt]:
+def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
     """Every attempt at a table that has ended, oldest first."""
     both = workload_table.c.workload_id == attempts.c.workload_id
     wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
@@ -124,14 +125,14 @@ def ended_at(unit: Unit, table_uuid: str) -> list[Attempt]:
     return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))]
 
 
-def live_of(unit: Unit, workload_id: str) -> list[Attempt]:
+def list_live_of_workload(unit: Unit, workload_id: str) -> list[Attempt]:
     """Every attempt of a workload that has not ended."""
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.state.in_(ATTEMPT.live()))
     return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros))]
 
 
 def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
-    """Of each workload, how many chunks' last attempts stand where; a chunk that nobody has tried is not counted."""
+    """For each workload, how many chunks have their last attempt in which state. Untried chunks do not count."""
     last = (
         select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
         .where(attempts.c.workload_id.in_(workload_ids))
@@ -150,8 +151,8 @@ def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[Attem
     return found
 
 
-def live_on(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
-    """The attempt that has not ended and whose branch of this table it is."""
+def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
+    """The live attempt with this branch of the table, or None."""
     both = workload_table.c.workload_id == attempts.c.workload_id
     wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
     wanted = wanted.where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live())).limit(1)
@@ -160,15 +161,15 @@ def live_on(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
-    """The chunk's next attempt, STAGING, with its first nonce; the same attempt id again returns what it opened.
+    """Open the chunk's next attempt, STAGING, with its first nonce. The same attempt id returns the first one.
 
-    `most` is how many may fail; those that were rolled back have a limit of their own.
+    `most` is how many may fail; attempts that were rolled back have a limit of their own.
     """
     unit.lock_name(f"workload {opening.workload_id}")
-    ids.random_id(opening.attempt_id, "attempt id")
+    ids.require_random_id(opening.attempt_id, "attempt id")
     earlier = find(unit, opening.attempt_id)
     if earlier is not None:
-        return _same(earlier, opening)
+        return _require_same(earlier, opening)
     workload = workloads.get(unit, opening.workload_id)
     if workload.state is not WorkloadState.OPEN:
         raise ConflictError("workload_moved", "the workload has ended", expected="OPEN", got=workload.state)
@@ -179,41 +180,41 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
         workload_id=opening.workload_id,
         chunk_id=opening.chunk_id,
         number=number,
-        branch=ids.name(opening.branch, "branch"),
-        prefix=ids.name(opening.prefix, "prefix"),
+        branch=ids.require_name(opening.branch, "branch"),
+        prefix=ids.require_name(opening.prefix, "prefix"),
         state=ATTEMPT.initial,
         staged_snapshot_id=None,
-        reason=ids.reason(opening.reason),
+        reason=ids.require_reason(opening.reason),
     )
-    _draw(unit, opening.attempt_id, opening.nonce)
+    _reserve_nonce(unit, opening.attempt_id, opening.nonce)
     return get(unit, opening.attempt_id)
 
 
 def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:
-    """Into VERIFYING, from STAGING or COMMITTING; draws the new nonce and aborts the old one.
+    """STAGING or COMMITTING to VERIFYING, with a new nonce. The old nonce is aborted.
 
-    Where nothing was staged there is no snapshot: a chunk without rows.
+    A chunk without rows has no staged snapshot.
     """
-    found = _locked(unit, attempt_id)
-    staged = None if staged_snapshot_id is None else ids.snapshot_id(staged_snapshot_id)
+    found = _lock(unit, attempt_id)
+    staged = None if staged_snapshot_id is None else ids.require_snapshot_id(staged_snapshot_id)
     moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
     held = nonces.held_by(unit, attempt_id)
     if held is not None:
         nonces.abort(unit, held.nonce, reason="a new one was drawn for verifying")
-    _draw(unit, attempt_id, nonce)
+    _reserve_nonce(unit, attempt_id, nonce)
     return moved
 
 
 def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
     """VERIFYING to COMMITTING: PASS, or FAIL waived by break-glass."""
-    return _move(unit, _locked(unit, attempt_id), AttemptState.COMMITTING, reason)
+    return _move(unit, _lock(unit, attempt_id), AttemptState.COMMITTING, reason)
 
 
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
     """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-        raise InputError("attempt_end_invalid", "an attempt does not end so", expected="a terminal state", got=to)
-    found = _locked(unit, attempt_id)
+        raise InputError("attempt_end_invalid", _END_INVALID, got=to)
+    found = _lock(unit, attempt_id)
     if found.state is to:
         return found
     moved = _move(unit, found, to, reason)
@@ -226,22 +227,22 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
 def publish(
     unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
-    """COMMITTING to COMMITTED: nonce, (workload, chunk) and state at once, where the pointer is swapped."""
-    found = _locked(unit, attempt_id)
+    """COMMITTING to COMMITTED: nonce, publication and state, in the transaction that swaps the pointer."""
+    found = _lock(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
-        raise _moved(found, AttemptState.COMMITTING)
+        raise _moved_error(found, AttemptState.COMMITTING)
     held = nonces.find(unit, nonce)
     if held is None or held.attempt_id != attempt_id:
         raise VerificationError(
             "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
         )
     nonces.commit(unit, nonce, snapshot_id=snapshot_id)
-    return _published(unit, found, nonce, snapshot_id, extent)
+    return _store_publication(unit, found, nonce, snapshot_id, extent)
 
 
 def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer) -> Attempt:
-    """Settle the nonce; where the catalog shows the snapshot, the attempt is published as well. Idempotent."""
-    found = _locked(unit, attempt_id)
+    """Settle the nonce. If the catalog shows the snapshot, the attempt is published as well. Idempotent."""
+    found = _lock(unit, attempt_id)
     known = nonces.find(unit, nonce)
     if known is None or known.attempt_id != attempt_id:
         raise VerificationError(
@@ -249,11 +250,11 @@ def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer
         )
     settled = nonces.settle(unit, nonce, answer)
     if isinstance(answer, nonces.CommittedAs) and found.state is not AttemptState.COMMITTED:
-        return _published(unit, found, settled.nonce, answer.snapshot_id)
+        return _store_publication(unit, found, settled.nonce, answer.snapshot_id)
     return found
 
 
-def _published(
+def _store_publication(
     unit: Unit, found: Attempt, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
     first = unit.insert_new(
@@ -269,11 +270,11 @@ def _published(
         files_removed=None if extent is None else extent.files_removed,
     )
     if not first:
-        raise _already_published(unit, found.workload_id, found.chunk_id)
+        raise _published_error(unit, found.workload_id, found.chunk_id)
     return _move(unit, found, AttemptState.COMMITTED, f"published as snapshot {snapshot_id}")
 
 
-def _already_published(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
+def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
     before = chunks.publication(unit, workload_id, chunk_id)
     return VerificationError(
         "chunk_published",
@@ -284,9 +285,9 @@ def _already_published(unit: Unit, workload_id: str, chunk_id: str) -> Verificat
 
 
 def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
-    """One more than before; everything before it must have ended, and not in publication."""
+    """The next attempt's number. Raises if the chunk is published or has a live attempt."""
     if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
-        raise _already_published(unit, opening.workload_id, opening.chunk_id)
+        raise _published_error(unit, opening.workload_id, opening.chunk_id)
     mine = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
     alive = unit.row(select(attempts).where(mine, attempts.c.state.in_(ATTEMPT.live())))
     if alive is not None:
@@ -300,45 +301,45 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
     rows = unit.rows(counted.where(mine).group_by(attempts.c.state))
     tried = {row["state"]: int(row["tried"]) for row in rows}
-    _require_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
-    _require_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)
+    _require_attempt_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
+    _require_attempt_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)
     return max((int(row["last"]) for row in rows), default=0) + 1
 
 
-def _require_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
-    """Only what was verified counts as a failure: a job that was killed has not told anybody anything."""
+def _require_attempt_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
+    """Raise `attempts_used_up`. Only verified attempts count as failures, not killed jobs."""
     if got >= most:
         raise InputError(
             "attempts_used_up",
             f"chunk {opening.chunk_id} has no attempt left",
             expected=f"at most {most} {how}",
             got=str(got),
-            hint="find out why. Rows that failed and are wanted all the same: `pvdm break-glass`, while the workload "
-            f"is open. Else an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
-            "which break-glass is no longer possible, and another workload id starts anew",
+            hint="find out why. To publish failed rows anyway: `pvdm break-glass`, while the workload "
+            f"is open. Or an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
+            "which break-glass is no longer possible, and a new workload id is used",
         )
 
 
-def _draw(unit: Unit, attempt_id: str, nonce: str) -> None:
+def _reserve_nonce(unit: Unit, attempt_id: str, nonce: str) -> None:
     nonces.reserve(unit, nonce, purpose=NoncePurpose.ATTEMPT, holder=attempt_id, attempt_id=attempt_id)
 
 
-def _locked(unit: Unit, attempt_id: str) -> Attempt:
-    row = unit.locked(attempts, attempt_id=attempt_id)
+def _lock(unit: Unit, attempt_id: str) -> Attempt:
+    row = unit.lock_row(attempts, attempt_id=attempt_id)
     return get(unit, attempt_id) if row is None else _attempt(row)
 
 
 def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
-        raise _moved(found, to)
+        raise _moved_error(found, to)
     if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
         announced.require_attempt_free(unit, found.attempt_id)
-    changed = {**more, "state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    changed = {**more, "state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(attempts).where(attempts.c.attempt_id == found.attempt_id).values(**changed))
     return get(unit, found.attempt_id)
 
 
-def _moved(found: Attempt, to: AttemptState) -> ConflictError:
+def _moved_error(found: Attempt, to: AttemptState) -> ConflictError:
     before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
     return ConflictError(
         "attempt_moved",
@@ -349,23 +350,14 @@ def _moved(found: Attempt, to: AttemptState) -> ConflictError:
     )
 
 
-def _same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
+def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
     asked = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
     if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
-        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=opening.attempt_id)
+        raise InputError(
+            "attempt_parameters_differ", "the attempt was opened with other parameters", got=opening.attempt_id
+        )
     return earlier
 
 
 def _attempt(row: Row) -> Attempt:
-    return Attempt(
-        row["attempt_id"],
-        row["workload_id"],
-        row["chunk_id"],
-        row["number"],
-        row["branch"],
-        row["prefix"],
-        AttemptState(row["state"]),
-        row["staged_snapshot_id"],
-        row["reason"],
-        row["at_micros"],
-    )
+    return record_from(Attempt, row, state=AttemptState(row["state"]))

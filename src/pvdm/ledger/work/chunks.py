@@ -10,10 +10,9 @@ from sqlalchemy import func, select
 
 from pvdm.errors import InputError
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import chunks, published, workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, in_batches
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 
 CHUNKS_MAX: Final = 100_000
@@ -23,7 +22,7 @@ CHUNKS_PAGE_MAX_BYTES: Final = 4_194_304
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One part of the plan; the definition is the plan's own canonical text."""
+    """One part of the plan. The definition is the plan's canonical text."""
 
     chunk_id: str
     definition: bytes
@@ -31,9 +30,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a publication shows: the chunk's own rows and files, and those that its whole snapshot takes away.
+    """How much a publication changes: the chunk's own rows and files, and those that its whole snapshot removes.
 
-    Chunks that become visible together have one snapshot, and it takes away what they replace together.
+    Chunks that become visible together have one snapshot, which removes what they replace together.
     """
 
     rows_added: int
@@ -44,7 +43,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What made a chunk visible; without an extent it is known from its receipt alone."""
+    """What made a chunk visible. Without an extent it is known from its receipt only."""
 
     workload_id: str
     chunk_id: str
@@ -77,7 +76,7 @@ def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
     rows = [
         {
             "workload_id": workload_id,
-            "chunk_id": ids.name(chunk.chunk_id, "chunk id"),
+            "chunk_id": ids.require_name(chunk.chunk_id, "chunk id"),
             "ordinal": ordinal,
             "definition": chunk.definition.decode(),
         }
@@ -93,13 +92,13 @@ def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
 
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
-    """One chunk of the plan, if it has such a one."""
-    row = unit.found(chunks, workload_id=workload_id, chunk_id=chunk_id)
+    """One chunk of the plan, or None."""
+    row = unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id)
     return None if row is None else Chunk(row["chunk_id"], row["definition"].encode())
 
 
-def defined(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
-    """The plan's next chunks after so many of them, in its order; as many as a page holds, but at least one."""
+def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
+    """The plan's next chunks, from the ordinal `after` on: as many as fit on a page, at least one."""
     wanted = select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
     found: list[Chunk] = []
@@ -126,14 +125,14 @@ def counts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
 
 
 def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
-    """The ids of the plan's next chunks after so many of them, in its order."""
+    """The ids of the plan's next chunks, from the ordinal `after` on."""
     wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
     return [row["chunk_id"] for row in unit.rows(limited)]
 
 
 def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
-    """What published the chunk, if anything did."""
+    """The chunk's publication, or None."""
     wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
     row = unit.row(wanted)
     return None if row is None else _published(row)
@@ -155,13 +154,13 @@ def published_count(unit: Unit, workload_id: str) -> int:
 
 
 def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
-    """What those of the attempts made visible that were published, by attempt id."""
+    """The publications of these attempts, by attempt id."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
     return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
 
 
 def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
-    """Whether the gate has shown this snapshot of the table."""
+    """Whether the gate has published this snapshot of the table."""
     both = workloads.c.workload_id == published.c.workload_id
     wanted = select(published.c.snapshot_id).join(workloads, both)
     wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id == snapshot_id)
@@ -178,13 +177,5 @@ def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
 
 
 def _published(row: Row) -> Published:
-    counted = (row["rows_added"], row["files_added"], row["rows_removed"], row["files_removed"])
-    return Published(
-        row["workload_id"],
-        row["chunk_id"],
-        row["attempt_id"],
-        row["nonce"],
-        row["snapshot_id"],
-        row["at_micros"],
-        None if None in counted else Extent(*counted),
-    )
+    counts = (row["rows_added"], row["files_added"], row["rows_removed"], row["files_removed"])
+    return record_from(Published, row, extent=None if None in counts else Extent(*counts))

@@ -1,6 +1,7 @@
-"""Claims: what an append workload publishes to a target, checked for overlap and stored in the caller's transaction.
+"""Claims: what an append workload publishes to a target, and which source the target publishes from.
 
-They are the target's, whatever source the rows came from: a source that is loaded again frees none of them.
+Claims belong to the target: loading a source again frees none of them. A source that is dropped and created again
+has another UUID and is another source: nothing of it is published until an operator signs a contract that names it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, update
 
-from pvdm.errors import VerificationError
+from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
 from pvdm.ledger.connection import Row
-from pvdm.ledger.restore import lost_claims
-from pvdm.ledger.schema.work import claims, workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.record import restores
+from pvdm.ledger.schema.work import claims, target_sources, workloads
+from pvdm.ledger.unit import Unit, in_batches
+from pvdm.model.contract import Source
 from pvdm.model.filter.claim import WAY_TO_CORRECT, Claim
 from pvdm.model.states import WorkloadState
 
@@ -24,13 +25,13 @@ CLAIM_COLUMN_MAX_CHARACTERS: Final = 2_048
 
 
 def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Store the workload's claim, or raise `claim_overlaps` naming the workload to resume; its own again is no change.
+    """Store the workload's claim. Raises `claim_overlaps` with the workload to resume; its own again is no change.
 
-    The lock on the target's claims is held until the transaction ends, so two overlapping claims cannot both pass;
-    the database's own trigger takes the same stand against a writer that does not come through here.
+    The lock on the target's claims is held until the transaction ends, so two overlapping claims cannot both be stored.
+    A trigger of the database checks the same for other writers.
     """
     if claim.column is not None:
-        ids.name(claim.column, "claim column", most=CLAIM_COLUMN_MAX_CHARACTERS)
+        ids.require_name(claim.column, "claim column", most=CLAIM_COLUMN_MAX_CHARACTERS)
     lock(unit, target)
     own = find(unit, workload_id, target=target)
     if own is not None:
@@ -41,7 +42,7 @@ def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
 
 
 def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
-    """Store a claim that a restore has read from proofs again; False, and nothing stored, where it meets another."""
+    """Store a claim that a restore has read from proofs. Returns False, and stores nothing, if it overlaps another."""
     lock(unit, target)
     own = find(unit, workload_id, target=target)
     if own is not None:
@@ -55,8 +56,8 @@ def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
 def _insert(unit: Unit, workload_id: str, target: str, claim: Claim) -> None:
     unit.insert(
         claims,
-        workload_id=ids.workload_id(workload_id),
-        target=ids.name(target, "target"),
+        workload_id=ids.require_workload_id(workload_id),
+        target=ids.require_name(target, "target"),
         claim_column=claim.column,
         column_kind=claim.kind,
         lower_bound=claim.lower,
@@ -66,26 +67,26 @@ def _insert(unit: Unit, workload_id: str, target: str, claim: Claim) -> None:
 
 
 def lock(unit: Unit, target: str) -> None:
-    """Wait for everyone else who publishes to the target, until the transaction ends."""
+    """Lock the target's claims until the transaction ends."""
     unit.lock_name(f"claims {target}")
 
 
 def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Nothing of it is another workload's by now; without the lock that `take` holds this says nothing of later."""
-    lost_claims.require_free(unit, target=target)
+    """Raise if the claim overlaps another workload's. Without the lock the result may change at once."""
+    restores.require_no_lost_claim(unit, target=target)
     other = overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
-        raise _overlaps(unit, *other, claim)
+        raise _overlap_error(unit, *other, claim)
 
 
 def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
-    """The workload's own claim on this target."""
-    row = unit.found(claims, workload_id=workload_id, target=target)
+    """The workload's own claim on this target, or None."""
+    row = unit.find(claims, workload_id=workload_id, target=target)
     return None if row is None else _claim(row)
 
 
 def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
-    """What each of these workloads has claimed, for people; those without a claim are not in it."""
+    """The claims of these workloads as text. Those without a claim are missing."""
     found: dict[str, str] = {}
     for some in in_batches(workload_ids):
         wanted = select(claims.c.workload_id, claims.c.extent).where(claims.c.workload_id.in_(some))
@@ -94,7 +95,7 @@ def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
 
 
 def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
-    """The first other workload, by id, whose claim could share a row with this one. For a preview; `take` decides."""
+    """The first other workload, by id, whose claim may share a row with this one. `take` decides, not this."""
     c = claims.c
     not_comparable: list[ColumnElement[bool]] = [c.claim_column.is_(None)]
     if claim.column is not None:
@@ -111,22 +112,22 @@ def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> t
 
 def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
     if (stored.column, stored.kind, stored.lower, stored.upper) != (asked.column, asked.kind, asked.lower, asked.upper):
-        # People know a column by its name; where that is the same, its identity tells the two apart.
+        # People know a column by its name. If the names are equal, the column identities are shown too.
         shown = stored.text, asked.text
         if stored.text == asked.text:
             shown = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
         raise VerificationError(
             "claim_differs",
-            f"workload {workload_id} has claimed otherwise",
+            f"workload {workload_id} has another claim",
             expected=shown[0],
             got=shown[1],
-            hint="nothing was published; an operator abandons the workload: its claim column was made anew since",
+            hint="nothing was published; an operator abandons the workload: its claim column was created again since",
             workload_id=workload_id,
         )
 
 
-def _overlaps(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
-    other = unit.found(workloads, workload_id=workload_id)
+def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+    other = unit.find(workloads, workload_id=workload_id)
     unfinished = other is not None and other["state"] == WorkloadState.OPEN
     resume = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
     if asked.column is None or stored.column is None:
@@ -155,3 +156,43 @@ def _claim(row: Row) -> Claim:
         None if upper is None else bytes(upper),
         row["extent"],
     )
+
+
+def find_source(unit: Unit, target: str, name: str) -> str | None:
+    """The UUID of the source that the target last published from under this name, or None."""
+    row = unit.find(target_sources, target=target, source_name=name)
+    return None if row is None else str(row["source"])
+
+
+def require_same_source(unit: Unit, target: str, named: Source, source: str) -> None:
+    """Raise `source_replaced` unless the source is the approved one, or the last published one.
+
+    The identity of a set of files is its manifest's location. The contract names that, so nothing can replace it.
+    """
+    if named.table is None:
+        return
+    expected = named.uuid or find_source(unit, target, named.table)
+    if expected is not None and expected != source:
+        by = "the contract names" if named.uuid is not None else "was last published from"
+        raise NotAllowedError(
+            "source_replaced",
+            f"{named.table} is another table than the one that {by}",
+            expected=f"the table with UUID {expected}",
+            got=f"UUID {source}",
+            hint="nothing was published; an operator checks the new table, puts "
+            f"`uuid: {source}` below boundary.source.table of the contract, and signs that: "
+            "`pvdm migrate propose --contract FILE`",
+            source_uuid=source,
+        )
+
+
+def note_source(unit: Unit, target: str, named: Source, source: str, *, workload_id: str) -> None:
+    """Note that the target has published from this source. The caller holds the lock of the target's claims."""
+    if named.table is None or find_source(unit, target, named.table) == source:
+        return
+    key = {"target": ids.require_name(target, "target"), "source_name": ids.require_name(named.table, "source name")}
+    changed = {"source": ids.require_name(source, "source"), "workload_id": workload_id}
+    if not unit.insert_new(target_sources, **key, **changed):
+        c = target_sources.c
+        wanted = update(target_sources).where(c.target == target, c.source_name == named.table)
+        unit.execute(wanted.values(**changed, at_micros=unit.at_micros))

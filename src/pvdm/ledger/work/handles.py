@@ -1,4 +1,4 @@
-"""Key handles as the ledger keeps them: by hash, with the workers that have redeemed them."""
+"""Key handles: stored by hash, with the workers that have redeemed them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.ledger.unit import Unit
 
 @dataclass(frozen=True, slots=True)
 class StoredHandle:
-    """A handle's row and its workers; `context` is the canonical text of what the keys are bound to."""
+    """A handle and its workers. `context` is the canonical text of what the keys are bound to."""
 
     handle_sha256: str
     job_id: str
@@ -25,7 +25,7 @@ class StoredHandle:
 
 
 def add(unit: Unit, handle: StoredHandle) -> None:
-    """Keep a new handle; a job that has one already is refused."""
+    """Store a new handle. Raises `handle_job_taken` if the job has one."""
     unit.lock_name(f"handle {handle.job_id}")
     if find_job(unit, handle.job_id) is not None:
         raise NotAllowedError(
@@ -42,22 +42,22 @@ def add(unit: Unit, handle: StoredHandle) -> None:
 
 
 def find(unit: Unit, handle_sha256: str) -> StoredHandle | None:
-    """The handle of that hash, if it was ever issued."""
-    return _read(unit, unit.found(handles, handle_sha256=handle_sha256))
+    """The handle of that hash, or None."""
+    return _read(unit, unit.find(handles, handle_sha256=handle_sha256))
 
 
 def find_job(unit: Unit, job_id: str) -> StoredHandle | None:
-    """The handle of that job, if it has one."""
-    return _read(unit, unit.found(handles, job_id=job_id))
+    """The handle of that job, or None."""
+    return _read(unit, unit.find(handles, job_id=job_id))
 
 
-def locked(unit: Unit, handle_sha256: str) -> StoredHandle | None:
-    """The handle under a lock that holds until the unit ends."""
-    return _read(unit, unit.locked(handles, handle_sha256=handle_sha256))
+def lock(unit: Unit, handle_sha256: str) -> StoredHandle | None:
+    """The handle of that hash, locked until the end of the unit, or None."""
+    return _read(unit, unit.lock_row(handles, handle_sha256=handle_sha256))
 
 
 def change(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
-    """Make the locked handle what `new` says; workers are only ever added."""
+    """Store the new state of a locked handle. Workers can only be added."""
     if not old.workers <= new.workers:
         raise ConflictError("handle_changed", "a worker's redemption cannot be taken back", got=new.job_id)
     if (old.state, old.context) != (new.state, new.context):

@@ -1,4 +1,4 @@
-"""Nonces: won once by one insert, then COMMITTED or ABORTED for ever; recovery takes the catalog's word as a value."""
+"""Nonces: reserved by one insert, then COMMITTED or ABORTED for good. Recovery settles them by the catalog's answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import NONCE, NonceState
@@ -21,7 +21,7 @@ _HELD: Final = select(nonces).where(
 
 @dataclass(frozen=True, slots=True)
 class Nonce:
-    """A nonce as the ledger has it."""
+    """A nonce in the ledger."""
 
     nonce: str
     purpose: NoncePurpose
@@ -42,24 +42,24 @@ class CommittedAs:
 
 @dataclass(frozen=True, slots=True)
 class NotCommitted:
-    """The catalog was read, shows no such snapshot, and cannot come to show one."""
+    """The catalog was read, does not show such a snapshot, and never will."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownYet:
-    """The catalog could not be asked."""
+    """The catalog could not be read."""
 
 
 CatalogAnswer = CommittedAs | NotCommitted | UnknownYet
 
 
 def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attempt_id: str | None = None) -> None:
-    """Win the nonce, or raise `nonce_taken`. One insert on the primary key decides."""
+    """Reserve the nonce. Raises `nonce_taken`; one insert on the primary key decides."""
     won = unit.insert_new(
         nonces,
-        nonce=ids.random_id(nonce, "nonce"),
+        nonce=ids.require_random_id(nonce, "nonce"),
         purpose=purpose,
-        holder=ids.name(holder, "holder"),
+        holder=ids.require_name(holder, "holder"),
         attempt_id=attempt_id,
         state=NONCE.initial,
         snapshot_id=None,
@@ -70,28 +70,28 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
 
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
-    """The nonce, if anyone ever reserved it."""
-    row = unit.found(nonces, nonce=nonce)
+    """The nonce, or None."""
+    row = unit.find(nonces, nonce=nonce)
     return None if row is None else _nonce(row)
 
 
 def held_by(unit: Unit, attempt_id: str) -> Nonce | None:
-    """The attempt's one nonce that is not ABORTED."""
+    """The attempt's one nonce that is not ABORTED, or None."""
     row = unit.row(_HELD, of_attempt=attempt_id)
     return None if row is None else _nonce(row)
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
-    """RESERVED to COMMITTED; any other state is refused, so a nonce pays once."""
-    found = _locked(unit, nonce)
+    """RESERVED to COMMITTED. Any other state is refused, so a nonce is used once."""
+    found = _lock(unit, nonce)
     if found.state is not NonceState.RESERVED:
         raise ConflictError("nonce_not_reserved", "the nonce is used up", expected="RESERVED", got=found.state)
     return _move(unit, found, NonceState.COMMITTED, reason="published", snapshot_id=snapshot_id)
 
 
 def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
-    """RESERVED to ABORTED; one that is ABORTED stays so, one that is COMMITTED is refused."""
-    found = _locked(unit, nonce)
+    """RESERVED to ABORTED. ABORTED is no change; COMMITTED is refused."""
+    found = _lock(unit, nonce)
     if found.state is NonceState.ABORTED:
         return found
     if found.state is NonceState.COMMITTED:
@@ -100,11 +100,11 @@ def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
 
 
 def settle(unit: Unit, nonce: str, answer: CatalogAnswer) -> Nonce:
-    """After a crash: make the ledger say what the catalog says. Any number of times gives the same.
+    """After a crash: bring the ledger in line with the catalog. Idempotent.
 
-    Ledger and catalog that contradict each other are StateUnknownError: nothing is overwritten, a person must look.
+    If ledger and catalog contradict each other, StateUnknownError is raised and nothing is overwritten.
     """
-    found = _locked(unit, nonce)
+    found = _lock(unit, nonce)
     match answer, found.state:
         case UnknownYet(), _:
             return found
@@ -128,36 +128,32 @@ def settle(unit: Unit, nonce: str, answer: CatalogAnswer) -> Nonce:
     )
 
 
-def unsettled(unit: Unit) -> list[Nonce]:
-    """Every nonce that is still RESERVED: what a starting Steward asks the catalog about."""
+def list_reserved(unit: Unit) -> list[Nonce]:
+    """Every nonce that is still RESERVED. A starting Steward asks the catalog about them."""
     wanted = select(nonces).where(nonces.c.state == NonceState.RESERVED).order_by(nonces.c.at_micros, nonces.c.nonce)
     return [_nonce(row) for row in unit.rows(wanted)]
 
 
-def _locked(unit: Unit, nonce: str) -> Nonce:
-    row = unit.locked(nonces, nonce=nonce)
+def _lock(unit: Unit, nonce: str) -> Nonce:
+    row = unit.lock_row(nonces, nonce=nonce)
     if row is None:
-        raise InputError("nonce_unknown", "nobody reserved this nonce", got=ascii(nonce[:80]))
+        raise InputError("nonce_unknown", "the nonce was never reserved", got=ascii(nonce[:80]))
     return _nonce(row)
 
 
 def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id: str | None) -> Nonce:
     NONCE.require(found.state, to)
     if snapshot_id is not None:
-        ids.snapshot_id(snapshot_id)
-    changed = {"state": to, "snapshot_id": snapshot_id, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+        ids.require_snapshot_id(snapshot_id)
+    changed = {
+        "state": to,
+        "snapshot_id": snapshot_id,
+        "reason": ids.require_reason(reason),
+        "at_micros": unit.at_micros,
+    }
     unit.execute(update(nonces).where(nonces.c.nonce == found.nonce).values(**changed))
-    return _locked(unit, found.nonce)
+    return _lock(unit, found.nonce)
 
 
 def _nonce(row: Row) -> Nonce:
-    return Nonce(
-        row["nonce"],
-        NoncePurpose(row["purpose"]),
-        row["holder"],
-        row["attempt_id"],
-        NonceState(row["state"]),
-        row["snapshot_id"],
-        row["reason"],
-        row["at_micros"],
-    )
+    return record_from(Nonce, row, purpose=NoncePurpose(row["purpose"]), state=NonceState(row["state"]))

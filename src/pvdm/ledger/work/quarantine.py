@@ -1,4 +1,4 @@
-"""What lies in quarantine, by the attempts that failed, and what an operator has removed of it."""
+"""The quarantine: files of failed attempts, and what operators have removed from it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any, Final
 from sqlalchemy import and_, or_, select, update
 
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import events
-from pvdm.ledger.schema.verify import DisposalWord, disposals, quarantine_removals
+from pvdm.ledger.schema.work import DisposalWord, disposals, quarantine_removals, workloads
 from pvdm.ledger.schema.work import attempts as attempts_table
-from pvdm.ledger.schema.work import workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, in_batches
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.states import AttemptState
@@ -25,7 +23,7 @@ QUARANTINE_PAGE_MAX_ROWS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Who removed an attempt's files, and why; `done` once all of them are gone."""
+    """Who removed an attempt's files, and why. `done` once all of them are removed."""
 
     attempt_id: str
     token_id: str
@@ -47,7 +45,7 @@ def page(
 ) -> list[Attempt]:
     """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one.
 
-    `back` are those whose files were removed, and of which some lie there all the same.
+    `back` are attempts whose files were removed, but of which some are there again.
     """
     wanted = _select_quarantined(back)
     if domain is not None:
@@ -64,24 +62,24 @@ def page(
 
 
 def holds(unit: Unit, attempt_id: str) -> bool:
-    """Whether the attempt's files are in quarantine, or some of them may be since a removal was interrupted."""
+    """Whether the attempt's files are in quarantine, or some may be after an interrupted removal."""
     return unit.row(_select_quarantined().where(attempts_table.c.attempt_id == attempt_id)) is not None
 
 
 def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
-    """Who removed the attempt's files; None if they were not removed."""
-    row = unit.found(quarantine_removals, attempt_id=attempt_id)
+    """Who removed the attempt's files, or None."""
+    row = unit.find(quarantine_removals, attempt_id=attempt_id)
     return None if row is None else _removal(row)
 
 
 def begin_removal(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes the attempt's files and why, before one of them goes; what was noted first stays."""
+    """Note who removes the attempt's files and why, before the first is deleted. The first note stays."""
     unit.insert_new(
         quarantine_removals,
         attempt_id=removal.attempt_id,
         token_id=removal.token_id,
-        name=ids.name(removal.name, "name"),
-        reason=ids.reason(removal.reason),
+        name=ids.require_name(removal.name, "name"),
+        reason=ids.require_reason(removal.reason),
         files=removal.files,
         bytes=removal.size_bytes,
         done=0,
@@ -93,7 +91,7 @@ def begin_removal(unit: Unit, removal: Removal) -> Removal:
 
 
 def note_again(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes files that lie there though they were removed before, and why; the first record stays."""
+    """Note who removes files that are there again after a removal, and why. The first record stays."""
     return _note(unit, "quarantine_removed_again", removal)
 
 
@@ -105,8 +103,8 @@ def note_unknown(unit: Unit, removal: Removal) -> Removal:
 def _note(unit: Unit, kind: str, removal: Removal) -> Removal:
     facts: dict[str, str | int] = {
         "token_id": removal.token_id,
-        "name": ids.name(removal.name, "name"),
-        "reason": ids.reason(removal.reason),
+        "name": ids.require_name(removal.name, "name"),
+        "reason": ids.require_reason(removal.reason),
         "files": removal.files,
         "bytes": removal.size_bytes,
     }
@@ -115,7 +113,7 @@ def _note(unit: Unit, kind: str, removal: Removal) -> Removal:
 
 
 def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
-    """Those of the attempts whose files were removed, all of them."""
+    """Those of the attempts whose files were all removed."""
     found: list[str] = []
     c = quarantine_removals.c
     for some in in_batches(attempt_ids):
@@ -125,7 +123,7 @@ def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
 
 
 def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
-    """Those that are no attempt of this ledger."""
+    """Those ids that belong to no attempt of this ledger."""
     known: set[str] = set()
     c = attempts_table.c
     for some in in_batches(attempt_ids):
@@ -134,13 +132,13 @@ def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
 
 
 def end_removal(unit: Unit, attempt_id: str) -> None:
-    """All files of the attempt are gone."""
+    """Note that all files of the attempt are removed."""
     wanted = update(quarantine_removals).where(quarantine_removals.c.attempt_id == attempt_id)
     unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
 
 
 def _select_quarantined(back: Collection[str] = ()) -> Any:
-    """Attempts that failed, were cleaned up into quarantine, and whose files were not removed from it, or are back."""
+    """Failed attempts in quarantine whose files were not removed, or are there again."""
     both = workloads.c.workload_id == attempts_table.c.workload_id
     kept = disposals.c.attempt_id == attempts_table.c.attempt_id
     gone = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
@@ -150,20 +148,10 @@ def _select_quarantined(back: Collection[str] = ()) -> Any:
         attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
         disposals.c.outcome == DisposalWord.QUARANTINED,
         or_(
-            quarantine_removals.c.done.is_(None),
-            quarantine_removals.c.done == 0,
-            attempts_table.c.attempt_id.in_(back),
+            quarantine_removals.c.done.is_(None), quarantine_removals.c.done == 0, attempts_table.c.attempt_id.in_(back)
         ),
     )
 
 
 def _removal(row: Row) -> Removal:
-    return Removal(
-        row["attempt_id"],
-        row["token_id"],
-        row["name"],
-        row["reason"],
-        row["files"],
-        row["bytes"],
-        bool(row["done"]),
-    )
+    return record_from(Removal, row, size_bytes=row["bytes"], done=bool(row["done"]))

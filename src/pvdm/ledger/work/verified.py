@@ -1,4 +1,4 @@
-"""What verification found: for each nonce the verified manifest, or why there is none, kept before the proof is."""
+"""What verification found for each nonce: the verified manifest, or why there is none; stored before the proof."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Final
 from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, InputError
-from pvdm.ledger.batches import in_batches
 from pvdm.ledger.connection import Row
 from pvdm.ledger.record import proofs
-from pvdm.ledger.schema.verify import DisposalWord, disposals, verified
+from pvdm.ledger.schema.work import DisposalWord, disposals, verified
 from pvdm.ledger.schema.work import attempts as attempts_table
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, in_batches
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model import canonical_json
@@ -29,7 +28,7 @@ _TEXT_CHARACTERS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
-    """One thing that was wrong, as the ledger keeps it; `file` is the staged file it is about, if it is about one."""
+    """One finding. `file` is the staged file that it is about, or None."""
 
     failure: str
     code: str
@@ -41,10 +40,10 @@ class StoredFinding:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRecord:
-    """The verified manifest of a nonce (where, which bytes, how many files and rows) and what was wrong.
+    """The verified manifest of a nonce (location, hash, number of files and rows) and the findings.
 
-    Without a location no file list could be verified. `core_sha256` is the hash of the proof core that goes with it.
-    Of the findings the first are kept; `findings_more` is how many there were besides. `located` are the wrong rows.
+    Without a location no file list could be verified. `core_sha256` is the hash of the matching proof core.
+    Only the first findings are kept; `findings_more` counts the others. `located` are the wrong rows.
     """
 
     nonce: str
@@ -61,7 +60,7 @@ class VerifiedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DisposalRecord:
-    """What became of an ended attempt's files; `kept` are those that something still shows."""
+    """What became of an ended attempt's files. `kept` counts those that are still in use."""
 
     attempt_id: str
     outcome: DisposalWord
@@ -71,9 +70,9 @@ class DisposalRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Keep what was found; until a proof is signed for the nonce it may be found again, and then replaces the first."""
+    """Store what was found. Until a proof is signed for the nonce, a new result replaces the first."""
     attempts.lock(unit, record.attempt_id)
-    record = _cut(record)
+    record = _shorten(record)
     values = {
         "core_sha256": record.core_sha256,
         "location": record.location,
@@ -97,34 +96,21 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
 
 
 def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
-    """What was found for the nonce, if verification came so far."""
-    row = unit.found(verified, nonce=nonce)
+    """What was found for the nonce, or None."""
+    row = unit.find(verified, nonce=nonce)
     return None if row is None else _record(row)
 
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
-    """What was found for the nonce; nothing is an error."""
+    """What was found for the nonce. Raises `verified_unknown`."""
     found = find(unit, nonce)
     if found is None:
         raise InputError("verified_unknown", "nothing was verified under this nonce", got=ascii(nonce[:80]))
     return found
 
 
-def newest_of(unit: Unit, attempt_id: str) -> VerifiedRecord | None:
-    """What was found last for an attempt."""
-    wanted = select(verified).where(verified.c.attempt_id == attempt_id)
-    row = unit.row(wanted.order_by(verified.c.at_micros.desc(), verified.c.nonce).limit(1))
-    return None if row is None else _record(row)
-
-
-def of_attempt(unit: Unit, attempt_id: str) -> list[VerifiedRecord]:
-    """What was found under each nonce of an attempt, oldest first."""
-    wanted = select(verified).where(verified.c.attempt_id == attempt_id)
-    return [_record(row) for row in unit.rows(wanted.order_by(verified.c.at_micros, verified.c.nonce))]
-
-
 def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
-    """What was found for those of the nonces that verification came so far with."""
+    """What was found for each of the nonces that has a result."""
     found: dict[str, VerifiedRecord] = {}
     for some in in_batches(nonces):
         wanted = select(verified).where(verified.c.nonce.in_(some))
@@ -132,8 +118,8 @@ def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     return found
 
 
-def located(unit: Unit, nonces: Sequence[str]) -> set[str]:
-    """The places of the verified manifests of these nonces."""
+def manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
+    """The locations of the verified manifests of these nonces."""
     found: set[str] = set()
     for some in in_batches(nonces):
         wanted = select(verified.c.location).where(verified.c.nonce.in_(some))
@@ -142,7 +128,7 @@ def located(unit: Unit, nonces: Sequence[str]) -> set[str]:
 
 
 def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
-    """An ended attempt is cleaned up; what was noted first stays."""
+    """Note that an ended attempt is cleaned up. The first note stays."""
     unit.insert_new(
         disposals,
         attempt_id=record.attempt_id,
@@ -158,14 +144,14 @@ def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
 
 
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
-    """What became of the attempt's files, once that is done."""
-    row = unit.found(disposals, attempt_id=attempt_id)
+    """What became of the attempt's files, or None."""
+    row = unit.find(disposals, attempt_id=attempt_id)
     if row is None:
         return None
     return DisposalRecord(row["attempt_id"], DisposalWord(row["outcome"]), row["removed"], row["kept"], row["note"])
 
 
-def undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_micros: int = 0) -> list[Attempt]:
+def list_undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_micros: int = 0) -> list[Attempt]:
     """Attempts that have ended since then and are not cleaned up yet, oldest first."""
     done = select(disposals.c.attempt_id)
     wanted = select(attempts_table.c.attempt_id).where(
@@ -180,8 +166,8 @@ def _dump(findings: Sequence[StoredFinding]) -> str:
     return canonical_json.dump([asdict(each) for each in findings]).decode()
 
 
-def _cut(record: VerifiedRecord) -> VerifiedRecord:
-    kept = tuple(_cut_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
+def _shorten(record: VerifiedRecord) -> VerifiedRecord:
+    kept = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
     return VerifiedRecord(
         record.nonce,
         record.attempt_id,
@@ -196,8 +182,8 @@ def _cut(record: VerifiedRecord) -> VerifiedRecord:
     )
 
 
-def _cut_finding(found: StoredFinding) -> StoredFinding:
-    """Words of files are anybody's: only so much of them is kept, and only what can be written."""
+def _shorten_finding(found: StoredFinding) -> StoredFinding:
+    """Texts from files are untrusted: their length is limited and unencodable characters are escaped."""
     texts = (found.failure, found.code, found.message, found.expected, found.got, found.file)
     cut = [None if each is None else _writable(each[:_TEXT_CHARACTERS]) for each in texts]
     return StoredFinding(str(cut[0]), str(cut[1]), str(cut[2]), cut[3], cut[4], cut[5])

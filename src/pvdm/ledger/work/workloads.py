@@ -10,11 +10,10 @@ from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger import ids
-from pvdm.ledger.batches import in_batches
 from pvdm.ledger.connection import Row
-from pvdm.ledger.restore import used_ids
+from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import Atomicity, published, workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, in_batches
 from pvdm.ledger.work import chunks
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.model.states import WORKLOAD, WorkloadState
@@ -26,7 +25,7 @@ WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a caller asks for; two openings of one id must agree in all of it."""
+    """What a caller asks for. Two openings of one id must agree in all of it."""
 
     workload_id: str
     contract_hash: str
@@ -39,7 +38,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What the Steward fixes at the first opening, for as long as the workload lives."""
+    """What the Steward fixes at the first opening of the workload."""
 
     source_snapshot_id: str | None
     plan_hash: str
@@ -51,7 +50,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload as the ledger has it."""
+    """A workload in the ledger."""
 
     opening: Opening
     source_snapshot_id: str | None
@@ -64,13 +63,13 @@ class Workload:
 
 
 def find(unit: Unit, workload_id: str) -> Workload | None:
-    """The workload, if it was ever opened."""
-    row = unit.found(workloads, workload_id=workload_id)
+    """The workload, or None."""
+    row = unit.find(workloads, workload_id=workload_id)
     return None if row is None else _workload(row)
 
 
 def get(unit: Unit, workload_id: str) -> Workload:
-    """The workload; not being there is an error."""
+    """The workload. Raises `workload_unknown`."""
     found = find(unit, workload_id)
     if found is None:
         raise InputError("workload_unknown", "the ledger knows no such workload", got=ascii(workload_id[:128]))
@@ -88,7 +87,7 @@ def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int
 
 
 def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
-    """Those that were opened or ended last, the latest first; of one domain, or of all."""
+    """The workloads that were opened or ended last, the latest first; of one domain, or of all."""
     order = (workloads.c.at_micros.desc(), workloads.c.workload_id)
     wanted = select(workloads).order_by(*order).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
     if domain is not None:
@@ -97,7 +96,7 @@ def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload
 
 
 def total(unit: Unit, *, domain: str | None) -> int:
-    """How many there are; of one domain, or of all."""
+    """The number of workloads; of one domain, or of all."""
     wanted = select(func.count().label("total")).select_from(workloads)
     if domain is not None:
         wanted = wanted.where(workloads.c.domain == domain)
@@ -105,14 +104,14 @@ def total(unit: Unit, *, domain: str | None) -> int:
     return 0 if row is None else int(row["total"])
 
 
-def still_open(unit: Unit) -> list[Workload]:
+def list_open(unit: Unit) -> list[Workload]:
     """Every workload that has not ended."""
     wanted = select(workloads).where(workloads.c.state == WorkloadState.OPEN).order_by(workloads.c.workload_id)
     return [_workload(row) for row in unit.rows(wanted)]
 
 
 def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
-    """The pinned snapshot of the workload that was last to publish something of this source in this table."""
+    """The pinned snapshot of the workload that last published from this source to this table, or None."""
     both = published.c.workload_id == workloads.c.workload_id
     wanted = select(workloads.c.source_snapshot_id).join(published, both)
     wanted = wanted.where(workloads.c.table_uuid == table_uuid, workloads.c.source == source)
@@ -120,7 +119,7 @@ def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None
     return None if row is None else row["source_snapshot_id"]
 
 
-def published_in(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
+def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
     """The workloads that published these snapshots of the table."""
     both = published.c.workload_id == workloads.c.workload_id
     found = []
@@ -131,8 +130,8 @@ def published_in(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> 
     return found
 
 
-def reopened(unit: Unit, opening: Opening) -> Workload | None:
-    """The workload of an earlier opening with the same parameters, so that nothing is pinned a second time."""
+def find_reopened(unit: Unit, opening: Opening) -> Workload | None:
+    """The workload of an earlier opening with the same parameters, or None; nothing is pinned twice."""
     found = find(unit, opening.workload_id)
     if found is not None:
         _require_same(opening, found.opening)
@@ -140,9 +139,9 @@ def reopened(unit: Unit, opening: Opening) -> Workload | None:
 
 
 def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
-    """Open the workload with its chunks, or return the one that is open under this id; what it pinned stays pinned."""
-    _judge(opening, pinned)
-    used_ids.require_unspent(unit, opening.workload_id)
+    """Open the workload with its chunks, or return the one that is open under this id with what it pinned."""
+    _require_valid(opening, pinned)
+    restores.require_unused(unit, opening.workload_id)
     created = unit.insert_new(
         workloads,
         workload_id=opening.workload_id,
@@ -167,29 +166,29 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
 
 
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
-    """Complete or abandon; asking again for the state it has is no change. Waits for attempts that are being opened."""
+    """Complete or abandon the workload. The state it has is no change. Waits for attempts that are being opened."""
     unit.lock_name(f"workload {workload_id}")
-    row = unit.locked(workloads, workload_id=workload_id)
+    row = unit.lock_row(workloads, workload_id=workload_id)
     if row is None:
         return get(unit, workload_id)
     if row["state"] == to:
         return _workload(row)
     if not WORKLOAD.allows(row["state"], to):
-        raise ConflictError("workload_moved", "the workload has ended otherwise", expected=to, got=row["state"])
-    changed = {"state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+        raise ConflictError("workload_moved", "the workload has ended in another state", expected=to, got=row["state"])
+    changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(workloads).where(workloads.c.workload_id == workload_id).values(**changed))
     return get(unit, workload_id)
 
 
-def _judge(opening: Opening, pinned: Pinned) -> None:
-    ids.workload_id(opening.workload_id)
-    ids.sha256(opening.contract_hash, "contract hash")
-    ids.sha256(pinned.plan_hash, "plan hash")
-    ids.name(opening.table_uuid, "table UUID")
-    ids.name(opening.source, "source")
-    ids.name(opening.domain, "domain")
+def _require_valid(opening: Opening, pinned: Pinned) -> None:
+    ids.require_workload_id(opening.workload_id)
+    ids.require_sha256(opening.contract_hash, "contract hash")
+    ids.require_sha256(pinned.plan_hash, "plan hash")
+    ids.require_name(opening.table_uuid, "table UUID")
+    ids.require_name(opening.source, "source")
+    ids.require_name(opening.domain, "domain")
     if pinned.source_snapshot_id is not None:
-        ids.snapshot_id(pinned.source_snapshot_id)
+        ids.require_snapshot_id(pinned.source_snapshot_id)
     if len(opening.parameters) > PARAMETERS_MAX_BYTES:
         raise InputError(
             "workload_parameters_too_large",
@@ -218,15 +217,15 @@ def _require_same(asked: Opening, stored: Opening) -> None:
         raise InputError(
             "workload_parameters_differ",
             f"workload {asked.workload_id} was opened with other parameters",
-            expected=_told(stored.parameters) if alone else "the same " + ", ".join(differing),
-            got=_told(asked.parameters) if alone else "others",
+            expected=_shorten(stored.parameters) if alone else "the same " + ", ".join(differing),
+            got=_shorten(asked.parameters) if alone else "others",
             hint="use the first parameters to resume it, or another workload id",
             workload_id=asked.workload_id,
         )
 
 
-def _told(parameters: bytes) -> str:
-    """The parameters as they are kept, which is JSON."""
+def _shorten(parameters: bytes) -> str:
+    """The parameters, which are JSON, for a message."""
     return ascii(parameters.decode())[1:-1][:200]
 
 

@@ -14,7 +14,7 @@ from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements as statement_records
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import nonces
 from pvdm.metadata.gate.context import Gate, about, check

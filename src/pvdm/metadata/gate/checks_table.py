@@ -25,7 +25,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import events
 from pvdm.ledger.unit import Unit
-from pvdm.ledger.work import attempts, chunks, claims, nonces, target_sources, workloads
+from pvdm.ledger.work import attempts, chunks, claims, nonces, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
@@ -441,8 +441,8 @@ def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
     """The workload's source is the one that the target was published from, or the one that the contract names."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
-    target_sources.require_same(unit, opening.table_uuid, named, opening.source)
-    target_sources.note(unit, opening.table_uuid, named, opening.source, workload_id=workload_id)
+    claims.require_same_source(unit, opening.table_uuid, named, opening.source)
+    claims.note_source(unit, opening.table_uuid, named, opening.source, workload_id=workload_id)
 
 
 @check(12)

@@ -21,7 +21,7 @@ from pvdm.lake.vault import VaultKind
 from pvdm.lake.write.branches import BranchRemoval
 from pvdm.lake.write.next_snapshot import Publication, Wanted
 from pvdm.ledger import Unit
-from pvdm.ledger.catalog import pending_deletes
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, receipts
 from pvdm.ledger.work.chunks import Extent
@@ -171,7 +171,7 @@ class _Swap:
         if not expired:
             return expired
         with self._gate.ledger.read() as unit:
-            held = receipts.missing_among(unit, base.row.table_uuid, expired)
+            held = receipts.find_missing(unit, base.row.table_uuid, expired)
         return expired_history(base.metadata, now_ms, held=held)
 
     def _found_sha256(self, table_uuid: str) -> str | None:
@@ -185,8 +185,8 @@ class _Swap:
         (base, made), signed = self._tried, self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
         # The written files can be swept while this process is paused. Then the commit is tried again.
-        pending_deletes.require_none(unit, [file.name for file in made.files])
-        receipts.require_made(unit, base.row.table_uuid, self._expired)
+        tables.require_not_scheduled(unit, [file.name for file in made.files])
+        receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         check_2_again(signed, unit, now=now)
         check_5_target(signed, base, row)
         check_6_expiry(signed, now=now)

@@ -1,4 +1,4 @@
-"""What protections and migrations have in common at the Steward: whose word it is, what it is about, that it is new."""
+"""Accepts signed approvals: the part that protections and migrations share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic
 
+from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
@@ -14,24 +15,27 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import restores, statements
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.restore import restores
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.access import require_domain
+from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.contracts import judge_contract
+from pvdm.steward.work.contracts import judge_contract, judge_doable, require_for_table, require_source_reached
+from pvdm.steward.work.sources import Sources
 from pvdm.trust.approval import A, disallowing, verify_approval
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import Verified
+from pvdm.verify.extraction import Reach
 
 
 @dataclass(frozen=True, slots=True)
 class Judged(Generic[A]):
-    """A verified approval with its bytes, and the trust roots that it was judged by."""
+    """A verified approval with its bytes, and the ids of the trust roots that it was verified against."""
 
     approval: Verified[A]
     envelope: bytes
@@ -39,56 +43,68 @@ class Judged(Generic[A]):
 
     @property
     def said(self) -> A:
-        """What was approved."""
+        """The approved statement."""
         return self.approval.predicate
 
 
-def read_approval(envelope: bytes, kind: type[A]) -> tuple[str, A]:
-    """The approval's id and words, before anything about it is believed."""
-    with disallowing():
-        parsed = parse_envelope(envelope)
-        return parsed.payload_sha256, read_statement(parsed.payload, kind)
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """Verifies approvals by the trust root, and the contracts that they bring."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    recorder: Recorder
+    trust: TrustRoots
+    catalog: Catalog
+    sources: Sources
+    extracts: Reach | None
+
+    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[Judged[A]], None]) -> str:
+        """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
+        with disallowing():
+            parsed = parse_envelope(envelope)
+            read_statement(parsed.payload, kind)
+        statement_id = parsed.payload_sha256
+        if not self._is_stored(statement_id, envelope):
+            try:
+                accept(self._judge(envelope, kind))
+            except (NotAllowedError, ConflictError):
+                # A concurrent call with the same bytes may have been first; that is no replay.
+                if not self._is_stored(statement_id, envelope):
+                    raise
+        return statement_id
+
+    def judge_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
+        """Read a contract, and require that it is for this table and that the caller reaches its source."""
+        contract = judge_doable(text, extracts=self.extracts)
+        require_for_table(contract, (*levels, row.name), row.domain)
+        require_source_reached(self.ledger, contract, grant)
+        return contract
+
+    def _judge(self, envelope: bytes, kind: type[A]) -> Judged[A]:
+        judged_by = self.trust.ids()
+        approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
+        if approval.predicate.contract is not None:
+            judge_contract(approval.predicate.contract)
+        return Judged(approval, envelope, judged_by)
+
+    def _is_stored(self, statement_id: str, envelope: bytes) -> bool:
+        """Whether exactly these bytes were accepted before; other signatures are a new approval."""
+        with self.ledger.read() as unit:
+            found = statements.find(unit, statement_id)
+        return found is not None and found.envelope == envelope
 
 
-def judge(envelope: bytes, kind: type[A], trust: TrustRoots, clock: LedgerClock) -> Judged[A]:
-    """The approval, once it is an operator's good word, and the contract it brings, once that can be read."""
-    judged_by = trust.ids()
-    approval = verify_approval(envelope, trust.current(), kind, now=clock.now_micros())
-    if approval.predicate.contract is not None:
-        judge_contract(approval.predicate.contract)
-    return Judged(approval, envelope, judged_by)
-
-
-def require_good(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> None:
-    """In the transaction that uses it: nobody took the key back meanwhile; inserting its nonce says if it is new."""
+def require_current(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> None:
+    """In the transaction that applies it: the trust root is still the same, and no restore came after the signature."""
     if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.judged_by:
         raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
     restores.require_issued_after(unit, judged.said.issued_at, what="approval")
 
 
-def accept_once(
-    envelope: bytes,
-    kind: type[A],
-    ledger: Ledger,
-    trust: TrustRoots,
-    clock: LedgerClock,
-    accept: Callable[[Judged[A]], None],
-) -> str:
-    """Accept the approval, unless exactly these bytes were accepted before; gives its id."""
-    statement_id, _ = read_approval(envelope, kind)
-    if not _is_stored(ledger, statement_id, envelope):
-        try:
-            accept(judge(envelope, kind, trust, clock))
-        except (NotAllowedError, ConflictError):
-            # Somebody was first; the same call at the same time is no replay.
-            if not _is_stored(ledger, statement_id, envelope):
-                raise
-    return statement_id
-
-
 @contextlib.contextmanager
-def used_once(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
-    """A nonce that was used, by this approval or by another one, is told as a replay."""
+def refuse_replay(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
+    """Turn the conflict over a used nonce into `approval_replayed`."""
     try:
         yield
     except ConflictError as error:
@@ -103,17 +119,10 @@ def used_once(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
         ) from None
 
 
-def _is_stored(ledger: Ledger, statement_id: str, envelope: bytes) -> bool:
-    """Whether exactly these bytes were accepted before; another signature is another try."""
-    with ledger.read() as unit:
-        found = statements.find(unit, statement_id)
-    return found is not None and found.envelope == envelope
-
-
 def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
-    """The table that the approval names: by its UUID, under its name, in this catalog, in the bearer's domain."""
+    """The table that the approval names; UUID, name, catalog and the caller's domain must fit."""
     require_catalog(named.catalog, catalog)
-    row = tables.find_uuid(unit, named.uuid)
+    row = tables.find_by_uuid(unit, named.uuid)
     if row is None:
         raise NotAllowedError(
             "approval_wrong_table",
@@ -123,7 +132,7 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
             hint="nothing was changed",
         )
     require_domain(grant, row.domain)
-    namespace = namespaces.find_id(unit, row.namespace_id)
+    namespace = namespaces.find_by_id(unit, row.namespace_id)
     if namespace is None:
         raise AssertionError("a table that is there is in a namespace that is there")
     require_name(named.name, full_name((*namespace.levels, row.name)))
@@ -131,9 +140,9 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
 
 
 def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
-    """The namespace that the approval names: by its id, under its name, in this catalog, in the bearer's domain."""
+    """The namespace that the approval names; id, name, catalog and the caller's domain must fit."""
     require_catalog(named.catalog, catalog)
-    found = namespaces.find_id(unit, named.id)
+    found = namespaces.find_by_id(unit, named.id)
     if found is None:
         raise NotAllowedError(
             "approval_wrong_namespace",
@@ -148,7 +157,7 @@ def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) 
 
 
 def require_catalog(named: str, catalog: str) -> None:
-    """A table with the same UUID in another catalog is another one."""
+    """Refuse an approval for another catalog, where the same UUID may be another table."""
     if named != catalog:
         raise NotAllowedError(
             "approval_wrong_catalog",
@@ -160,12 +169,12 @@ def require_catalog(named: str, catalog: str) -> None:
 
 
 def require_name(named: str, found: str) -> None:
-    """The name is what the operator read when signing."""
+    """Refuse an approval that names the table or namespace otherwise: the operator read that name when signing."""
     if named != found:
         raise NotAllowedError(
             "approval_wrong_name",
-            "the approval names it otherwise",
+            "the approval gives it another name",
             expected=found,
             got=named,
-            hint="nothing was changed; it may have been renamed since: look, and sign again",
+            hint="nothing was changed; it may have been renamed since; check the name and sign again",
         )

@@ -1,11 +1,10 @@
-"""Signed migrations at the Steward's side: the approved updates become the table's document and a log entry at once."""
+"""Applies signed migrations: the approved updates change the table's metadata and enter the log in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from pvdm.api.protection import Applied, MigrationView, SubmittedMigration, TargetView
-from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
@@ -15,66 +14,49 @@ from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable
-from pvdm.ledger import Ledger, Unit
+from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections, statements
 from pvdm.ledger.record.protections import MigrationRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.gate.migration import permit_migration
 from pvdm.metadata.gate.permit import Permit
 from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import require_domain, scope
-from pvdm.steward.approval.approvals import Judged, accept_once, find_table, require_good, used_once
-from pvdm.steward.record.recorder import Document, Recorder
-from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.contracts import judge_doable, require_for_table, require_source_reached, require_target_fit
+from pvdm.steward.approval.approvals import Approvals, Judged, find_table, refuse_replay, require_current
+from pvdm.steward.record.recorder import Document
+from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of
-from pvdm.steward.work.sources import Sources
 from pvdm.trust.statement import read_signed
-from pvdm.verify.extraction import Reach
 
 
 class Migrations:
-    """The migrations that this Steward has applied, and the tables as they are before the next one."""
+    """Applies and lists migrations, and shows tables to those who prepare the next one."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        recorder: Recorder,
-        trust: TrustRoots,
-        catalog: Callable[[], Catalog],
-        sources: Sources,
-        *,
-        extracts: Reach | None,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._recorder = recorder
-        self._trust = trust
-        self._catalog = catalog
-        self._sources = sources
-        self._extracts = extracts
+    def __init__(self, approvals: Approvals) -> None:
+        self._approvals = approvals
+        self._ledger = approvals.ledger
+        self._recorder = approvals.recorder
+        self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> SubmittedMigration:
-        """Apply a migration; the same bytes again change nothing, and are told as that."""
+        """Apply a migration; the same bytes again change nothing."""
         applied: list[Judged[Migration]] = []
 
         def accept(judged: Judged[Migration]) -> None:
             self._apply(judged, grant)
             applied.append(judged)
 
-        migration_id = accept_once(envelope, Migration, self._ledger, self._trust, self._clock, accept)
+        migration_id = self._approvals.accept_once(envelope, Migration, accept)
         found = self.get(migration_id, grant)
         with self._ledger.read() as unit:
             at_micros = statements.get(unit, migration_id).at_micros
-            row = tables.find_uuid(unit, found.table_uuid)
+            row = tables.find_by_uuid(unit, found.table_uuid)
         self._recorder.cover()
         return SubmittedMigration(
             migration=found,
@@ -84,7 +66,7 @@ class Migrations:
         )
 
     def get(self, migration_id: str, grant: Grant) -> MigrationView:
-        """One migration of the bearer's domain."""
+        """One migration of the caller's domain."""
         with self._ledger.read() as unit:
             found = protections.find_migration(unit, migration_id)
             if found is None:
@@ -93,18 +75,17 @@ class Migrations:
             return _view(found, statements.get(unit, migration_id))
 
     def listed(self, grant: Grant) -> list[MigrationView]:
-        """Every migration of the bearer's domain, newest first."""
+        """Every migration of the caller's domain, newest first."""
         with self._ledger.read() as unit:
-            found = protections.listed_migrations(unit, domain=scope(grant))
+            found = protections.list_newest_migrations(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.migration_id)) for each in found]
 
     def table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
-        """The table as it is now, for who is about to sign something about it."""
-        catalog = self._catalog()
-        found = catalog.tables.load(grant, levels, name)
+        """The table as it is now, for an operator who is about to sign."""
+        found = self._catalog.tables.load(grant, levels, name)
         return TargetView(
             kind="table",
-            catalog=catalog.name,
+            catalog=self._catalog.name,
             id=found.row.table_uuid,
             name=full_name((*levels, name)),
             contract_sha256=found.row.contract_hash,
@@ -113,11 +94,10 @@ class Migrations:
 
     def namespace(self, levels: Levels, grant: Grant) -> TargetView:
         """The namespace as it is now."""
-        catalog = self._catalog()
-        found = catalog.namespaces.get(grant, levels)
+        found = self._catalog.namespaces.get(grant, levels)
         return TargetView(
             kind="namespace",
-            catalog=catalog.name,
+            catalog=self._catalog.name,
             id=found.namespace_id,
             name=full_name(found.levels),
             contract_sha256=found.protected_by,
@@ -125,54 +105,51 @@ class Migrations:
         )
 
     def _apply(self, judged: Judged[Migration], grant: Grant) -> None:
-        catalog, said = self._catalog(), judged.said
+        catalog, said = self._catalog, judged.said
         with self._ledger.read() as unit:
             row, levels = find_table(unit, said.table, grant, catalog.name)
         contract = self._judge_contract(judged, row, levels, grant)
-        fits = None if contract is None else self._sources.judge(contract, row.table_uuid)
+        require_fit = None if contract is None else self._approvals.sources.judge(contract, row.table_uuid)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
             require_protectable(after)
-            if contract is not None and fits is not None:
-                require_target_fit(contract, after, self._extracts)
-                fits(to_model(after.current_schema))
+            if contract is not None and require_fit is not None:
+                require_target_fit(contract, after, self._approvals.extracts)
+                require_fit(to_model(after.current_schema))
             return permit_migration(judged.approval, before.row, before.metadata, after, data)
 
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
             return self._transact(judged, swap)
 
-        with used_once(judged):
+        with refuse_replay(judged):
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
 
     def _judge_contract(
         self, judged: Judged[Migration], row: TableRow, levels: Levels, grant: Grant
     ) -> DataProductContract | None:
-        """The contract that the table will be under; None where it stays and the columns that it is about stay too."""
+        """The contract that the table will be under; None where neither the contract nor the columns change."""
         said = judged.said
         if said.contract is not None:
-            contract = judge_doable(said.contract, extracts=self._extracts)
-            require_for_table(contract, (*levels, row.name), row.domain)
-            require_source_reached(self._ledger, contract, grant)
-            return contract
+            return self._approvals.judge_table_contract(said.contract, row, levels, grant)
         if row.contract_hash is None or said.before.schema_fingerprint == said.after.schema_fingerprint:
             return None
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)
 
     def _transact(self, judged: Judged[Migration], swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-        """Log entry, migration, contract and swap in one transaction; `submit` tells the outside when it is done."""
+        """Write log entry, migration, contract and pointer in one transaction; `submit` covers it outside."""
         document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
         rows: list[TableRow] = []
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            require_good(unit, judged)
-            rows[:] = [self._settled(unit, judged, row, places[0]) for row in swap(unit)]
+            require_current(unit, judged)
+            rows[:] = [self._store(unit, judged, row, places[0]) for row in swap(unit)]
 
         self._recorder.store([document], work)
         return rows
 
-    def _settled(self, unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
+    def _store(self, unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
         said, migration_id = judged.said, judged.approval.statement_id
         record = MigrationRecord(
             migration_id,
@@ -187,12 +164,12 @@ class Migrations:
         protections.put_migration(unit, record, judged.envelope, log_index=log_index)
         if said.contract is None:
             return row
-        protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
+        protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
         return tables.protect(unit, row, said.after.contract_sha256)
 
 
 def parse_updates(text: str) -> list[Json]:
-    """The updates of a migration: a JSON array, as Iceberg's protocol has it."""
+    """Parse the updates of a migration: a JSON array of Iceberg table updates."""
     value = parse_json(text.encode(), size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
     return list(Node({"updates": value}, "$").items("updates"))
 

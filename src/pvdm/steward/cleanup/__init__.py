@@ -1,1 +1,1 @@
-"""What ended attempts leave behind: clean-up, quarantine, orphans and the vault."""
+"""Clean-up after ended attempts: disposal, quarantine, orphans and the vault."""

@@ -1,4 +1,4 @@
-"""What an ended attempt leaves: kept in quarantine or removed, its branch and snapshots gone; never a live file."""
+"""Cleans up after ended attempts: quarantines or removes their files, and removes branch and snapshots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs
-from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work import announced, attempts, quarantine, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
@@ -36,23 +36,22 @@ from pvdm.model.statements.files import AddedFile
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN, OWN_WHERE_UNPROTECTED
-from pvdm.steward.pipeline.keyed_lock import Turns
-from pvdm.steward.pipeline.unfinished import working_on
-from pvdm.steward.work.opened import contract_of
-from pvdm.steward.work.opening import is_adopted, staged_head
+from pvdm.steward.locks import ThreadLocks, hold_work
+from pvdm.steward.work.opened import contract_of, is_adopted, staged_head
 from pvdm.steward.work.sources import levels_of
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files, Seen
 
 BRANCH_TRIES_MAX: Final = 8
 NOTED_MAX: Final = 5
+REFERENCES_UNDECIDED: Final = "references_undecided"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt that has ended, with what decides over its files.
+class EndedAttempt:
+    """An ended attempt, with the facts that decide what happens to its files.
 
-    It could begin to write at `opened_micros`, by one Steward's clock, and after the event `opened_event`.
+    It could write from `opened_micros` on, by one Steward's clock, and after the event `opened_event`.
     """
 
     attempt: Attempt
@@ -66,12 +65,12 @@ class Ended:
 
     @property
     def published(self) -> bool:
-        """Whether its files are what `main` shows."""
+        """Whether `main` shows its files."""
         return self.attempt.state is AttemptState.COMMITTED
 
 
 class _DoneError(Exception):
-    """Another Steward has cleaned up meanwhile."""
+    """Another Steward has cleaned up after the attempt meanwhile."""
 
     def __init__(self, record: DisposalRecord) -> None:
         super().__init__(record.attempt_id)
@@ -79,37 +78,37 @@ class _DoneError(Exception):
 
 
 class Disposal:
-    """Cleans up after attempts; each step may be done again, and what a crash left is taken up at the start."""
+    """Cleans up after attempts; each step can be repeated, and `settle` continues after a crash."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: LedgerClock,
-        catalog: Callable[[], Catalog],
+        catalog: Catalog,
         vault: Vault,
         files: Files,
         require_consistent: Callable[[], None],
     ) -> None:
-        """`require_consistent` raises where the ledger's log is not the one that is known outside."""
+        """`require_consistent` raises where the ledger's log is not the one of the outside checkpoint."""
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
         self._vault = vault
         self._files = files
         self._require_consistent = require_consistent
-        self._turns = Turns()
+        self._locks = ThreadLocks()
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
-        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it.
+        """Quarantine or delete unpublished files of the attempt, and remove its branch and own snapshots.
 
-        Threads of this Steward wait for each other; what another Steward is cleaning up is held (`work_held`).
+        Threads of this Steward wait for each other. Raises `work_held` while another Steward cleans up.
         """
         done = self._find_done(attempt_id)
         if done is not None:
             return done
-        # A ledger that was restored elsewhere since may have published what this one takes for left over.
+        # A ledger restored elsewhere may have published files that are leftovers by this one.
         self._require_consistent()
-        with self._turns.turn(attempt_id), working_on(self._ledger, f"the clean-up of {attempt_id}"):
+        with self._locks.hold(attempt_id), hold_work(self._ledger, f"the clean-up of {attempt_id}"):
             try:
                 self._require_undone(attempt_id)
                 return self._dispose(attempt_id)
@@ -119,55 +118,57 @@ class Disposal:
     def _dispose(self, attempt_id: str) -> DisposalRecord:
         ended = self._load(attempt_id)
         if ended.row is None:
-            return self._done(ended, DisposalWord.LEFT, 0, 0, "the table is gone; who dropped it has its files")
+            return self._store_record(
+                ended, DisposalWord.LEFT, 0, 0, "the table was dropped; its files are left as they are"
+            )
         note = self._quarantine(ended)
         fault.point("disposal.after_quarantine")
-        if _branch_goes(ended):
+        if _removes_branch(ended):
             self._remove_branch(ended.attempt, ended.row)
         fault.point("disposal.after_branch")
-        with decided():
+        with require_decided():
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
-        return self._done(ended, _word(ended), removed, kept, note)
+        return self._store_record(ended, _outcome(ended), removed, kept, note)
 
     def _find_done(self, attempt_id: str) -> DisposalRecord | None:
         with self._ledger.read() as unit:
             return verified.find_disposal(unit, attempt_id)
 
     def _require_undone(self, attempt_id: str) -> None:
-        """A lock may be lost with its connection: another Steward has perhaps cleaned up since."""
+        """Raise if another Steward has cleaned up: a lock may be lost with its connection."""
         done = self._find_done(attempt_id)
         if done is not None:
             raise _DoneError(done)
 
     def settle(self) -> list[DisposalRecord]:
-        """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now.
+        """Clean up after every ended attempt that was not cleaned up after.
 
-        What cannot be reached now raises, after all were tried: settling is due again then.
+        All are tried; then the first error about something unavailable is raised, so that settling is retried.
         """
         with self._ledger.read() as unit:
-            waiting = verified.undisposed(unit)
+            waiting = verified.list_undisposed(unit)
         found, away = [], list[UnavailableError]()
         for attempt in waiting:
             try:
                 found.append(self.dispose(attempt.attempt_id))
             except UnavailableError as error:
-                if error.code != "references_undecided":
+                if error.code != REFERENCES_UNDECIDED:
                     away.append(error)
             except PvdmError:
-                continue  # tried again at the next start, and by whoever looks for orphans
+                continue  # tried again at the next start, and by a search for orphans
         if away:
             raise away[0]
         return found
 
-    def ended_at(self, row: TableRow) -> list[Ended]:
+    def ended_at(self, row: TableRow) -> list[EndedAttempt]:
         """Every attempt at the table that has ended, oldest first."""
         with self._ledger.read() as unit:
-            listed = attempts.ended_at(unit, row.table_uuid)
+            listed = attempts.list_ended(unit, row.table_uuid)
         return [self._load(each.attempt_id) for each in listed]
 
-    def remove_late_branch(self, ended: Ended, metadata: TableMetadata) -> None:
-        """Remove a branch that was written after the clean-up; an adopted branch is left to its owner."""
+    def remove_late_branch(self, ended: EndedAttempt, metadata: TableMetadata) -> None:
+        """Remove a branch that was written after the clean-up; an adopted branch stays."""
         if ended.row is None or is_adopted(ended.attempt):
             return
         with self._ledger.read() as unit:
@@ -175,11 +176,11 @@ class Disposal:
         if branch_removal(metadata, ended.attempt, fences)[0]:
             self._remove_branch(ended.attempt, ended.row)
 
-    def _load(self, attempt_id: str) -> Ended:
+    def _load(self, attempt_id: str) -> EndedAttempt:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, attempt.workload_id)
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             said = proofs.of_attempt(unit, attempt_id)
             envelope = proofs.envelope(unit, said[-1].proof_id) if said else None
             opened = events.history(unit, "attempts", attempt_id, count=1)
@@ -193,7 +194,7 @@ class Disposal:
                 attempt_id=attempt_id,
             )
         core = None if envelope is None else read_signed(envelope, Proof).core
-        return Ended(
+        return EndedAttempt(
             attempt,
             workload.opening.table_uuid,
             row,
@@ -204,25 +205,25 @@ class Disposal:
             opened[0].event_id,
         )
 
-    def _quarantine(self, ended: Ended) -> str:
-        """The bytes that a proof refuted, or the gate refused, kept outside the table; which could not be is noted."""
+    def _quarantine(self, ended: EndedAttempt) -> str:
+        """Keep the files of a refused attempt outside of the table; returns a note about those that could not be."""
         if not is_quarantined(ended) or ended.core is None:
             return "nothing was proved of it" if ended.core is None else ""
         lost = []
         for file in ended.core.files.added:
             try:
-                self._keep(ended, Seen(file.staged_path, *file.staged_bytes))
+                self._quarantine_file(ended, Seen(file.staged_path, *file.staged_bytes))
             except VerificationError as error:
                 if file.staged_sha256 not in self.in_quarantine(ended):
-                    lost.append(f"{file.staged_sha256}: {error.code}{self._keep_published(ended, file)}")
+                    lost.append(f"{file.staged_sha256}: {error.code}{self._quarantine_published_copy(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
-    def _keep(self, ended: Ended, seen: Seen) -> None:
+    def _quarantine_file(self, ended: EndedAttempt, seen: Seen) -> None:
         self._put_in_quarantine(ended, self._files.fetch_frozen(seen).data)
 
-    def _put_in_quarantine(self, ended: Ended, data: bytes) -> None:
-        """Before and after: what an operator has removed meanwhile does not come back (`QuarantineDesk.remove`)."""
+    def _put_in_quarantine(self, ended: EndedAttempt, data: bytes) -> None:
+        """Write a file into quarantine; checked before and after, so that a removal by an operator stays final."""
         attempt_id = ended.attempt.attempt_id
         self._require_undone(attempt_id)
         location = self._vault.quarantine(ended.table_uuid, attempt_id, data)
@@ -232,19 +233,19 @@ class Disposal:
             self._vault.remove(location)
             self._require_undone(attempt_id)
 
-    def _keep_published(self, ended: Ended, file: AddedFile) -> str:
-        """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
+    def _quarantine_published_copy(self, ended: EndedAttempt, file: AddedFile) -> str:
+        """Keep the Steward's own copy where the staged file has changed since; returns a note about it."""
         if file.published_path == file.staged_path:
             return ""
         try:
             if file.published_sha256 not in self.in_quarantine(ended):
-                self._keep(ended, Seen(file.published_path, *file.published_bytes))
+                self._quarantine_file(ended, Seen(file.published_path, *file.published_bytes))
         except VerificationError:
             return ""
         return f", its rows are kept as {file.published_sha256}"
 
-    def _quarantine_unbound(self, ended: Ended, core: ProofCore) -> list[str]:
-        """Data that the proof does not bind, since it could not be listed or frozen, up to the contract's limit."""
+    def _quarantine_unbound(self, ended: EndedAttempt, core: ProofCore) -> list[str]:
+        """Keep data files that the proof does not bind, up to the contract's limit; returns notes about the others."""
         bound = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
         lost, room = [], ended.bytes_max
@@ -263,19 +264,19 @@ class Disposal:
             room -= len(fetched.data)
         return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
 
-    def in_quarantine(self, ended: Ended) -> set[str]:
-        """The hashes of what is kept of the attempt; an earlier try may have kept a file and gone on to remove it."""
+    def in_quarantine(self, ended: EndedAttempt) -> set[str]:
+        """The hashes of the attempt's files in quarantine."""
         listed = self._vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
         return {location.rpartition("/")[2] for location in listed}
 
     def _remove_branch(self, attempt: Attempt, row: TableRow) -> None:
-        """The branch and the snapshots that are its own, in one commit; what another ref holds stays."""
+        """Remove the branch and its own snapshots in one commit; snapshots of other refs stay."""
         with self._ledger.read() as unit:
             levels = levels_of(unit, row)
             fences = _fences(unit, attempt)
         for _ in range(BRANCH_TRIES_MAX):
-            fresh = self._fresh(row)
-            metadata = self._catalog().states.of(fresh).metadata
+            fresh = self._reload_row(row)
+            metadata = self._catalog.states.of(fresh).metadata
             if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
                 return
             updates, requirements = branch_removal(metadata, attempt, fences)
@@ -283,21 +284,21 @@ class Disposal:
                 return
             try:
                 grant = OWN if fresh.protected else OWN_WHERE_UNPROTECTED
-                self._catalog().commits.commit(grant, [Change(levels, row.name, requirements, updates)])
+                self._catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
                 if not error.code.startswith("requirement_ref"):
                     raise
-        raise ConflictError("branch_moving", "the branch is moved all the time", got=attempt.branch)
+        raise ConflictError("branch_moving", "the branch changed during every try to remove it", got=attempt.branch)
 
-    def _fresh(self, row: TableRow) -> TableRow:
+    def _reload_row(self, row: TableRow) -> TableRow:
         with self._ledger.read() as unit:
-            return tables.get_id(unit, row.table_id)
+            return tables.get_by_id(unit, row.table_id)
 
-    def _remove_files(self, ended: Ended) -> tuple[int, int]:
-        """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it.
+    def _remove_files(self, ended: EndedAttempt) -> tuple[int, int]:
+        """Delete the files in the attempt's folder and their copies in the vault, unless a snapshot references them.
 
-        What a crash left unfinished in the vault goes too: nothing can name it, and its writer is gone or fails.
+        Unfinished files in the vault are deleted too. Returns the numbers of removed and kept files.
         """
         self.remove_unfinished(ended)
         copies = self.copies_of(ended)
@@ -318,43 +319,43 @@ class Disposal:
             removed += 1
         return removed, len(left) + len(copies) - removed
 
-    def remove_unfinished(self, ended: Ended) -> None:
-        """What a crash left unfinished in the vault."""
+    def remove_unfinished(self, ended: EndedAttempt) -> None:
+        """Remove unfinished files of the attempt from the vault; a crash left them, and nothing references them."""
         for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
             for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
                 self._vault.remove(each)
 
     def remove_copy(self, location: str) -> None:
-        """A copy in the vault that nothing names."""
+        """Remove an unreferenced copy from the vault."""
         self._vault.remove(location)
 
-    def files_left(self, ended: Ended) -> list[Left]:
-        """Everything that lies in the attempt's own folder."""
+    def files_left(self, ended: EndedAttempt) -> list[Left]:
+        """All files in the attempt's folder."""
         prefix = self.prefix_of(ended)
         return [] if prefix is None else prefix.files()
 
-    def _search(self, ended: Ended) -> Search:
-        """For what any snapshot of any table names of the attempt."""
+    def _search(self, ended: EndedAttempt) -> Search:
+        """The search for references to the attempt's files, over the snapshots of all tables."""
         folders = [parse_location(ended.attempt.prefix)]
         folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
-        references = References(self._ledger, self._catalog().states, self._files)
-        known = {ended.table_uuid: self._before(ended)}
+        references = References(self._ledger, self._catalog.states, self._files)
+        known = {ended.table_uuid: self._older_snapshot(ended)}
         return references.under(folders, after_event=ended.opened_event, known=known)
 
-    def _before(self, ended: Ended) -> int | None:
-        """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
+    def _older_snapshot(self, ended: EndedAttempt) -> int | None:
+        """A snapshot of `main` that is older than the attempt: its base, or one by time."""
         if ended.core is not None:
             return ended.core.target.base_snapshot_id
         if ended.row is None:
             return None
-        return shown_before(self._catalog().states.of(ended.row).metadata, ended.opened_micros)
+        return shown_before(self._catalog.states.of(ended.row).metadata, ended.opened_micros)
 
-    def copies_of(self, ended: Ended) -> list[str]:
-        """The Steward's copies of the attempt's files, and other files that it left beside them."""
+    def copies_of(self, ended: EndedAttempt) -> list[str]:
+        """The Steward's copies of the attempt's files in the vault."""
         return self._vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
-    def prefix_of(self, ended: Ended) -> Prefix | None:
-        """The attempt's own folder; what was staged elsewhere, on a branch that was taken over, is its owner's."""
+    def prefix_of(self, ended: EndedAttempt) -> Prefix | None:
+        """The attempt's own folder; files that an adopted branch staged elsewhere are not in it."""
         if ended.row is None:
             return None
         folder = parse_location(ended.attempt.prefix)
@@ -363,40 +364,42 @@ class Disposal:
         return self.folder_of(ended.row, folder)
 
     def folder_of(self, row: TableRow, folder: Location) -> Prefix:
-        """A folder below the table's location; no link below the warehouse is gone through on the way to it."""
-        table, warehouse = parse_location(row.location), parse_location(self._catalog().warehouse)
+        """A folder below the table's location; links below the warehouse are not followed."""
+        table, warehouse = parse_location(row.location), parse_location(self._catalog.warehouse)
         root = warehouse if table.is_under(warehouse) and table != warehouse else table
         return prefix_at(root, folder, self._files.stores)
 
-    def _done(self, ended: Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
+    def _store_record(
+        self, ended: EndedAttempt, outcome: DisposalWord, removed: int, kept: int, note: str
+    ) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self._clock.now_micros()
         return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
 
 
-def published_files(ended: Ended) -> set[Location]:
-    """What `main` shows of it, or once showed."""
+def published_files(ended: EndedAttempt) -> set[Location]:
+    """The files of the attempt that were published."""
     if not ended.published or ended.core is None:
         return set()
     return {parse_location(each.published_path) for each in ended.core.files.added}
 
 
 def shown_before(metadata: TableMetadata, micros: int) -> int | None:
-    """The newest snapshot of `main` that was there before this time, however clocks differ."""
+    """The newest snapshot of `main` that is surely older than this time, by the largest clock difference."""
     latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
     shown = metadata.ancestry(metadata.current_snapshot_id or 0)
     return next((each.snapshot_id for each in shown if each.timestamp_ms < latest), None)
 
 
 def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
-    """Whether the branch shows what was published of it, and nothing that its owner has put there since."""
+    """Whether the branch still has the head that was staged."""
     return attempt.branch in metadata.refs and staged_head(metadata, attempt.branch) == attempt.staged_snapshot_id
 
 
 def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
-    """What keeps publications of the attempt from being shown late: needless once its own branch is gone for good.
+    """The fence refs that block late publications of the attempt, which can go with its own branch.
 
-    A branch that was taken over may come again under its name, so that its fences stay.
+    An adopted branch may be created again under its name, so its fences stay.
     """
     if is_adopted(attempt):
         return ()
@@ -406,9 +409,9 @@ def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
 def branch_removal(
     metadata: TableMetadata, attempt: Attempt, fences: Sequence[str] = ()
 ) -> tuple[list[Json], list[Json]]:
-    """The updates that take the attempt's branch and its own snapshots away, and what must still be so for them."""
+    """The updates that remove the attempt's branch and own snapshots, and their requirements."""
     if attempt.branch == MAIN:
-        raise NotAllowedError("branch_reserved", "main is nobody's staging branch", got=attempt.attempt_id)
+        raise NotAllowedError("branch_reserved", "main is not a staging branch", got=attempt.attempt_id)
     ref = metadata.refs.get(attempt.branch)
     staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
     updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()
@@ -416,30 +419,30 @@ def branch_removal(
     return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
 
 
-def _branch_goes(ended: Ended) -> bool:
-    """A branch that was taken over is its owner's: it goes when it is published, and else stays as it was."""
+def _removes_branch(ended: EndedAttempt) -> bool:
+    """Whether the branch is removed: an adopted one only after its publication."""
     return not is_adopted(ended.attempt) or ended.published
 
 
-def is_quarantined(ended: Ended) -> bool:
-    """Whether what it staged is evidence that is kept."""
+def is_quarantined(ended: EndedAttempt) -> bool:
+    """Whether the attempt's files are kept as evidence."""
     return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
 
 
-def _word(ended: Ended) -> DisposalWord:
+def _outcome(ended: EndedAttempt) -> DisposalWord:
     if ended.published:
         return DisposalWord.PUBLISHED
     return DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
 
 
 @contextlib.contextmanager
-def decided() -> Iterator[None]:
-    """What cannot be decided now is asked again later; nothing goes before."""
+def require_decided() -> Iterator[None]:
+    """Turn an undecided search for references into `references_undecided`, which is retried."""
     try:
         yield
     except UndecidedError as why:
         raise UnavailableError(
-            "references_undecided",
-            f"whether anything still names the attempt's files cannot be told: {why}",
+            REFERENCES_UNDECIDED,
+            f"whether a table still references the attempt's files is undecided: {why}",
             hint="none of them was removed; this is tried again when every table can be read",
         ) from None

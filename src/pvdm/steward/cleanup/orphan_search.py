@@ -1,17 +1,20 @@
-"""Orphans: files that ended attempts left in their folders, and files of unmodified jobs that publication left behind.
+"""Finds and removes orphans: files that ended attempts and published branches left, and that nothing references.
 
-Of an unmodified job (`pvdm publish`) these are the files that a proof names as staged, and the lists and manifests of
-the snapshots that were staged. The Steward published copies of them, whatever storage the contract has.
+For a branch that a job staged itself (`pvdm publish`) these are the staged data files that a proof names, and the
+manifest lists and manifests of the staged snapshots: the Steward has published copies of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.names import parse_full_name
 from pvdm.catalog.references import References, Search
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
@@ -22,10 +25,19 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import proofs
+from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, quarantine, workloads
 from pvdm.model.statements.proof import Proof
-from pvdm.steward.cleanup.disposal import Disposal, Ended, decided, is_quarantined, published_files, shown_before
-from pvdm.steward.work.opening import is_adopted
+from pvdm.steward.access import require_attempt
+from pvdm.steward.cleanup.disposal import (
+    Disposal,
+    EndedAttempt,
+    is_quarantined,
+    published_files,
+    require_decided,
+    shown_before,
+)
+from pvdm.steward.work.opened import is_adopted
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
@@ -34,7 +46,7 @@ _LIST: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A file that an ended attempt, or the job whose branch it took over, left behind and that nothing names."""
+    """An unreferenced file of an ended attempt, or of the job whose branch the attempt adopted."""
 
     attempt_id: str
     location: str
@@ -43,9 +55,9 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A file that may be one; `prefix` is the folder that it is removed from."""
+    """A file that may be an orphan; `prefix` is the folder that it is removed from."""
 
-    ended: Ended
+    ended: EndedAttempt
     left: Left
     prefix: Prefix
     of_job: bool
@@ -57,7 +69,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _InUse:
-    """What must not be looked at: the folders of live attempts, and what proofs of live attempts name as staged."""
+    """Files that are no candidates: those in folders of live attempts, and those that their proofs name."""
 
     folders: tuple[Location, ...]
     files: frozenset[Location]
@@ -67,25 +79,25 @@ class _InUse:
 
 
 class OrphanSearch:
-    """Finds them for one table at a time, and removes them; each list and manifest is read at most once."""
+    """Finds and removes the orphans of one table; each manifest list and manifest is read at most once."""
 
-    def __init__(self, ledger: Ledger, catalog: Callable[[], Catalog], files: Files, disposal: Disposal) -> None:
+    def __init__(self, ledger: Ledger, catalog: Catalog, files: Files, disposal: Disposal) -> None:
         self._ledger = ledger
         self._catalog = catalog
         self._files = files
         self._disposal = disposal
 
     def find(self, row: TableRow) -> list[Orphan]:
-        """What ended attempts at the table left, and nothing names; of live ones nothing."""
-        with decided():
+        """The orphans of the table's ended attempts."""
+        with require_decided():
             found = self._candidates(row, self._disposal.ended_at(row))
             named = self._search(row, found, {}).referenced if found else set()
         return [each.orphan for each in found if each.left.location not in named]
 
     def remove(self, row: TableRow) -> list[Orphan]:
-        """Remove them, and the branches that go with them; gives what is gone."""
+        """Remove the table's orphans and late branches; returns the removed files."""
         ended = self._disposal.ended_at(row)
-        with decided():
+        with require_decided():
             before = self._candidates(row, ended)
         for each in ended:
             self._disposal.dispose(each.attempt.attempt_id)
@@ -93,15 +105,15 @@ class OrphanSearch:
         for each in ended:
             self._disposal.remove_late_branch(each, metadata)
             self._disposal.remove_unfinished(each)
-        with decided():
+        with require_decided():
             found = self._candidates(row, ended)
             copies = {copy: each for each in ended for copy in self._unpublished_copies(each)}
             if found or copies:
                 self._remove(row, found, copies)
         return [each.orphan for each in before if each.prefix.find(each.left.location) is None]
 
-    def _remove(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> None:
-        """What is named while everything is looked through, or while others are removed, stays too."""
+    def _remove(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> None:
+        """Remove the files that are still unreferenced at the time of their removal."""
         search = self._search(row, found, copies)
         at = {each.left.location: each.prefix for each in found}
         for place in search.unnamed(at):
@@ -114,35 +126,33 @@ class OrphanSearch:
         for place in search.unnamed(copied):
             self._disposal.remove_copy(copied[place])
 
-    def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> Search:
-        """Every table that may name one of these files, looked through."""
+    def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> Search:
+        """Search all tables that may reference one of these files."""
         wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
-        # A job may have written its files at any time before its branch was taken over.
+        # A job may have written its files at any time before its branch was adopted.
         opened = [(0, 0) if each.of_job else _opening_of(each.ended) for each in found]
         opened += [_opening_of(each) for each in copies.values()]
         known = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
-        references = References(self._ledger, self._catalog().states, self._files)
+        references = References(self._ledger, self._catalog.states, self._files)
         search = references.search(wanted, after_event=min(event for _, event in opened), known=known)
         search.look_through()
         return search
 
     def _metadata(self, row: TableRow) -> TableMetadata:
         with self._ledger.read() as unit:
-            fresh = tables.get_id(unit, row.table_id)
-        return self._catalog().states.of(fresh).metadata
+            fresh = tables.get_by_id(unit, row.table_id)
+        return self._catalog.states.of(fresh).metadata
 
-    def _unpublished_copies(self, ended: Ended) -> list[str]:
+    def _unpublished_copies(self, ended: EndedAttempt) -> list[str]:
         published = published_files(ended)
         return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
 
-    # What may be one
-
-    def _candidates(self, row: TableRow, ended: Sequence[Ended]) -> list[_Candidate]:
-        """Files that lie in folders of ended attempts, and those of jobs; none that was published in its place."""
+    def _candidates(self, row: TableRow, ended: Sequence[EndedAttempt]) -> list[_Candidate]:
+        """Files in folders of ended attempts, and files of adopted branches; published ones are left out."""
         published = {place for each in ended for place in published_files(each)}
         in_use = self._in_use(row)
         found: dict[Location, _Candidate] = {}
-        for each in (*self._in_folders(ended), *self._of_jobs(row, ended)):
+        for each in (*self._of_attempts(ended), *self._of_adopted(row, ended)):
             location = each.left.location
             if location not in published and not in_use.has(location):
                 found.setdefault(location, each)
@@ -152,7 +162,7 @@ class OrphanSearch:
         folders: list[Location] = []
         files: set[Location] = set()
         with self._ledger.read() as unit:
-            for attempt in attempts.live(unit):
+            for attempt in attempts.list_live(unit):
                 if workloads.get(unit, attempt.workload_id).opening.table_uuid != row.table_uuid:
                     continue
                 folders.append(parse_location(attempt.prefix))
@@ -161,28 +171,28 @@ class OrphanSearch:
                     files.update(parse_location(each.staged_path) for each in core.files.added)
         return _InUse(tuple(folders), frozenset(files))
 
-    def _in_folders(self, ended: Iterable[Ended]) -> Iterator[_Candidate]:
+    def _of_attempts(self, ended: Iterable[EndedAttempt]) -> Iterator[_Candidate]:
         for each in ended:
             prefix = self._disposal.prefix_of(each)
             if prefix is not None:
                 yield from (_Candidate(each, left, prefix, of_job=False) for left in prefix.files())
 
-    def _of_jobs(self, row: TableRow, ended: Iterable[Ended]) -> Iterator[_Candidate]:
-        """What an unmodified job wrote below the table's location, as far as a proof or the job's own lists name it."""
+    def _of_adopted(self, row: TableRow, ended: Iterable[EndedAttempt]) -> Iterator[_Candidate]:
+        """Files of adopted branches below the table's location, as proofs and staged manifest lists name them."""
         adopted = [each for each in ended if is_adopted(each.attempt) and each.core is not None]
         for each in adopted:
-            yield from self._staged(row, each)
+            yield from self._staged_files(row, each)
         if adopted:
             yield from self._staged_metadata(row, adopted)
 
-    def _staged(self, row: TableRow, ended: Ended) -> Iterator[_Candidate]:
-        """The data files; one that has another size by now is another file, and evidence that is not kept stays."""
+    def _staged_files(self, row: TableRow, ended: EndedAttempt) -> Iterator[_Candidate]:
+        """The staged data files; one of another size is another file, and evidence not in quarantine stays."""
         kept = self._evidence(ended)
         table = parse_location(row.location)
         for file in () if ended.core is None else ended.core.files.added:
             location = parse_location(file.staged_path)
-            above = _above(location)
-            # A table that lies outside the warehouse is not emptied at its very location.
+            above = _parent_folder(location)
+            # Files directly at the table's location are left alone.
             if not above.is_under(table) or above == table or (kept is not None and file.staged_sha256 not in kept):
                 continue
             prefix = self._disposal.folder_of(row, above)
@@ -190,16 +200,16 @@ class OrphanSearch:
             if left is not None and left.size == file.staged_size_bytes:
                 yield _Candidate(ended, left, prefix, of_job=True)
 
-    def _evidence(self, ended: Ended) -> set[str] | None:
-        """What is kept in quarantine of a FAIL; None where nothing has to be, or an operator has removed it."""
+    def _evidence(self, ended: EndedAttempt) -> set[str] | None:
+        """The hashes in quarantine of a FAIL; None where nothing has to be kept, or an operator has removed it."""
         if not is_quarantined(ended):
             return None
         with self._ledger.read() as unit:
             removal = quarantine.find_removal(unit, ended.attempt.attempt_id)
         return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
 
-    def _staged_metadata(self, row: TableRow, adopted: Sequence[Ended]) -> Iterator[_Candidate]:
-        """The lists of staged snapshots, found by the names that Iceberg gives them, and the manifests in them."""
+    def _staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
+        """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
         prefix = self._disposal.folder_of(row, parse_location(row.location).child("metadata"))
         there = {each.location: each for each in prefix.files()}
         lists: dict[int, list[Left]] = {}
@@ -218,7 +228,7 @@ class OrphanSearch:
                     yield from (_Candidate(ended, there[one], prefix, of_job=True) for one in manifests if one in there)
 
     def _read_list(self, left: Left, snapshot_id: int) -> tuple[int | None, list[Location]]:
-        """The parent that a list names, and the manifests that its snapshot wrote; nothing if it cannot be read."""
+        """The parent in a manifest list, and the manifests of its snapshot; nothing if it cannot be read."""
         try:
             data = self._files.read(str(left.location), most=MANIFEST_LIST_MAX_BYTES)
             listed = read_manifest_list(data)
@@ -228,9 +238,47 @@ class OrphanSearch:
             return None, []
 
 
-def _opening_of(ended: Ended) -> tuple[int, int]:
+def _opening_of(ended: EndedAttempt) -> tuple[int, int]:
     return ended.opened_micros, ended.opened_event
 
 
-def _above(location: Location) -> Location:
+def _parent_folder(location: Location) -> Location:
     return Location(location.scheme, location.authority, location.parts[:-1])
+
+
+class Leftovers:
+    """Searches for orphans on behalf of callers; concurrent searches of one table share the result."""
+
+    def __init__(self, catalog: Catalog, search: OrphanSearch) -> None:
+        self._catalog = catalog
+        self._search = search
+        self._lock = threading.Lock()
+        self._running: dict[str, Future[list[Orphan]]] = {}
+
+    def orphans(self, grant: Grant, table: str) -> list[Orphan]:
+        """The orphans of a table; a call during a search of the same table waits for its result."""
+        row = self._load_table(grant, table)
+        with self._lock:
+            running = self._running.get(row.table_uuid)
+            if running is None:
+                mine = self._running[row.table_uuid] = Future[list[Orphan]]()
+        if running is not None:
+            return running.result()
+        try:
+            mine.set_result(self._search.find(row))
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._running[row.table_uuid]
+        return mine.result()
+
+    def remove(self, grant: Grant, table: str) -> list[Orphan]:
+        """Remove the orphans of a table; returns the removed files."""
+        return self._search.remove(self._load_table(grant, table))
+
+    def _load_table(self, grant: Grant, table: str) -> TableRow:
+        require_attempt(grant, None)
+        *levels, name = parse_full_name(table)
+        return self._catalog.tables.load(grant, tuple(levels), name).row

@@ -1,9 +1,11 @@
-"""Quarantine for operators: what lies in it and whose it is, and its removal once nothing can come of it any more."""
+"""Lists the files in quarantine for operators, and removes those that can no longer be published."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_full_name
@@ -11,6 +13,7 @@ from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.stores.store import Listed
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
@@ -19,14 +22,15 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.quarantine import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.steward.cleanup.quarantine_unknown import UnknownFolder, find_unknown
 from pvdm.steward.logs import log_event
 from pvdm.steward.work.sources import table_name
+
+_ATTEMPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """What is kept of one failed attempt; `undecided` says why it cannot be removed yet, None where it can.
+    """The files of one failed attempt; `undecided` says why they cannot be removed yet, None where they can.
 
     An attempt that the ledger does not know has no workload, and `failed_micros` is when its files were written.
     """
@@ -46,38 +50,37 @@ class Quarantined:
     undecided: str | None
 
 
-class QuarantineDesk:
-    """Lists and removes what failed; the proofs that say what failed, and the receipts, stay for ever."""
+class QuarantineFiles:
+    """Lists and removes files of failed attempts; their proofs stay."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], vault: Vault | None) -> None:
-        """Without a catalog there is no vault, and nothing in quarantine."""
+    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault) -> None:
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
-        self._kept = vault
+        self._vault = vault
 
     def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[Quarantined]:
-        """A page of what lies in quarantine, oldest first, of the bearer's domain and perhaps of one table.
+        """A page of the quarantine of the caller's domain, or of one table, oldest first.
 
         Attempts that the ledger does not know come last, by their ids.
         """
         require_attempt(grant, None)
-        uuid = None if table is None else self._uuid(grant, table)
-        back = self._all_that_came_back(uuid)
+        uuid = None if table is None else self._table_uuid(grant, table)
+        back = self._find_returned(uuid)
         with self._ledger.read() as unit:
             last = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if last is None:
                 found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
-            told = [(each, _facts(unit, each)) for each in found]
+            facts_of = [(each, _facts(unit, each)) for each in found]
         now = self._clock.trusted_micros()
-        known = [self._describe(attempt, facts, now) for attempt, facts in told]
+        known = [self._describe(attempt, facts, now) for attempt, facts in facts_of]
         room = QUARANTINE_PAGE_MAX_ROWS - len(known)
         unknown = [each for each in self._unknown(grant, uuid) if last is None or each.attempt_id > last]
         return [*known, *(self._describe_unknown(each, now) for each in unknown[:room])]
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
-        """Remove the files of these attempts for good, and keep a record of it.
+        """Remove the files of these attempts, and record it.
 
         Raises before anything is removed if one of them is not in quarantine, or may still be published.
         """
@@ -87,15 +90,15 @@ class QuarantineDesk:
         lying = self._unknown(grant, None) if asked else []
         unknown = {each.attempt_id: each for each in lying if each.attempt_id in asked}
         known = [each for each in attempt_ids if each not in unknown]
-        back = {attempt_id: self._came_back(attempt_id) for attempt_id in known}
+        back = {attempt_id: self._is_returned(attempt_id) for attempt_id in known}
         with self._ledger.read() as unit:
             for attempt_id in known:
                 _require_removable(unit, grant, attempt_id, back=back[attempt_id])
-        removed = [self._removed(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
-        return [*removed, *(self._removed_unknown(grant, each, reason) for each in unknown.values())]
+        removed = [self._remove_known(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
+        return [*removed, *(self._remove_unknown(grant, each, reason) for each in unknown.values())]
 
-    def _came_back(self, attempt_id: str) -> bool:
-        """Whether files lie there that the ledger has as removed: a clean-up that had stood still wrote them since."""
+    def _is_returned(self, attempt_id: str) -> bool:
+        """Whether removed files are there again: a delayed clean-up may have written them after the removal."""
         with self._ledger.read() as unit:
             removal = quarantine.find_removal(unit, attempt_id)
             if removal is None or not removal.done:
@@ -103,17 +106,15 @@ class QuarantineDesk:
             uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
         return bool(self._files(uuid, attempt_id))
 
-    def _all_that_came_back(self, table_uuid: str | None) -> list[str]:
-        """The attempts of which that is so, of one table or of all, by the folders that there are."""
-        if self._kept is None:
-            return []
-        asked = self._kept.tables() if table_uuid is None else [table_uuid]
-        lying = [name for uuid in asked for name in self._kept.folders(uuid, VaultKind.QUARANTINE)]
+    def _find_returned(self, table_uuid: str | None) -> list[str]:
+        """The attempts whose removed files are there again, of one table or of all."""
+        asked = self._vault.tables() if table_uuid is None else [table_uuid]
+        lying = [name for uuid in asked for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
             removed = quarantine.removed_among(unit, lying)
-        return [each for each in removed if self._came_back(each)]
+        return [each for each in removed if self._is_returned(each)]
 
-    def _removed(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
+    def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
@@ -123,20 +124,20 @@ class QuarantineDesk:
         noted = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
-            # In the transaction that notes it: nothing that was decided is decided otherwise later, so this holds.
+            # Checked in the transaction that records it; a decided workload stays decided.
             _require_removable(unit, grant, attempt_id, back=back)
             return quarantine.note_again(unit, noted) if back else quarantine.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        # Listed anew: who wrote a file and found no removal noted did so before this, and whoever finds it takes his
-        # file back.
+        # Listed again: a file written before the record is in this list, and a later writer finds the record and
+        # removes its own file.
         for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: quarantine.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
         _log_removed(begun, table=name, table_uuid=uuid, workload_id=attempt.workload_id)
         return begun
 
-    def _removed_unknown(self, grant: Grant, found: UnknownFolder, reason: str) -> Removal:
+    def _remove_unknown(self, grant: Grant, found: UnknownFolder, reason: str) -> Removal:
         noted = Removal(
             found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
         )
@@ -147,20 +148,11 @@ class QuarantineDesk:
         return noted
 
     def _unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
-        if self._kept is None:
-            return []
-        return find_unknown(self._ledger, self._kept, domain=scope(grant), table_uuid=table_uuid)
+        return find_unknown(self._ledger, self._vault, domain=scope(grant), table_uuid=table_uuid)
 
-    @property
-    def _vault(self) -> Vault:
-        if self._kept is None:
-            self._catalog()  # says that there is none
-            raise AssertionError("who has a catalog has a vault")
-        return self._kept
-
-    def _uuid(self, grant: Grant, table: str) -> str:
+    def _table_uuid(self, grant: Grant, table: str) -> str:
         *levels, name = parse_full_name(table)
-        return self._catalog().tables.load(grant, tuple(levels), name).row.table_uuid
+        return self._catalog.tables.load(grant, tuple(levels), name).row.table_uuid
 
     def _files(self, table_uuid: str, attempt_id: str) -> list[Listed]:
         return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
@@ -227,14 +219,11 @@ def _facts(unit: Unit, attempt: Attempt) -> _Facts:
     uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
     said = proofs.of_attempt(unit, attempt.attempt_id)
     verdict, proof_id = (said[-1].verdict.value, said[-1].proof_id) if said else (None, None)
-    return _Facts(table_name(unit, uuid), uuid, verdict, proof_id, _undecided(unit, attempt))
+    return _Facts(table_name(unit, uuid), uuid, verdict, proof_id, _why_undecided(unit, attempt))
 
 
-def _undecided(unit: Unit, attempt: Attempt) -> str | None:
-    """Why something may still come of the files: an open workload's chunk can be published by break-glass.
-
-    A workload that is complete or abandoned, and a chunk that is published, stay so: what is decided once, is.
-    """
+def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
+    """Why the files may still be needed: break-glass can publish an unpublished chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
     if workload.state is not WorkloadState.OPEN:
         return None
@@ -244,7 +233,7 @@ def _undecided(unit: Unit, attempt: Attempt) -> str | None:
 
 
 def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool) -> None:
-    """`back` says that files lie there again, or still, though they were removed."""
+    """Refuse to remove files that may still be published; `back`: files are there although they were removed."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
@@ -263,7 +252,7 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool)
             got=attempt_id,
             hint="nothing was removed; `pvdm quarantine list` shows what there is",
         )
-    undecided = _undecided(unit, attempt)
+    undecided = _why_undecided(unit, attempt)
     if undecided is not None:
         raise NotAllowedError(
             "quarantine_undecided",
@@ -273,3 +262,48 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool)
             hint="nothing was removed; repair the chunk, or give the workload up with `pvdm abandon`",
             attempt_id=attempt_id,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFolder:
+    """Files in quarantine of an attempt that the ledger does not know, as after a restore from a backup.
+
+    They cannot be published: an attempt is in the ledger before its first file is in quarantine.
+    """
+
+    attempt_id: str
+    table_uuid: str
+    table: str | None
+    files: tuple[Listed, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(each.size for each in self.files)
+
+    @property
+    def written_micros(self) -> int:
+        """When the newest file was written, by the store's clock."""
+        return int(max(each.modified_seconds for each in self.files) * 1_000_000)
+
+
+def find_unknown(ledger: Ledger, vault: Vault, *, domain: str | None, table_uuid: str | None) -> list[UnknownFolder]:
+    """Find the folders of unknown attempts, of one table or of all, by attempt id.
+
+    With a `domain` only those of its existing tables: the domain of a dropped table is unknown.
+    """
+    found: list[UnknownFolder] = []
+    for uuid in vault.tables() if table_uuid is None else [table_uuid]:
+        named = [each for each in vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)]
+        if not named:
+            continue
+        with ledger.read() as unit:
+            row = tables.find_by_uuid(unit, uuid)
+            if domain is not None and (row is None or row.domain != domain):
+                continue
+            unknown, name = quarantine.unknown_among(unit, named), table_name(unit, uuid)
+        for attempt_id in unknown:
+            files = tuple(vault.files(uuid, VaultKind.QUARANTINE, attempt_id))
+            if files:
+                found.append(UnknownFolder(attempt_id, uuid, name, files))
+    return sorted(found, key=lambda each: each.attempt_id)

@@ -1,23 +1,23 @@
-"""Manifests in the vault that nothing names: what a crash before the gate's transaction leaves, removed once old."""
+"""Removes old, unreferenced manifests from the vault, which crashes before the gate's transaction left."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.catalog import pending_deletes, tables
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.restore import restores
+from pvdm.ledger.record import restores
 from pvdm.ledger.work import announced, chunks, nonces, verified
 from pvdm.model.states import NonceState
 
@@ -27,18 +27,15 @@ _OF_NONCE: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
 
 class VaultSweep:
-    """Sweeps the metadata folders of tables that are there; whatever may still be named is kept.
+    """Sweeps the metadata folders of existing tables; every manifest that may still be referenced stays.
 
-    A manifest of the gate's is named after its snapshot: one that was ever published stays, and so does one that any
-    snapshot of any table lists. A verified manifest stays while its nonce is held, and for ever if the ledger names it.
-    Data files and what is in quarantine are no concern of it. Safe beside other Stewards of the same ledger: a name is
-    doomed before its file goes, and the gate swaps in no snapshot whose files are doomed. Once the ledger was restored
-    nothing is swept, for what was lost may have named any of the files.
+    A manifest of the gate stays if its snapshot was ever published, or if any snapshot of any table lists it. A
+    verified manifest stays while its nonce is held, and for ever if the ledger names it. Data files and quarantine are
+    not touched. Other Stewards of the ledger may work meanwhile: a file is scheduled for deletion first, and the gate
+    publishes no snapshot with such a file. After a restore nothing is swept, since lost entries may have named a file.
     """
 
-    def __init__(
-        self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], vault: Vault, reader: FileReader
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault, reader: FileReader) -> None:
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
@@ -47,79 +44,79 @@ class VaultSweep:
         self._swept_seconds = 0.0
 
     def sweep(self) -> int:
-        """Remove what is old enough, at most once a day; says how many files that were."""
+        """Remove old files, at most once a day; returns their number."""
         now = time.time()
         if now - self._swept_seconds < _SWEEP_SECONDS:
             return 0
         with self._ledger.read() as unit:
             if restores.newest_micros(unit) is not None:
                 return 0
-        count = sum(self._swept(table_uuid, now - ORPHAN_AGE_MAX_SECONDS) for table_uuid in self._vault.tables())
+        count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MAX_SECONDS) for table_uuid in self._vault.tables())
         self._swept_seconds = now
         return count
 
-    def _swept(self, table_uuid: str, latest: float) -> int:
+    def _sweep_table(self, table_uuid: str, latest: float) -> int:
         found = self._vault.found(table_uuid, VaultKind.METADATA)
         old = [each for each in found if each.modified_seconds <= latest]
         with self._ledger.read() as unit:
-            # Somebody who dropped the table may bring it back.
-            if not old or tables.find_uuid(unit, table_uuid) is None:
+            # A dropped table may be registered again.
+            if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
             free = [*_unfinished(old), *_unverified(unit, old)]
             unpublished = _unpublished(unit, old)
-        free += self._doom(table_uuid, self._unlisted(table_uuid, unpublished))
+        free += self._schedule_deletion(table_uuid, self._unlisted(table_uuid, unpublished))
         for each in free:
             self._vault.remove(each.location)
         return len(free)
 
     def _unlisted(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """Those that no snapshot lists; where that cannot be told, none of them."""
+        """The files that no snapshot lists; none where that is undecided."""
         if not files:
             return []
         folder = self._vault.root.child(table_uuid, VaultKind.METADATA.value)
-        references = References(self._ledger, self._catalog().states, self._reader)
+        references = References(self._ledger, self._catalog.states, self._reader)
         try:
             named = references.under([folder], after_event=0, known={}, entries=False).look_through()
         except UndecidedError:
             return []
         return [each for each in files if parse_location(each.location) not in named]
 
-    def _doom(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """Those that no swap shows from now on: one that has begun is waited for, and what it shows stays."""
+    def _schedule_deletion(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
+        """Schedule the files for deletion; a running publication is waited for, and its files stay."""
         if not files:
             return []
 
         def work(unit: Unit) -> list[FoundFile]:
             tables.lock(unit, [table_uuid])
             still = _unpublished(unit, files)
-            pending_deletes.add(unit, table_uuid, [each.name for each in still])
+            tables.schedule_deletes(unit, table_uuid, [each.name for each in still])
             return still
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
 
 def _unfinished(files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Without it its writer fails, and nothing comes of it."""
+    """Unfinished files: their writers fail without them."""
     return [each for each in files if each.unfinished]
 
 
 def _unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Manifests and lists of snapshots that the gate made and never published."""
+    """Manifests and manifest lists of the gate's snapshots that were never published."""
     named = {each: match[1] or match[2] for each in files if (match := _OF_SNAPSHOT.fullmatch(each.name))}
     ids = list(named.values())
-    # What is announced to an upstream may be shown there by now.
+    # A snapshot announced to an upstream may be published there.
     shown = chunks.published_snapshots(unit, ids) | announced.snapshots(unit, ids)
     return [each for each, snapshot_id in named.items() if snapshot_id not in shown]
 
 
 def _unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Verified manifests that no row names, of nonces that nobody holds any more."""
+    """Verified manifests that no row names and whose nonce is not held any more."""
     named = {each: match[1] for each in files if (match := _OF_NONCE.fullmatch(each.name))}
-    kept = verified.located(unit, list(named.values()))
-    return [each for each, nonce in named.items() if each.location not in kept and _is_over(unit, nonce)]
+    kept = verified.manifest_locations(unit, list(named.values()))
+    return [each for each, nonce in named.items() if each.location not in kept and _is_settled(unit, nonce)]
 
 
-def _is_over(unit: Unit, nonce: str) -> bool:
-    """A nonce that the ledger does not know is nothing to judge by."""
+def _is_settled(unit: Unit, nonce: str) -> bool:
+    """Whether the nonce is settled; False for an unknown one."""
     found = nonces.find(unit, nonce)
     return found is not None and found.state is not NonceState.RESERVED

@@ -1,1 +1,1 @@
-"""`steward.toml`: its sections as values, and what they name, opened."""
+"""`steward.toml`: its sections as values, and what they name."""

@@ -18,7 +18,7 @@ _SECRET: Final = re.compile(r"(?i)secret|password|token|credential")
 
 
 class SparkTable(BaseModel):
-    """The table as it is written; times and sizes are plain numbers."""
+    """The section as written; times and sizes are plain numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -39,7 +39,7 @@ class SparkTable(BaseModel):
 
 
 def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | None:
-    """As the file says; without the table nothing is left to Spark."""
+    """The Spark settings of the section; None without it."""
     if given is None:
         return None
     _require_supported(given)
@@ -70,7 +70,7 @@ def _require_supported(given: SparkTable) -> None:
     if is_connect(given.master) and given.cores is None:
         raise _invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
     if not _MEMORY.fullmatch(given.memory):
-        # Java would say it, with the first chunk that is left to Spark.
+        # Else Java would refuse it with the first large chunk.
         raise _invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
     for name in given.settings:
         if name in _OWN or not name.startswith("spark."):

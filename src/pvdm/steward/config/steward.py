@@ -1,4 +1,4 @@
-"""`steward.toml`: who the Steward is, where its keys, ledger and outside checkpoint are, and how its door is kept."""
+"""`steward.toml`: names of notary and log, keys, ledger, outside checkpoint, catalog and service."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """A keystore file; its passphrase, if it has one, stands in a file of its own."""
+    """A keystore file; its passphrase, if any, is in a separate file."""
 
     path: Path
     passphrase_file: Path | None = None
@@ -50,7 +50,7 @@ class FileKeys:
 
 @dataclass(frozen=True, slots=True)
 class KmsKeys:
-    """Keys in AWS KMS; credentials come by AWS's own chain."""
+    """Keys in AWS KMS; credentials come from AWS's default chain."""
 
     region: str
     endpoint: str | None = None
@@ -60,7 +60,7 @@ class KmsKeys:
 
 @dataclass(frozen=True, slots=True)
 class Pkcs11Keys:
-    """Keys in a PKCS#11 token; its PIN stands in a file of its own."""
+    """Keys in a PKCS#11 token; its PIN is in a separate file."""
 
     library: str
     token: str
@@ -73,7 +73,7 @@ KeysConfig: TypeAlias = FileKeys | KmsKeys | Pkcs11Keys
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one caller, and all of them together, may ask of the door."""
+    """Limits of the HTTP service, for one caller and for all together."""
 
     body_max_bytes: int = 65_536
     envelope_max_bytes: int = 2_097_152  # a trust root of 1 MiB in base64, with all of its signatures
@@ -89,7 +89,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """Where the door is; without a certificate it opens on loopback only."""
+    """Address of the HTTP service; without a certificate only loopback is allowed."""
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -100,10 +100,10 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True)
 class CatalogConfig:
-    """The catalog's name, the place under which tables lie, and the two folders that only the Steward writes.
+    """The catalog's name, the warehouse of its tables, and the two folders that only the Steward writes.
 
-    The vault holds the manifests of what is published, copied data files and what failed; unless it is named, it is
-    `vault` beside the metadata.
+    The vault holds published manifests, copied data files and quarantined files. Its default is `vault` beside the
+    metadata folder.
     """
 
     warehouse: str
@@ -119,23 +119,23 @@ class CatalogConfig:
 
 @dataclass(frozen=True, slots=True)
 class StewardConfig:
-    """Everything a Steward must be told."""
+    """The whole configuration of a Steward."""
 
     notary: str
     origin: str
-    ledger_url: str = field(repr=False)  # it may hold the database's password
+    ledger_url: str = field(repr=False)  # it may hold a password
     keys: KeysConfig
     outside_path: Path
+    catalog: CatalogConfig
     isolation: Isolation = Isolation.PROCESS
     development: bool = False  # an operator whose key lies in the Steward's own folder signs every approval
     archive: Path | None = None
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
-    catalog: CatalogConfig | None = None
     s3: S3Settings | None = None
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
-    # In an object store instead of the paths above.
+    # These replace the paths above where outside or archive is in an object store.
     outside_at: Location | None = None
     archive_at: Location | None = None
 
@@ -227,13 +227,13 @@ class _File(_Strict):
     trust_root_sha256: Annotated[str, Field(pattern=f"^{_SHA256}$")] | None = None
     keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
     service: _Service = _Service()
-    catalog: _Catalog | None = None
+    catalog: _Catalog = _Catalog()
     s3: _S3 | None = None
     spark: SparkTable | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
-    """The configuration of a file; relative paths in it are relative to its folder."""
+    """Load a configuration file; relative paths are relative to its folder."""
     try:
         data = path.read_bytes()[: CONFIG_SIZE_MAX_BYTES + 1]
     except OSError as error:
@@ -242,7 +242,7 @@ def load_config(path: Path) -> StewardConfig:
 
 
 def parse_config(data: bytes, path: Path, *, source: Path | None = None) -> StewardConfig:
-    """The configuration of a text as if it stood in the file `path`; errors name `source`, where it came from."""
+    """Parse the text of the configuration file `path`; errors name `source` instead, if it is given."""
     folder, path = path.resolve().parent, source or path
     if len(data) > CONFIG_SIZE_MAX_BYTES:
         raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
@@ -294,7 +294,7 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
 
 
 def require_door(service: ServiceConfig) -> None:
-    """Tokens travel in clear without TLS, so beyond loopback there is no door without a certificate."""
+    """Refuse an address beyond loopback without TLS, since tokens would be sent in clear."""
     if (service.tls_certificate is None) != (service.tls_key is None):
         raise InputError(
             "config_invalid", "TLS needs both files", expected="tls_certificate and tls_key", got="one of them"
@@ -324,13 +324,8 @@ def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfi
             return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
 
 
-def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
-    """As the file says; an embedded Steward has one in its folder all the same, others serve none unasked."""
+def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
     given = parsed.catalog
-    if given is None:
-        if Isolation(parsed.isolation) is not Isolation.EMBEDDED:
-            return None
-        given = _Catalog()
     warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
     vault = Path() if given.vault is None else _place(given.vault, folder)
     upstreams = upstream_configs(given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None)
@@ -356,7 +351,7 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
 
 
 def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
-    """Whoever reads the tables must reach the manifests in the vault, so all three lie in one kind of store."""
+    """Require one kind of store for all places, since readers of a table read the manifests in the vault too."""
     schemes = {place.scheme for place in places.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
         raise InputError(
@@ -372,7 +367,7 @@ def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
 
 
 def _object(text: str, s3: _S3 | None) -> Location | None:
-    """The location in an object store, if that is what the text names."""
+    """The object-store location that the text names; None for a local path."""
     if not _OBJECTS.match(text):
         return None
     place = parse_location(text)
@@ -381,7 +376,7 @@ def _object(text: str, s3: _S3 | None) -> Location | None:
 
 
 def _place(text: str, folder: Path) -> Place:
-    """A folder of this machine, or a location in an object store."""
+    """A local folder, or a location in an object store."""
     return parse_location(text) if _OBJECTS.match(text) else folder / text
 
 
@@ -403,13 +398,13 @@ def _path(text: str | None, folder: Path) -> Path | None:
 
 
 def _field_invalid(path: Path, error: ValidationError) -> InputError:
-    """The first wrong field in plain words. What it holds is not shown: a password may stand in the wrong place."""
+    """The error about the first wrong field; its value is not shown, as it may be a misplaced password."""
     found: list[Any] = list(error.errors(include_url=False))
-    # A name that is not known tells more than the one that is missing for it.
+    # An unknown field explains more than the field that is missing in its place.
     first = min(found, key=lambda each: each["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     if parts[:1] == ["keys"] and len(parts) > 2:
-        del parts[1]  # which home it is read as; not a table of the file
+        del parts[1]  # the union member, which is no table of the file
     expected, got = _expected(first, parts)
     place = ".".join(parts) or "the file"
     hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
@@ -419,7 +414,7 @@ def _field_invalid(path: Path, error: ValidationError) -> InputError:
 
 
 def _hint(path: Path, parts: list[str]) -> str | None:
-    """For a field of the file itself that was written below a table, as it is when it is appended at the end."""
+    """A hint for a top-level field that was written below a table, for example appended at the end."""
     *table, name = parts
     if not table or name not in _File.model_fields:
         return None

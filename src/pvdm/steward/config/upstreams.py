@@ -1,4 +1,4 @@
-"""`[[catalog.upstreams]]` of `steward.toml`: catalogs that users already have, served below namespaces of ours."""
+"""`[[catalog.upstreams]]` of `steward.toml`: existing catalogs that are served below namespaces of this one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
 UPSTREAMS_MAX: Final = 64
 UPSTREAM_PLACES_MAX: Final = 64
 IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
-"""What names notaries, logs, catalogs and upstreams."""
+"""The pattern of names of notaries, logs, catalogs and upstreams."""
 
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """A catalog that users already have: the namespaces below `namespace` are its own, below `there`.
+    """An upstream catalog: its namespaces below `there` are served below `namespace`.
 
-    Its tables lie below one of `places`; where none is named, anywhere but among what is the Steward's or another's.
+    Its tables must lie below one of `places`; without places, anywhere outside of the Steward's own folders.
     """
 
     name: str
@@ -37,7 +37,7 @@ class UpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestUpstreamConfig:
-    """A REST catalog; who the Steward is there stands in a file of its own."""
+    """A REST catalog; the Steward's credential for it is in a separate file."""
 
     uri: str
     warehouse: str | None = None
@@ -48,7 +48,7 @@ class RestUpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class GlueUpstreamConfig:
-    """AWS Glue; credentials come by AWS's own chain."""
+    """AWS Glue; credentials come from AWS's default chain."""
 
     region: str
     endpoint: str | None = None
@@ -91,7 +91,7 @@ UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discri
 
 
 def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
-    """As the file says; files that it names are relative to its folder. `vends`: clients get credentials from us."""
+    """The upstreams of the file; file names are relative to its folder. `vends`: the Steward vends credentials."""
     found = tuple(_upstream(each, folder) for each in given)
     _require_apart(found)
     for each in found if vends else ():
@@ -117,7 +117,7 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
 
 
 def _require_places(upstream: UpstreamConfig) -> None:
-    """Whoever says where a table lies says what producers may write to; an upstream does that in its places alone."""
+    """Require places where credentials are vended: else an upstream would choose where producers may write."""
     if not upstream.places:
         raise InputError(
             "config_invalid",
@@ -128,7 +128,7 @@ def _require_places(upstream: UpstreamConfig) -> None:
 
 
 def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:
-    """A namespace belongs to one upstream, and a name to one."""
+    """Refuse upstreams that share a name or overlap in their namespaces."""
     for at, one in enumerate(upstreams):
         for other in upstreams[:at]:
             shared = min(len(one.namespace), len(other.namespace))

@@ -24,8 +24,8 @@ from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
 from pvdm.steward.config.steward import StewardConfig, is_loopback, load_config, parse_config
 from pvdm.steward.embedded.root import Person, bring_up_to_date, require_people
 from pvdm.steward.embedded.store import StoreFile, require_same_store
+from pvdm.steward.locks import ProcessLock
 from pvdm.steward.notary import Notary, create_notary, open_notary
-from pvdm.steward.process_lock import ProcessLock
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair

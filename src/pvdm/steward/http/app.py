@@ -140,7 +140,7 @@ async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
 
 async def _count_vault(notary: Notary) -> None:
     """Count the vault for the metrics; a scrape gives the last count."""
-    while notary.usage is not None:
+    while True:
         try:
             await run_sync(notary.usage.count)
         except PvdmError as error:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.api.errors import kind_of
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
-from pvdm.ledger.actor import Actor, acting
+from pvdm.ledger.unit import Actor, acting_as
 from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http import oauth
@@ -141,7 +141,7 @@ class Door:
             with self._limiter.in_flight(anonymous=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
                 context.body = await read_body(scope, receive, found.rule, limits, take)
-                with acting(_actor(context, found)):
+                with acting_as(_actor(context, found)):
                     if found.fast_path is None:
                         await self._app(scope, receive, sender)
                     else:

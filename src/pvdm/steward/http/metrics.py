@@ -16,9 +16,9 @@ from sqlalchemy import func, select
 from pvdm.api.work import JobState
 from pvdm.errors import PvdmError
 from pvdm.lake.vault import VaultKind
-from pvdm.ledger.schema.work import overrides, proofs
+from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.work import attempts
-from pvdm.steward.cleanup.disk_space import local_folders, measure_room
+from pvdm.steward.cleanup.storage_usage import local_folders, measure_disk_space
 from pvdm.steward.http.errors import status_of
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.notary import Notary
@@ -141,7 +141,7 @@ def room_facts(notary: Notary) -> Iterator[Metric]:
     """Free and all bytes of the file system of each folder on this machine."""
     free = GaugeMetricFamily("pvdm_steward_folder_free_bytes", "Free bytes where the folder lies", labels=["folder"])
     size = GaugeMetricFamily("pvdm_steward_folder_size_bytes", "All bytes where the folder lies", labels=["folder"])
-    for name, room in measure_room(local_folders(notary.config, notary.ledger.file)).items():
+    for name, room in measure_disk_space(local_folders(notary.config, notary.ledger.file)).items():
         free.add_metric([name], room.free_bytes)
         size.add_metric([name], room.size_bytes)
     yield from (free, size)
@@ -149,7 +149,7 @@ def room_facts(notary: Notary) -> Iterator[Metric]:
 
 def vault_facts(notary: Notary) -> Iterator[Metric]:
     """The last count of the vault, with its age; nothing before the first."""
-    last = None if notary.usage is None else notary.usage.last()
+    last = notary.usage.last()
     if last is None:
         return
     files = GaugeMetricFamily("pvdm_steward_vault_files", "Files in the vault at the last count", labels=["kind"])
@@ -168,7 +168,7 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
 def waiting_facts(notary: Notary) -> Iterator[Metric]:
     """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
     with notary.ledger.read() as unit:
-        waiting = attempts.waiting(unit)
+        waiting = attempts.count_live(unit)
     count = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=["state"])
     oldest = GaugeMetricFamily(
         "pvdm_steward_attempt_oldest_seconds", "How long the oldest attempt has been in its state", labels=["state"]

@@ -1,4 +1,4 @@
-"""The Steward's work behind its answers: bounded threads verify, publish and clean up; the ledger says what is due."""
+"""Runs the Steward's jobs: a few threads verify, publish and clean up what the ledger says is due."""
 
 from __future__ import annotations
 
@@ -8,56 +8,35 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from pvdm.api.work import JobState
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import receipts
 from pvdm.ledger.schema.work import Atomicity
-from pvdm.ledger.work import attempts, chunks, workloads
+from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
+from pvdm.steward.locks import WORK_HELD, is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
-from pvdm.steward.pipeline.unfinished import WORK_HELD, Unfinished, publication_of
-from pvdm.steward.work.log_lines import Facts, describe_work
+from pvdm.steward.work.attempt_views import JobKind, JobStatus
+from pvdm.steward.work.opened import Facts, describe_work
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
 LOOK_SECONDS: Final = 15
 _HELD_SECONDS: Final = 5
 _STOP_SECONDS: Final = 20
-
-
-class JobKind(Enum):
-    """What is done."""
-
-    VERIFY = "verify"
-    PUBLISH = "publish"
-    DISPOSE = "dispose"
-    SETTLE = "settle"
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """One job and the error of its last try; `subject` is an attempt, or a whole workload."""
-
-    kind: JobKind
-    subject: str
-    state: JobState
-    tries: int
-    error: PvdmError | None
-    again_seconds: int | None = None
-    """How long it is until the next try, where there is one without being asked for."""
-    age_seconds: float = 0.0
-    """How long ago it was asked for."""
+# Older work was seen by an earlier look of this Steward, or at its start.
+_LOOKED_AT_MICROS: Final = 3_600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What the threads call; each is idempotent, and leaves what it decided in the ledger."""
+    """What the threads call; each is idempotent and stores its result in the ledger."""
 
     verify: Callable[[str], object]
     publish: Callable[[str, Sequence[str]], object]
@@ -72,31 +51,31 @@ class _Job:
     state: JobState = JobState.QUEUED
     tries: int = 0
     due: float = 0.0
-    again: bool = False  # asked for once more while it ran
+    again: bool = False  # requested again while it ran
     error: PvdmError | None = None
-    told: bool = False  # whether the error is of this round of tries
+    error_is_current: bool = False  # whether the error is of this round of tries
     since: float = field(default_factory=time.monotonic)
     place: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of their places
 
     def view(self) -> JobStatus:
         waits = self.state is JobState.WAITING
         again = max(0, math.ceil(self.due - time.monotonic())) if waits else None
-        # What an earlier round met says nothing about the one that somebody asked for.
-        error, age = self.error if self.told else None, time.monotonic() - self.since
+        # An error of an earlier round says nothing about the round that was requested since.
+        error, age = self.error if self.error_is_current else None, time.monotonic() - self.since
         return JobStatus(self.kind, self.subject, self.state, self.tries, error, again, age)
 
 
 @dataclass(slots=True)
-class _Book:
-    """The jobs there are, by what they do and to what; its condition is told of every change."""
+class _JobSet:
+    """All jobs, by kind and subject; `changed` is notified of every change."""
 
     jobs: dict[tuple[JobKind, str], _Job] = field(default_factory=dict)
-    told: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition = field(default_factory=threading.Condition)
     stopping: bool = False
 
 
 class Jobs:
-    """Worker threads over one book of jobs; what is in it follows from the ledger, so nothing is lost with it."""
+    """Worker threads over one set of jobs, which can always be rebuilt from the ledger."""
 
     def __init__(
         self,
@@ -111,22 +90,23 @@ class Jobs:
     ) -> None:
         """Calls `changed` for each attempt that changed; a retry waits `retry_seconds`, then twice that.
 
-        Every `look_seconds` the ledger is asked for unfinished work without a job, which another Steward may have left.
+        Every `look_seconds` the ledger is searched for unfinished work without a job, which another Steward may have
+        left.
         """
         self._ledger = ledger
         self._clock = clock
-        self._unfinished = Unfinished(ledger)
+        self._unfinished = UnfinishedWork(ledger)
         self._look_seconds = look_seconds
         self._tasks = tasks
         self._changed = changed
         self._count = threads
         self._retry_seconds = retry_seconds
-        self._book = _Book()
+        self._book = _JobSet()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Take up what the ledger says was interrupted, and begin to work; a second time does nothing."""
-        with self._book.told:
+        """Start the threads and continue interrupted work; a second call does nothing."""
+        with self._book.changed:
             if self._threads:
                 return
             self._book.stopping = False
@@ -134,41 +114,41 @@ class Jobs:
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._count)
             ]
-            self._threads.append(threading.Thread(target=self._keep_looking, name="pvdm-job-look", daemon=True))
-        self._put(JobKind.SETTLE, "")
+            self._threads.append(threading.Thread(target=self._look_repeatedly, name="pvdm-job-look", daemon=True))
+        self._queue(JobKind.SETTLE, "")
         for thread in self._threads:
             thread.start()
 
     def stop(self, seconds: float = _STOP_SECONDS) -> None:
-        """Begin nothing more, and wait for what runs; what is left is taken up at the next start."""
-        with self._book.told:
+        """Start no further job and wait for running ones; the rest continues at the next start."""
+        with self._book.changed:
             self._book.stopping = True
-            self._book.told.notify_all()
+            self._book.changed.notify_all()
             threads, self._threads = self._threads, []
         ends = time.monotonic() + seconds
         for thread in threads:
             thread.join(max(0.0, ends - time.monotonic()))
 
     def verify(self, attempt_id: str) -> None:
-        """Verify the attempt, soon."""
-        self._put(JobKind.VERIFY, attempt_id)
+        """Queue the verification of the attempt."""
+        self._queue(JobKind.VERIFY, attempt_id)
 
     def hurry(self, attempt: Attempt) -> None:
-        """Do now what stands between the attempt and its next state, if it waits for another try or has failed."""
+        """Run the attempt's job now if it waits for a retry, has failed, or is missing."""
         found = self.of_attempt(attempt)
         if found is None or found.state in (JobState.WAITING, JobState.FAILED):
-            self._follow_up(attempt)
+            self._queue_job(attempt)
 
     def dispose(self, attempt_id: str) -> None:
-        """Clean up after an attempt that has ended, soon; a job that asks for it while it runs passes its place on."""
-        with self._book.told:
+        """Queue the clean-up after an attempt that has ended; a running job of the attempt passes its place on."""
+        with self._book.changed:
             running = [self._book.jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
             place = min((job.place for job in running if job is not None), default=None)
-        self._put(JobKind.DISPOSE, attempt_id, place=place)
+        self._queue(JobKind.DISPOSE, attempt_id, place=place)
 
     def of_attempt(self, attempt: Attempt) -> JobStatus | None:
-        """The job that stands between the attempt and its next state."""
-        with self._book.told:
+        """The job that the attempt waits for."""
+        with self._book.changed:
             for key in (
                 (JobKind.VERIFY, attempt.attempt_id),
                 (JobKind.PUBLISH, attempt.attempt_id),
@@ -180,26 +160,26 @@ class Jobs:
         return None
 
     def listed(self) -> list[JobStatus]:
-        """Every job that is not done."""
-        with self._book.told:
+        """Every job that is not finished."""
+        with self._book.changed:
             return [job.view() for job in self._book.jobs.values()]
 
     def wait(self, seconds: float) -> bool:
-        """Wait until nothing is queued or runs; says whether that came in time."""
+        """Wait until no job is queued or running; returns whether that happened in time."""
         busy = (JobState.QUEUED, JobState.RUNNING)
-        with self._book.told:
-            return self._book.told.wait_for(
+        with self._book.changed:
+            return self._book.changed.wait_for(
                 lambda: not any(job.state in busy for job in self._book.jobs.values()), seconds
             )
 
-    def _put(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
+    def _queue(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
         """Make the job due now. A new one is put last, or at the place of the job that it follows.
 
         A publication follows its verification, and a clean-up both, so that an attempt is finished before the next one
         is begun. Else the staging branches of all that wait would be live at once, and each change of the table costs
         more with every one of them. A second verification is put last, so that no attempt keeps the others waiting.
         """
-        with self._book.told:
+        with self._book.changed:
             job = self._book.jobs.get((kind, subject))
             if job is None:
                 job = self._book.jobs[kind, subject] = _Job(kind, subject)
@@ -208,8 +188,8 @@ class Jobs:
             if job.state is JobState.RUNNING:
                 job.again = True
             else:
-                job.state, job.due, job.tries, job.told = JobState.QUEUED, 0.0, 0, False
-            self._book.told.notify_all()
+                job.state, job.due, job.tries, job.error_is_current = JobState.QUEUED, 0.0, 0, False
+            self._book.changed.notify_all()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -218,24 +198,24 @@ class Jobs:
             except Exception as error:
                 log_failure("job_met_a_bug", error, **self._facts(job))
                 bug = PvdmError("bug", "the Steward met a bug", got=type(error).__name__, hint="its log has more")
-                self._ended(job, JobState.FAILED, bug)
+                self._finish(job, JobState.FAILED, bug)
 
-    def _keep_looking(self) -> None:
+    def _look_repeatedly(self) -> None:
         while not self._stops_within(self._look_seconds):
             try:
-                self._take_up()
+                self._queue_unfinished()
                 if self._unfinished.settling_is_due(self._clock.now_micros()):
-                    self._put(JobKind.SETTLE, "")
+                    self._queue(JobKind.SETTLE, "")
             except PvdmError as error:
                 log_warning("unfinished_work_not_known", code=error.code)
 
     def _stops_within(self, seconds: float) -> bool:
-        with self._book.told:
-            return self._book.told.wait_for(lambda: self._book.stopping, seconds)
+        with self._book.changed:
+            return self._book.changed.wait_for(lambda: self._book.stopping, seconds)
 
     def _next(self) -> _Job | None:
-        """The job that is due longest, once there is one; None when the service stops."""
-        with self._book.told:
+        """Wait for the job that is due longest; None when the service stops."""
+        with self._book.changed:
             while not self._book.stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._book.jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
@@ -243,40 +223,40 @@ class Jobs:
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
-                self._book.told.wait(None if due is None else due.due - now)
+                self._book.changed.wait(None if due is None else due.due - now)
         return None
 
     def _run(self, job: _Job) -> None:
         try:
-            self._done(job)
+            self._execute(job)
         except PvdmError as error:
             if not self._is_due(job):
-                _log_of(error)("job_refused", code=error.code, **self._facts(job))
-                self._ended(job, None, None)  # the refusal is in the ledger
+                _log_function(error)("job_refused", code=error.code, **self._facts(job))
+                self._finish(job, None, None)  # the refusal is in the ledger
                 if job.kind is JobKind.PUBLISH and _is_unfinished(error):
-                    # Or the commit is, and not what comes after it: the receipt, and the clean-up.
-                    self._put(JobKind.SETTLE, "")
+                    # The commit may be done, but neither the receipt nor the clean-up.
+                    self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
-                _log_of(error)("job_waits", code=error.code, **self._facts(job))
-                self._ended(job, JobState.WAITING, error)
+                _log_function(error)("job_waits", code=error.code, **self._facts(job))
+                self._finish(job, JobState.WAITING, error)
             else:
                 log_failure("job_cannot_go_on", error, **self._facts(job))
-                self._ended(job, JobState.FAILED, error)
+                self._finish(job, JobState.FAILED, error)
         else:
             if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._is_due(job):
                 raise AssertionError("a job that is done has moved its attempt")
-            if job.kind is not JobKind.SETTLE:  # it is done all the time, and says itself what it could not do
+            if job.kind is not JobKind.SETTLE:  # it runs often and logs its own failures
                 log_event("job_done", **self._facts(job))
-            self._ended(job, None, None)
+            self._finish(job, None, None)
 
     def _facts(self, job: _Job) -> Facts:
-        """What every line about the job says of it."""
+        """The facts that every log line about the job holds."""
         facts: Facts = {"job": job.kind.value, "tries": job.tries}
         if job.subject and LOGGER.isEnabledFor(logging.INFO):
             facts |= describe_work(self._ledger, job.subject)
         return facts
 
-    def _done(self, job: _Job) -> None:
+    def _execute(self, job: _Job) -> None:
         match job.kind:
             case JobKind.VERIFY:
                 if self._is_due(job):
@@ -292,66 +272,66 @@ class Jobs:
                 try:
                     self._tasks.settle()
                 finally:
-                    self._take_up()
+                    self._queue_unfinished()
 
-    def _ended(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
-        """Forget the job, or keep it with its error; what follows from the ledger is due before it is forgotten."""
-        touched = self._follow(job) if state is None else []
-        with self._book.told:
+    def _finish(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
+        """Forget the job, or keep it with its error; its successor is queued before it is forgotten."""
+        touched = self._queue_next(job) if state is None else []
+        with self._book.changed:
             again, job.again = job.again, False
             if state is None:
                 del self._book.jobs[job.kind, job.subject]
             else:
-                job.state, job.error, job.told = state, error, True
+                job.state, job.error, job.error_is_current = state, error, True
                 job.due = time.monotonic() + self._wait_seconds(job)
-            self._book.told.notify_all()
+            self._book.changed.notify_all()
         if again:
-            self._put(job.kind, job.subject)
+            self._queue(job.kind, job.subject)
         for subject in dict.fromkeys((job.subject, *touched)):
             self._changed(subject)
 
     def _wait_seconds(self, job: _Job) -> float:
-        """Twice as long each time; only another Steward's work may end at any moment, and with it the job here."""
+        """Twice as long after each try, but constant while another Steward does the work."""
         if job.error is not None and job.error.code == WORK_HELD:
             return _HELD_SECONDS
         return min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
 
-    def _follow(self, job: _Job) -> list[str]:
-        """Make due what follows from the job; gives the attempts that it may have moved."""
+    def _queue_next(self, job: _Job) -> list[str]:
+        """Queue the successors of the job; returns the ids of the attempts that it may have moved."""
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
             return []
         try:
-            touched = self._touched(job.subject)
+            touched = self._attempts_of(job.subject)
             for attempt in touched:
-                self._follow_up(attempt, place=job.place)
+                self._queue_job(attempt, place=job.place)
         except PvdmError as error:
-            # The ledger cannot be asked just now: settling is tried until it can, and takes everything up again.
+            # The ledger cannot be read now: settling is retried until it can, and then queues all unfinished work.
             log_warning("job_followed_later", code=error.code, **self._facts(job))
-            self._put(JobKind.SETTLE, "")
+            self._queue(JobKind.SETTLE, "")
             return []
         return [attempt.attempt_id for attempt in touched]
 
-    def _follow_up(self, attempt: Attempt, *, place: float | None = None) -> None:
+    def _queue_job(self, attempt: Attempt, *, place: float | None = None) -> None:
         if attempt.state is AttemptState.VERIFYING:
-            self._put(JobKind.VERIFY, attempt.attempt_id)
+            self._queue(JobKind.VERIFY, attempt.attempt_id)
         elif attempt.state is AttemptState.COMMITTING and (due := self._due(attempt.attempt_id)):
             subject = publication_of(attempt.workload_id, [each.attempt_id for each in due])
-            self._put(JobKind.PUBLISH, subject, place=place)
+            self._queue(JobKind.PUBLISH, subject, place=place)
 
-    def _take_up(self) -> None:
-        """What is unfinished, has no job here, and no other Steward is working on."""
+    def _queue_unfinished(self) -> None:
+        """Queue unfinished attempts that have no job here and that no other Steward works on."""
         for attempt in self._unfinished.attempts():
             if self.of_attempt(attempt) is None and not self._unfinished.is_worked_on(attempt):
-                self._follow_up(attempt)
+                self._queue_job(attempt)
 
-    def _touched(self, subject: str) -> list[Attempt]:
-        """The attempts that a job about an attempt, or about a workload, may have moved."""
+    def _attempts_of(self, subject: str) -> list[Attempt]:
+        """The attempts that a job about this attempt or workload may have moved."""
         with self._ledger.read() as unit:
             one = attempts.find(unit, subject)
-            return attempts.live_of(unit, subject) if one is None else [one]
+            return attempts.list_live_of_workload(unit, subject) if one is None else [one]
 
     def _is_due(self, job: _Job) -> bool:
-        """Whether the ledger still waits for it; who cannot ask the ledger goes by the job itself."""
+        """Whether the job still has something to do; True where the ledger cannot be read."""
         try:
             match job.kind:
                 case JobKind.VERIFY:
@@ -366,22 +346,68 @@ class Jobs:
             return True
 
     def _due(self, subject: str) -> list[Attempt]:
-        """The attempts that are published together, if all that belong together are proved."""
+        """The attempts to publish together; empty until all of them are proved."""
         with self._ledger.read() as unit:
             one = attempts.find(unit, subject)
             workload: Workload = workloads.get(unit, subject if one is None else one.workload_id)
             if workload.opening.atomicity is Atomicity.CHUNK:
                 return [one] if one is not None and one.state is AttemptState.COMMITTING else []
-            live = attempts.live_of(unit, workload.opening.workload_id)
+            live = attempts.list_live_of_workload(unit, workload.opening.workload_id)
             proved = [each for each in live if each.state is AttemptState.COMMITTING]
             return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
 
 
-def _log_of(error: PvdmError) -> Callable[..., None]:
-    """Work that another Steward does is nothing to look at; anything else is."""
+def _log_function(error: PvdmError) -> Callable[..., None]:
+    """An event for work that another Steward does; a warning for anything else."""
     return log_event if error.code == WORK_HELD else log_warning
 
 
 def _is_unfinished(error: PvdmError) -> bool:
-    """Whether a commit may be done and its receipt not; what another Steward does is that Steward's to finish."""
+    """Whether a commit may be done without its receipt; work of another Steward does not count."""
     return isinstance(error, UnavailableError | StateUnknownError) and error.code != WORK_HELD
+
+
+def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
+    """The id under which attempts are published together: the only attempt's, or the workload's."""
+    return attempt_ids[0] if len(attempt_ids) == 1 else workload_id
+
+
+class UnfinishedWork:
+    """Finds unfinished work in the ledger; the cost does not grow with the history."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._unsettled: frozenset[str] = frozenset()
+        self._settled: frozenset[str] = frozenset()
+        self._since_micros = 0
+
+    def attempts(self) -> list[Attempt]:
+        """Every attempt whose next step is done by a Steward."""
+        with self._ledger.read() as unit:
+            return [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
+
+    def is_worked_on(self, attempt: Attempt) -> bool:
+        """Whether a Steward is working on it now, alone or with its workload."""
+        return is_work_held(self._ledger, attempt.attempt_id) or (
+            attempt.state is AttemptState.COMMITTING and is_work_held(self._ledger, attempt.workload_id)
+        )
+
+    def settling_is_due(self, now_micros: int) -> bool:
+        """Whether a receipt or a clean-up was missing at the last two looks, so that it is not just being made.
+
+        Each counts once: what settling cannot repair is not tried at every look.
+        """
+        with self._ledger.read() as unit:
+            unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)
+            uncleaned = verified.list_undisposed(unit, since_micros=self._since_micros)
+        now = frozenset(
+            [
+                *(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted),
+                *(each.attempt_id for each in uncleaned),
+            ]
+        )
+        due = (now & self._unsettled) - self._settled
+        self._unsettled = now
+        self._settled = (self._settled & now) | due
+        self._since_micros = max(0, now_micros - _LOOKED_AT_MICROS)
+        return bool(due)

@@ -1,15 +1,25 @@
-"""Proposals for the gate, collected from the ledger and the vault: proofs, verified files, overrides, claims."""
+"""Collects proposals for the gate from ledger and vault: proofs, verified files, overrides and claims."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import ConflictError, InputError, VerificationError
+from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest import read_manifest
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.entries import header_of
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import VerdictWord
+from pvdm.ledger.record import events, overrides, proofs, statements
+from pvdm.ledger.record.overrides import StoredOverride
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord
@@ -17,12 +27,12 @@ from pvdm.ledger.work.workloads import Workload
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Waiver
 from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
-from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.break_glass import find_waiver
-from pvdm.steward.pipeline.verified_files import read_verified
-from pvdm.steward.pipeline.witness import Witness, logged
+from pvdm.model.states import AttemptState, NonceState
+from pvdm.steward.pipeline.statement_signer import StatementSigner, logged
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.envelope import parse_envelope
@@ -30,10 +40,13 @@ from pvdm.trust.statement import read_signed, read_statement
 from pvdm.verify.claim_columns import with_source_column
 from pvdm.verify.planning import claim_of
 
+_BREAK_GLASS: Final = "break-glass"
+_OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")
+
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What the ledger has of one attempt; its files are read afterwards, in no transaction."""
+class _AttemptRecords:
+    """What the ledger has of one attempt; its files are read later, outside of the transaction."""
 
     attempt: Attempt
     record: VerifiedRecord
@@ -42,22 +55,22 @@ class _Found:
 
 
 class Proposals:
-    """Reads only, but for the workload statement, which is signed when all chunks of a plan are proved."""
+    """Collects proposals; signs the workload statement once all chunks of a plan are proved."""
 
-    def __init__(self, ledger: Ledger, vault: Vault, sources: Sources, witness: Witness) -> None:
+    def __init__(self, ledger: Ledger, vault: Vault, sources: Sources, signer: StatementSigner) -> None:
         self._ledger = ledger
         self._vault = vault
         self._sources = sources
-        self._witness = witness
+        self._signer = signer
 
     def collect(self, workload_id: str, attempt_ids: Sequence[str]) -> Proposal:
-        """Everything that the gate judges about these attempts; they must be proved, and of this workload."""
+        """Everything that the gate judges about these attempts, which must be proved and of this workload."""
         with self._ledger.read() as unit:
             workload = workloads.get(unit, workload_id)
             bound = bound_contract(unit, workload)
             whole = bound.contract.atomicity is Atomicity.WORKLOAD
-            found = [_found(unit, workload_id, attempt_id) for attempt_id in attempt_ids]
-            # An attempt is at a chunk of its plan; the others are asked for only where all have to be there.
+            found = [_read_attempt(unit, workload_id, attempt_id) for attempt_id in attempt_ids]
+            # The whole plan is read only where all chunks are published together.
             planned = _chunk_ids(unit, workload_id) if whole else [each.attempt.chunk_id for each in found]
         parts = tuple(
             Part(
@@ -70,13 +83,13 @@ class Proposals:
             )
             for each in found
         )
-        statement = self._bound(workload, parts) if whole and parts else None
+        statement = self._sign_workload(workload, parts) if whole and parts else None
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
-        """What the workload takes: as it claimed before, or as the contract's filter has it.
+        """The workload's claim: the stored one, or the one that the contract's filter gives.
 
-        The gate finds the target's column of it, on the base that it publishes on.
+        The gate adds the target's column, by the base that it publishes on.
         """
         if bound.contract.boundary.claim is None:
             return Claim.everything()
@@ -88,8 +101,8 @@ class Proposals:
         schema = self._sources.schema(workload, bound)
         return with_source_column(bound, claim_of(bound, schema), opening.source, schema)
 
-    def _bound(self, workload: Workload, parts: Sequence[Part]) -> Logged:
-        """The statement over these proofs: equal proofs, equal words, so that it is signed once."""
+    def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> Logged:
+        """The workload statement over these proofs; equal proofs give an equal statement, which is signed once."""
         listed, words = [], []
         for part in parts:
             envelopes = [parse_envelope(each.envelope) for each in part.proofs]
@@ -97,9 +110,9 @@ class Proposals:
             words += [read_statement(each.payload, Proof) for each in envelopes]
             listed.append(ChunkProofs(part.attempt.chunk_id, part.attempt.attempt_id, part.nonce, ids))
         issued = max(proof.notary.issued_at for proof in words)
-        return self._witness.bind(
+        return self._signer.bind(
             WorkloadStatement(
-                self._witness.notary,
+                self._signer.notary,
                 workload.epoch,
                 workload.opening.workload_id,
                 workload.opening.contract_hash,
@@ -107,7 +120,7 @@ class Proposals:
                 words[0].core.target.table,
                 tuple(sorted(listed, key=lambda chunk: chunk.chunk_id)),
                 issued,
-                # A proof that ran out before the last one was made: the gate refuses it, and names it.
+                # A proof may have expired before the last one was made; the gate then refuses it.
                 max(issued + 1, min(proof.notary.expires_at for proof in words)),
             )
         )
@@ -120,7 +133,7 @@ def _chunk_ids(unit: Unit, workload_id: str) -> list[str]:
     return found
 
 
-def _found(unit: Unit, workload_id: str, attempt_id: str) -> _Found:
+def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> _AttemptRecords:
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
         raise InputError(
@@ -142,7 +155,7 @@ def _found(unit: Unit, workload_id: str, attempt_id: str) -> _Found:
     envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in said)
     failed = any(each.verdict is VerdictWord.FAIL for each in said)
     waiver = _waiver(unit, attempt, envelopes) if failed else None
-    return _Found(attempt, verified.get(unit, held.nonce), envelopes, waiver)
+    return _AttemptRecords(attempt, verified.get(unit, held.nonce), envelopes, waiver)
 
 
 def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver | None:
@@ -154,3 +167,61 @@ def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver
     failed = [statements.get(unit, each.proof_id) for each in proofs.of_nonce(unit, record.nonce)]
     stored = statements.get(unit, override.record.override_id)
     return Waiver(logged(stored), tuple(logged(each) for each in failed))
+
+
+def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOverride, ProofRecord] | None:
+    """The unused override that this attempt's FAIL may be published by, and the FAIL that it was signed for.
+
+    An attempt that was opened for an override uses that one alone. Any other attempt at the chunk uses one for exactly
+    its bytes and its base; of several, the one that expires last.
+    """
+    wanted = find_override_of(unit, attempt)
+    found: list[tuple[int, StoredOverride, ProofRecord]] = []
+    for tried in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
+        for record in proofs.of_attempt(unit, tried.attempt_id):
+            override_id = overrides.live_of_proof(unit, record.proof_id)
+            stored = None if override_id is None else overrides.find(unit, override_id)
+            if stored is None or stored.state is not NonceState.RESERVED:
+                continue
+            said = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+            same_base = said.base_snapshot_id == core.target.base_snapshot_id
+            given = same_base if wanted is None else stored.record.override_id == wanted
+            if given and said.file_hashes == core.files.staged_hashes:
+                found.append((said.expires_at, stored, record))
+    if not found:
+        return None
+    _, override, failed = max(found, key=lambda each: each[0])
+    return override, failed
+
+
+def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now: int) -> bool:
+    """Whether the attempt goes to the gate with it: an expired one only if the attempt was opened for it."""
+    return override.record.expires_micros > now or find_override_of(unit, attempt) == override.record.override_id
+
+
+def override_reason(override_id: str) -> str:
+    """The reason of an attempt that is opened for an override; `find_override_of` reads it."""
+    return f"{_BREAK_GLASS} {override_id}"
+
+
+def find_override_of(unit: Unit, attempt: Attempt) -> str | None:
+    """The override that the attempt was opened for; None for one of a producer."""
+    first = events.history(unit, "attempts", attempt.attempt_id, count=1)
+    reason = str(first[0].new["reason"]) if first and first[0].new is not None else ""
+    word, _, override_id = reason.partition(" ")
+    return override_id if word == _BREAK_GLASS and _OVERRIDE_ID.fullmatch(override_id) else None
+
+
+def verified_manifest(metadata: TableMetadata, files: Sequence[DataFile], nonce: str) -> bytes:
+    """Encode the verified entries as a manifest; equal files give equal bytes."""
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=file) for file in files]
+    return write_manifest(header, entries, sync=bytes.fromhex(nonce)).data
+
+
+def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
+    """Read the files of a verified manifest; its hash must be the recorded one."""
+    if record.location is None or record.sha256 is None:
+        raise VerificationError("verified_without_files", "no file list was verified under this nonce")
+    data = vault.read(record.location, sha256=record.sha256, most=AVRO_FILE_MAX_BYTES)
+    return tuple(entry.data_file for entry in read_manifest(data).entries)

@@ -1,4 +1,4 @@
-"""Publishing at the Steward's side: proved attempts are put before the gate, and moved by what comes of it."""
+"""Submits proved attempts to the gate, and moves them by its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs, receipts
-from pvdm.ledger.record.receipts import Unwitnessed
+from pvdm.ledger.record.receipts import Publication
 from pvdm.ledger.work import announced, attempts, nonces
 from pvdm.ledger.work.announced import Announced
 from pvdm.metadata.gate.checks_table import PUBLISHED
@@ -31,30 +31,31 @@ from pvdm.metadata.gate.proposal import (
 )
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import OWN
+from pvdm.steward.locks import hold_work
 from pvdm.steward.logs import log_failure
+from pvdm.steward.pipeline.jobs import publication_of
 from pvdm.steward.pipeline.proposals import Proposals
-from pvdm.steward.pipeline.unfinished import publication_of, working_on
-from pvdm.steward.pipeline.witness import Witness
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.pipeline.statement_signer import StatementSigner
+from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.end_reasons import reason_of
-from pvdm.steward.work.log_lines import Facts, describe_workload
+from pvdm.steward.work.attempt_views import encode_refusal
+from pvdm.steward.work.opened import Facts, describe_workload
 from pvdm.verify.fetch import Files
 
-# Facts about the newest trust root, and no word about any proof: a root that is renewed mends them.
+# Errors about the trust root, not about a proof: a renewed root cures them.
 _UNTRUSTED: Final = frozenset({"log_key_missing", "trust_root_expired"})
 _CHECK_OF_NOTARIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What publishing stands on; `dispose` cleans up after an attempt that has ended, now or soon."""
+class PublishingParts:
+    """The parts that publishing needs; `dispose` cleans up after an ended attempt, now or later."""
 
     ledger: Ledger
     clock: LedgerClock
-    catalog: Callable[[], Catalog]
+    catalog: Catalog
     trust: TrustRoots
-    log: LogDesk
+    log: LogQueries
     vault: Vault
     files: Files
     origin: str
@@ -63,26 +64,26 @@ class Ground:
 
 
 class Publishing:
-    """Puts proved attempts before the gate; each call is idempotent, and what a crash left is settled at the start."""
+    """Submits proved attempts to the gate; calls are idempotent, and `settle` finishes what a crash interrupted."""
 
-    def __init__(self, ground: Ground, proposals: Proposals, witness: Witness) -> None:
-        self._ground = ground
-        self._ledger = ground.ledger
-        self._clock = ground.clock
+    def __init__(self, parts: PublishingParts, proposals: Proposals, signer: StatementSigner) -> None:
+        self._parts = parts
+        self._ledger = parts.ledger
+        self._clock = parts.clock
         self._proposals = proposals
-        self._witness = witness
+        self._signer = signer
 
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
-        """Publish these proved attempts at once: one of a chunk, or one of every chunk under atomicity `workload`.
+        """Publish these proved attempts together: one, or one of every chunk under atomicity `workload`.
 
-        An attempt that the gate refuses is VERIFICATION_FAILED, one whose proof ran out or whose table moved goes back
-        to VERIFYING, and the refusal is raised; whatever is nobody's verdict leaves it COMMITTING.
+        An attempt that the gate refuses becomes VERIFICATION_FAILED. One whose proof expired or whose table moved goes
+        back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
         """
-        with working_on(self._ledger, publication_of(workload_id, attempt_ids)):
+        with hold_work(self._ledger, publication_of(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
 
     def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
-        earlier = self._earlier(attempt_ids)
+        earlier = self._find_earlier(attempt_ids)
         if earlier is not None:
             return earlier
         self._require_receipt_trusted()
@@ -91,48 +92,48 @@ class Publishing:
             proposal = self._proposals.collect(workload_id, attempt_ids)
             done = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
         except PvdmError as error:
-            # Somebody else may have published the very same meanwhile; then that is what came of it.
-            earlier = self._earlier(attempt_ids)
+            # Another call may have published the same attempts meanwhile; then its result counts.
+            earlier = self._find_earlier(attempt_ids)
             if earlier is not None:
                 return earlier
             if error.code in TABLE_IN_DOUBT_CODES:
                 raise table_in_doubt(error) from error
-            if _is_untrusted(error):
-                raise _untrusted(error) from error
+            if _is_about_trust_root(error):
+                raise _untrusted_error(error) from error
             self._move(error, judged)
             raise
         self._clean_up(attempt_ids)
         return done
 
     def _require_receipt_trusted(self) -> None:
-        """Nothing is shown whose receipt nobody would accept: it is signed only after the commit."""
+        """Require before the commit that the trust root will accept the receipt, which is signed after it."""
         try:
-            self._ground.trust.require_signing_trusted()
+            self._parts.trust.require_signing_trusted()
         except PvdmError as error:
-            raise _untrusted(error) from error
+            raise _untrusted_error(error) from error
 
     def settle(self) -> list[PublicationResult]:
-        """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.
+        """Make the receipts that a crash prevented, for publications that `main` shows.
 
-        Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published. To an
-        upstream's table it may have been, if it was announced: there the upstream is asked first.
+        Pointer, nonces and states change in one transaction, so an attempt that is COMMITTING was not published. Only a
+        publication announced to an upstream may have been: there the upstream's state is read first.
         """
         self._settle_announced()
         with self._ledger.read() as unit:
-            waiting = receipts.missing(unit)
+            waiting = receipts.list_missing(unit)
         found = []
         for each in waiting:
             try:
-                found.append(self._receipted(each))
+                found.append(self._require_receipt(each))
             except PvdmError as error:
-                # One that cannot be settled keeps no other from it; it is tried again, and an audit names it.
+                # The others are still settled; this one is tried again, and an audit reports it.
                 log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._facts(each))
         return found
 
     def require_settled(self) -> None:
-        """Every publication has its receipt; where one could not be made just now, settling is due again."""
+        """Raise `receipts_missing` while a publication has no receipt, so that settling is tried again."""
         with self._ledger.read() as unit:
-            waiting = receipts.missing(unit)
+            waiting = receipts.list_missing(unit)
         if waiting:
             raise UnavailableError(
                 "receipts_missing",
@@ -144,45 +145,45 @@ class Publishing:
 
     def _settle_announced(self) -> None:
         with self._ledger.read() as unit:
-            standing = announced.opened(unit)
+            standing = announced.list_open(unit)
         for each in standing:
             try:
-                settle_announced(self._ledger, self._clock, self._ground.catalog(), each)
+                settle_announced(self._ledger, self._clock, self._parts.catalog, each)
             except PvdmError as error:
-                # It stays open, and so nothing else is published to its table; it is asked again.
+                # It stays open and blocks other publications to its table until a later try succeeds.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))
 
-    def _facts(self, of: Unwitnessed | Announced) -> Facts:
+    def _facts(self, of: Publication | Announced) -> Facts:
         return describe_workload(self._ledger, of.workload_id, of.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
-        ground = self._ground
+        parts = self._parts
         return Gate(
-            ground.ledger,
-            ground.clock,
-            open_target(ground.ledger, ground.clock, ground.catalog(), table_uuid, OWN),
-            ground.trust,
-            ground.vault,
-            ground.files,
-            ground.origin,
-            ground.log.proof,
-            self._witness.sign,
-            ground.seals,
+            parts.ledger,
+            parts.clock,
+            open_target(parts.ledger, parts.clock, parts.catalog, table_uuid, OWN),
+            parts.trust,
+            parts.vault,
+            parts.files,
+            parts.origin,
+            parts.log.proof,
+            self._signer.sign,
+            parts.seals,
         )
 
-    def _earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
-        """What came of an earlier call, if that published exactly these."""
+    def _find_earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
+        """The result of an earlier call that published exactly these attempts."""
         with self._ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             if not found or any(each.state is not AttemptState.COMMITTED for each in found):
                 return None
             said = receipts.publication_of(unit, [each.attempt_id for each in found])
-        done = self._receipted(said)
+        done = self._require_receipt(said)
         self._clean_up(attempt_ids)
         return done
 
-    def _receipted(self, each: Unwitnessed) -> PublicationResult:
-        """Checks 14 and 15 for what is committed; a receipt that is there is the one that counts."""
+    def _require_receipt(self, each: Publication) -> PublicationResult:
+        """Checks 14 and 15 for a committed publication; an existing receipt is returned."""
         with self._ledger.read() as unit:
             (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
             of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
@@ -190,32 +191,32 @@ class Publishing:
         facts = dict(noted.new or {})
         shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
         if receipt is not None:
-            self._witness.cover()
+            self._signer.cover()
             return PublicationResult(shown, receipt.receipt_id)
         with translate_errors_after_commit():
             return confirm_publication(shown, self._gate(each.table_uuid))
 
     def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
-        """The nonces that the attempts hold, before any of it is judged."""
+        """The nonces that the attempts hold now, before the gate judges them."""
         with self._ledger.read() as unit:
             held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
         return {str(each.attempt_id): each.nonce for each in held if each is not None}
 
     def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
-        """What the gate's refusal makes of the attempts it is about: of one of a workload's chunks, that one."""
+        """Move the attempts that the gate's refusal is about: the one that it names, or all."""
         again = error.code in VERIFY_AGAIN_CODES
         if not again and not isinstance(error, VerificationError | NotAllowedError):
             return
         about = error.details.get("attempt_id")
         hit = {attempt_id: nonce for attempt_id, nonce in judged.items() if about in (None, attempt_id)}
-        reason = reason_of(error)
+        reason = encode_refusal(error)
 
         def work(unit: Unit) -> list[str]:
             ended = []
             for attempt_id, nonce in hit.items():
                 attempt = attempts.lock(unit, attempt_id)
                 held = nonces.held_by(unit, attempt_id)
-                # Whoever moved it meanwhile has judged it anew; this refusal is about what it was before.
+                # It was moved meanwhile, so this refusal is about an earlier state.
                 if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != nonce:
                     continue
                 if again:
@@ -228,10 +229,10 @@ class Publishing:
         self._clean_up(self._ledger.transact(work, at_micros=self._clock.now_micros()))
 
     def _clean_up(self, attempt_ids: Sequence[str]) -> None:
-        """Branch and leftovers; what cannot be done now is taken up at the next start."""
+        """Clean up after these attempts; what fails now is done at the next start."""
         for attempt_id in attempt_ids:
             with contextlib.suppress(PvdmError):
-                self._ground.dispose(attempt_id)
+                self._parts.dispose(attempt_id)
 
 
 def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
@@ -244,17 +245,17 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
     )
 
 
-def _is_untrusted(error: PvdmError) -> bool:
-    """Whether nobody's word counts just now, since the trust root was not renewed: not what the proofs say is wrong."""
+def _is_about_trust_root(error: PvdmError) -> bool:
+    """Whether the trust root is the cause, because it was not renewed, and not a proof."""
     if error.code == "key_expired":
         return error.check == _CHECK_OF_NOTARIES
     return error.code in _UNTRUSTED
 
 
-def _untrusted(error: PvdmError) -> UnavailableError:
+def _untrusted_error(error: PvdmError) -> UnavailableError:
     return UnavailableError(
         "trust_in_doubt",
-        "nothing is published while the trust root does not tell whom to believe",
+        "nothing is published while the trust root is not valid",
         expected=error.expected,
         got=f"{error.code}: {error.message}",
         hint="nothing is lost, and it is tried again; the root signers renew the trust root",

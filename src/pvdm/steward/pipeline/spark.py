@@ -1,4 +1,4 @@
-"""The Steward's own Spark application: how its workers reach the keys' door, and with what credential."""
+"""Runs the Steward's own Spark application, and gives its workers the address and token to fetch keys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OWN_TOKEN: Final = "worker.token"  # noqa: S105 - the name of its file
 _NAME: Final = "spark-workers"
 
 
-class SparkDesk:
-    """One application for all jobs; its driver runs while there is work for it, and a little longer."""
+class SparkVerifier:
+    """One Spark application for all jobs; its driver ends a while after the last job."""
 
     def __init__(self, settings: SparkSettings, access: Access, files: Files, store: StoreAccess) -> None:
         self._settings = settings
@@ -41,7 +41,7 @@ class SparkDesk:
         self.extraction = SparkExtraction(settings, self.application, files, self._door, store)
 
     def served_at(self, url: str) -> None:
-        """Where the Steward's door is; an address from the configuration stands, for workers elsewhere."""
+        """Set the Steward's address for the workers; an address in the configuration has precedence."""
         if self._settings.address is None:
             self._address = url
 
@@ -52,7 +52,7 @@ class SparkDesk:
             if self._token_id is not None:
                 with contextlib.suppress(PvdmError):
                     self._access.revoke(self._token_id)
-                self._own_file().unlink(missing_ok=True)
+                self._token_file().unlink(missing_ok=True)
                 self._token_id = None
 
     def _door(self, job_id: str, handle: str) -> KeyDoor:
@@ -61,21 +61,21 @@ class SparkDesk:
                 "spark_door_closed",
                 "workers of the Steward's Spark application could not reach it",
                 expected="a Steward that serves",
-                got="one whose door is closed",
+                got="one that does not serve",
             )
         authorities = self._settings.authorities
         return KeyDoor(
             self._address,
             job_id,
             handle,
-            str(self._settings.worker_token or self._own_token()),
+            str(self._settings.worker_token or self._write_token()),
             None if authorities is None else str(authorities),
         )
 
-    def _own_token(self) -> Path:
-        """Where all workers are on this host: a token in a file that only the Steward's user can read.
+    def _write_token(self) -> Path:
+        """A token for workers on this host, in a file that only the Steward's user can read.
 
-        It lives as long as jobs that begin now may take, and is made anew in good time.
+        It outlives the jobs that begin now, and is renewed at half of its lifetime.
         """
         lifetime = 4 * self._settings.job_seconds
         with self._lock:
@@ -84,9 +84,9 @@ class SparkDesk:
                     Role.WORKER, domain=EVERY_DOMAIN, name=_NAME, lifetime_seconds=lifetime
                 )
                 self._settings.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-                disk.write(self._own_file(), Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE)
+                disk.write(self._token_file(), Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE)
                 self._token_id, self._issued = grant.token_id, time.monotonic()
-            return self._own_file()
+            return self._token_file()
 
-    def _own_file(self) -> Path:
+    def _token_file(self) -> Path:
         return self._settings.scratch / OWN_TOKEN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from pvdm.errors import (
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, Snapshot
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import FileReader, live_entries
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
@@ -37,20 +38,17 @@ from pvdm.model.statements.core import ProofCore, RowCounts
 from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.break_glass import find_waiver, is_waivable
-from pvdm.steward.pipeline.unfinished import working_on
-from pvdm.steward.pipeline.verified_files import read_verified, verified_manifest
+from pvdm.steward.locks import hold_work
+from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, read_verified, verified_manifest
 from pvdm.steward.record.proofs import Proofs, Recorded
-from pvdm.steward.work.end_reasons import reason_of
-from pvdm.steward.work.opened import bound_contract
-from pvdm.steward.work.opening import is_adopted
-from pvdm.steward.work.outdated import require_not_outdated
+from pvdm.steward.work.attempt_views import encode_refusal
+from pvdm.steward.work.opened import bound_contract, is_adopted
 from pvdm.steward.work.sources import Sources, named
 from pvdm.verify.base import base_of, overtaken
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
 from pvdm.verify.source import PinnedSource
-from pvdm.verify.usable import SOURCE_UNUSABLE, source_found
+from pvdm.verify.usable import SOURCE_UNUSABLE, source_found, unusable
 
 __all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
 
@@ -60,7 +58,7 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """An attempt in VERIFYING, with everything that its verdict rests on."""
+    """An attempt in VERIFYING, with everything that its verdict depends on."""
 
     attempt: Attempt
     workload: Workload
@@ -72,13 +70,13 @@ class _Loaded:
 
 
 class Verification:
-    """Leads attempts from VERIFYING to their verdict; each call goes on from wherever an earlier one was stopped."""
+    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: LedgerClock,
-        catalog: Callable[[], Catalog],
+        catalog: Catalog,
         sources: Sources,
         proofs: Proofs,
         vault: Vault,
@@ -86,7 +84,7 @@ class Verification:
         dispose: Callable[[str], object],
         seals: Seals | None = None,
     ) -> None:
-        """`dispose` cleans up after an attempt that has ended, or sees to it that somebody does."""
+        """`dispose` cleans up after an ended attempt, now or later."""
         self._seals = seals
         self._ledger = ledger
         self._clock = clock
@@ -98,17 +96,17 @@ class Verification:
         self._tools = tools
 
     def verify(self, attempt_id: str) -> None:
-        """VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce; a FAIL is cleaned up as well.
+        """Move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce.
 
-        A source that cannot be read as the contract means it gives no verdict, and ROLLED_BACK. An attempt that is
-        not VERIFYING is left as it is: it was verified or given up before. One that another Steward verifies is held.
+        Where the source cannot be read as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
+        An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
         """
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.held_by(unit, attempt_id)
         if attempt.state is AttemptState.VERIFYING and held is not None:
             try:
-                with working_on(self._ledger, attempt_id):
+                with hold_work(self._ledger, attempt_id):
                     self._verify(attempt, held.nonce)
             except ConflictError as error:
                 if error.code != "attempt_moved":
@@ -123,16 +121,16 @@ class Verification:
             self._dispose(attempt_id)
 
     def job(self, attempt_id: str) -> VerifyJob:
-        """What verifying this attempt means now, under a name that no job had; nothing is done and nothing moves."""
+        """The verification job of this attempt, under a new job id; nothing is executed."""
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.held_by(unit, attempt_id)
         if attempt.state is not AttemptState.VERIFYING or held is None:
-            raise _moved(attempt.state)
+            raise _moved_error(attempt.state)
         return self._load(attempt, held.nonce).job
 
     def _verify(self, attempt: Attempt, nonce: str) -> None:
-        said = self._proofs.said(nonce)
+        said = self._proofs.find_recorded(nonce)
         if said is None:
             loaded = self._load(attempt, nonce)
             self._seal(loaded)
@@ -148,7 +146,7 @@ class Verification:
         fault.point("verify.after_verdict")
 
     def _seal(self, loaded: _Loaded) -> None:
-        """Before anything is frozen the producer's right to write below the attempt's prefix ends, at the store."""
+        """End the producer's write access to the attempt's prefix at the store, before files are read."""
         if loaded.job.storage is not Storage.SEALED:
             return
         if self._seals is None:
@@ -165,7 +163,7 @@ class Verification:
         )
 
     def _keep(self, loaded: _Loaded, found: Verified) -> None:
-        """The verified entries in the vault and their row, before the proof: after a crash they are not read again."""
+        """Store the verified entries before the proof, so that they are not read again after a crash."""
         location = sha256 = None
         if found.files is not None:
             data = verified_manifest(loaded.job.metadata, found.files, loaded.nonce)
@@ -180,7 +178,7 @@ class Verification:
             sha256,
             len(found.core.files.added),
             found.core.rows.staged,
-            tuple(_stored(each) for each in found.findings),
+            tuple(_stored_finding(each) for each in found.findings),
             located=found.located,
         )
         self._ledger.transact(lambda unit: verified.put(unit, record), at_micros=self._clock.now_micros())
@@ -190,8 +188,8 @@ class Verification:
             now = attempts.lock(unit, attempt.attempt_id)
             held = nonces.held_by(unit, attempt.attempt_id)
             if now.state is not AttemptState.VERIFYING or held is None or held.nonce != core.attempt.nonce:
-                raise _moved(now.state)
-            waived_by = None if core.verdict.passed else self._waived(unit, now, core)
+                raise _moved_error(now.state)
+            waived_by = None if core.verdict.passed else self._find_override(unit, now, core)
             if core.verdict.passed:
                 attempts.begin_committing(unit, attempt.attempt_id, reason=f"PASS: proof {recorded.statement_id}")
             elif waived_by is not None:
@@ -199,23 +197,23 @@ class Verification:
                 attempts.begin_committing(unit, attempt.attempt_id, reason=reason)
             else:
                 refusal = failure(core, recorded.statement_id)
-                attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason_of(refusal))
+                attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=encode_refusal(refusal))
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _give_up(self, attempt: Attempt, nonce: str, error: InputError) -> None:
-        """No verdict, and there never will be one: rolled back, with its reason; the workload stays open."""
+        """Roll the attempt back without a verdict; the workload stays open."""
 
         def work(unit: Unit) -> None:
             now = attempts.lock(unit, attempt.attempt_id)
             held = nonces.held_by(unit, attempt.attempt_id)
             if now.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce:
-                attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=reason_of(error))
+                attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=encode_refusal(error))
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _waived(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
-        """The override that waives this FAIL, if its files could be read; the gate judges the override itself."""
+    def _find_override(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
+        """The id of the override that waives this FAIL, if its files could be read; the gate checks the override."""
         found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
@@ -225,13 +223,13 @@ class Verification:
 
     def _source(self, workload: Workload, bound: BoundContract) -> PinnedSource:
         with source_found():
-            return self._sources.again(workload, bound)
+            return self._sources.pin_again(workload, bound)
 
     def _load(self, attempt: Attempt, nonce: str) -> _Loaded:
-        catalog = self._catalog()
+        catalog = self._catalog
         with self._ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             if row is None:
                 raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
             bound = bound_contract(unit, workload)
@@ -248,7 +246,7 @@ class Verification:
         adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
         job = VerifyJob(
             job_id=self._job_id(nonce),
-            attempt=_proved(attempt, workload, bound, nonce),
+            attempt=_proved_attempt(attempt, workload, bound, nonce),
             epoch=workload.epoch,
             bound=bound,
             chunk=chunk,
@@ -266,28 +264,28 @@ class Verification:
         return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
 
     def _job_id(self, nonce: str) -> str:
-        """A name that no job had; handles of runs that were stopped open nothing any more.
+        """A job id that was not used before; the key handles of earlier runs end here.
 
-        Runs are numbered without a gap, so the first number that is free is found in a few looks, and the run before it
-        is looked at: a store or a cluster may be away for days, with a try every minute.
+        Runs are numbered without a gap, so a binary search finds the first free number. There may be thousands, since a
+        store that is away for days means a retry every minute.
         """
         free, most = 0, 1
-        while self._is_over(nonce, most - 1):
+        while self._end_run(nonce, most - 1):
             free, most = most, 2 * most
         most -= 1
         while free < most:
             middle = (free + most) // 2
-            free, most = (middle + 1, most) if self._is_over(nonce, middle) else (free, middle)
+            free, most = (middle + 1, most) if self._end_run(nonce, middle) else (free, middle)
         if free < VERIFY_RUNS_MAX:
-            return _run_of(nonce, free)
+            return _run_id(nonce, free)
         raise PvdmError(
             "verify_runs_too_many", "this verification was stopped too often", expected=str(VERIFY_RUNS_MAX)
         )
 
-    def _is_over(self, nonce: str, run: int) -> bool:
-        """Whether there was such a run; then its handle opens nothing from here on."""
+    def _end_run(self, nonce: str, run: int) -> bool:
+        """Whether there was such a run; its handle is ended."""
         try:
-            self._tools.handles.end(_run_of(nonce, run))
+            self._tools.handles.end(_run_id(nonce, run))
         except NotAllowedError as error:
             if error.code != "handle_unknown":
                 raise
@@ -295,16 +293,16 @@ class Verification:
         return True
 
 
-def _run_of(nonce: str, run: int) -> str:
+def _run_id(nonce: str, run: int) -> str:
     return f"verify:{nonce}:{run}"
 
 
-def _moved(state: AttemptState) -> ConflictError:
+def _moved_error(state: AttemptState) -> ConflictError:
     return ConflictError("attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=state)
 
 
 def failure(core: ProofCore, proof_id: str) -> VerificationError:
-    """A FAIL in the words that its producer gets: classes, and counts where rows were counted."""
+    """The error that a producer gets for a FAIL: its classes, and row counts where rows were counted."""
     expected, got = _counts(core.rows)
     return VerificationError(
         "verification_failed",
@@ -317,7 +315,7 @@ def failure(core: ProofCore, proof_id: str) -> VerificationError:
 
 
 def _head(metadata: TableMetadata, attempt: Attempt) -> tuple[Snapshot | None, tuple[Finding, ...]]:
-    """The snapshot that the attempt handed in; one that is gone since is found, and not looked for elsewhere."""
+    """The staged snapshot of the attempt; a finding where the table no longer has it."""
     if attempt.staged_snapshot_id is None:
         return None, ()
     head = metadata.snapshot(int(attempt.staged_snapshot_id))
@@ -328,7 +326,7 @@ def _head(metadata: TableMetadata, attempt: Attempt) -> tuple[Snapshot | None, t
     return None, (gone,)
 
 
-def _proved(attempt: Attempt, workload: Workload, bound: BoundContract, nonce: str) -> ProvedAttempt:
+def _proved_attempt(attempt: Attempt, workload: Workload, bound: BoundContract, nonce: str) -> ProvedAttempt:
     return ProvedAttempt(
         contract_sha256=bound.contract.sha256,
         parameters=bound.parameters,
@@ -341,12 +339,12 @@ def _proved(attempt: Attempt, workload: Workload, bound: BoundContract, nonce: s
     )
 
 
-def _stored(found: Finding) -> StoredFinding:
+def _stored_finding(found: Finding) -> StoredFinding:
     return StoredFinding(found.failure.value, found.code, found.message, found.expected, found.got, found.file)
 
 
 def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
-    """What was intended and staged; before rows are read there is nothing to say of them, and the findings tell why."""
+    """Intended and staged rows as text; None before rows were read."""
     if rows.intent is None:
         return None, None
     staged = "files that could not be read" if rows.staged is None else f"{_rows(rows.staged)} staged"
@@ -355,3 +353,36 @@ def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
 
 def _rows(count: int) -> str:
     return f"{count} {'row' if count == 1 else 'rows'}"
+
+
+def require_not_outdated(
+    ledger: Ledger, workload: Workload, job: VerifyJob, removed: Collection[str], reader: FileReader
+) -> None:
+    """Refuse to replace files that were published from a snapshot of the source that is newer than the pinned one.
+
+    A workload may continue after another one has corrected the same rows. A snapshot that the source no longer has
+    counts as older.
+    """
+    source, base = job.source.metadata, None if job.base_id is None else job.metadata.snapshot(job.base_id)
+    if not removed or source is None or base is None:
+        return
+    gone = frozenset(removed)
+    entries = live_entries(job.metadata, base, reader)
+    shown_by = {str(each.snapshot_id) for each in entries if each.data_file.file_path in gone}
+    with ledger.read() as unit:
+        replaced = workloads.list_publishers(unit, workload.opening.table_uuid, shown_by)
+    older = {each.snapshot_id for each in source.ancestry(job.source.snapshot_id)}
+    for other in replaced:
+        pinned = int(other.source_snapshot_id or 0)
+        if other.opening.source != workload.opening.source or pinned in older or source.snapshot(pinned) is None:
+            continue
+        raise unusable(
+            InputError(
+                "source_outdated",
+                f"workload {other.opening.workload_id} has published these rows from a newer snapshot of the source",
+                expected=f"snapshot {pinned} of {job.source.ref.name}, or a later one",
+                got=str(job.source.snapshot_id),
+                hint="nothing was published; an operator abandons this workload, and a new workload id pins the "
+                "source as it is now",
+            )
+        )

@@ -1,1 +1,1 @@
-"""Signed statements and the log: recorded, archived, and handed out to readers."""
+"""Signed statements and the transparency log: record, archive and read them."""

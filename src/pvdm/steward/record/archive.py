@@ -1,4 +1,4 @@
-"""The archive: the log's tiles and every signed envelope as files in another place, from which a restore refills."""
+"""The archive: the log's tiles and every signed envelope as files in another place, for a restore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.errors import ConflictError, UnavailableError, VerificationError
 from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import statements
-from pvdm.steward.record.log_reader import PinnedLogReader
+from pvdm.steward.record.log import PinnedLogReader
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.disk import make_folders, sync_folder, write_atomically
 from pvdm.trust.log.export import CHECKPOINT_FILE, export
@@ -37,15 +37,15 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
-    """How many files were missing, and are there again."""
+class Repaired:
+    """How many missing files were written again."""
 
     tiles: int
     statements: int
 
 
 class Archive:
-    """A folder that follows the log; whoever waits for a size shares the write that reaches it."""
+    """A folder that follows the log; concurrent callers share one write."""
 
     def __init__(self, ledger: Ledger, folder: FilePath) -> None:
         self._ledger = ledger
@@ -66,37 +66,37 @@ class Archive:
             self._reached = done.size
             return done
 
-    def verify(self) -> Mended:
+    def verify(self) -> Repaired:
         """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
         with self._lock, self._alone():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
-            return Mended(export(log, log_folder(self._folder), verify=True).files_written, written)
+            return Repaired(export(log, log_folder(self._folder), verify=True).files_written, written)
 
     def _follow(self) -> Archived:
         for left in reversed(range(_TRIES)):
             try:
                 return self._follow_once()
             except ConflictError as error:
-                # Another Steward was faster; in an object store there is no lock to wait at.
+                # Another Steward was first; an object store has no lock to wait for.
                 if error.code != "file_overtaken" or left == 0:
                     raise
         raise AssertionError("the last try raises")
 
     def _follow_once(self) -> Archived:
         with self._alone():
-            # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
-            # that grew in between would give a checkpoint over envelopes that nobody wrote.
+            # Envelopes before the checkpoint, which must not cover missing ones. For the same reason the log is
+            # pinned: it may grow meanwhile.
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
             return Archived(export(log, log_folder(self._folder)).size, written)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Several Stewards may share the folder; whoever comes second reads a log that is at least as long.
+        """Hold the folder's lock, since several Stewards may share it.
 
-        In an object store they work side by side: tiles and envelopes are the same from each of them, and the
-        checkpoint is put in the place of just the one that was seen.
+        In an object store they write concurrently: tiles and envelopes are the same from each, and the checkpoint is
+        replaced only if it is the one that was read.
         """
         try:
             if isinstance(self._folder, ObjectPath):
@@ -147,7 +147,7 @@ def _require_same(path: FilePath, envelope: bytes, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """An archive as a restore reads it; nothing in it is believed before the tree's root says so."""
+    """An archive as a restore reads it; entries count only once the tree's root confirms them."""
 
     folder: FilePath
 
@@ -173,7 +173,7 @@ class ArchivedLog:
 
 
 def log_folder(folder: FilePath) -> FilePath:
-    """Where the tiles and the checkpoint lie; any tiled-log reader understands this part."""
+    """The folder of tiles and checkpoint, which any tiled-log reader understands."""
     return folder / _LOG
 
 

@@ -1,4 +1,4 @@
-"""Source attestations at the Steward's side: keys for one snapshot against a challenge, then the signed answer."""
+"""Source attestations: gives a source keys for one snapshot, and accepts its signed digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.ledger.record import attestations, statements
 from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model import canonical_json
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.record.recorder import Document, Recorder
@@ -35,7 +35,7 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRequest:
-    """Which snapshot the source wants to attest, in which forms of digest; the nonce is the source's own draw."""
+    """The snapshot that the source wants to attest, and the digests; the source draws the nonce."""
 
     nonce: str
     catalog: str
@@ -46,7 +46,7 @@ class ChallengeRequest:
 
 
 class Attestations:
-    """Challenges and answers."""
+    """Issues challenges and accepts attestations."""
 
     def __init__(
         self, ledger: Ledger, clock: LedgerClock, keys: KeyService, recorder: Recorder, trust: TrustRoots
@@ -58,7 +58,7 @@ class Attestations:
         self._trust = trust
 
     def challenge(self, grant: Grant, asked: ChallengeRequest) -> Challenge:
-        """Keys for one snapshot of the source, for a registered attestor; the same request again gives the same."""
+        """Issue keys for one snapshot to a registered attestor; the same request again returns the same."""
         now = self._clock.now_micros()
         require_registered(self._trust.current(), grant.name, now)
         epoch = self._keys.epoch_for(None)
@@ -82,10 +82,10 @@ class Attestations:
         )
 
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
-        """The source's answer: verified, logged, and its nonce used up."""
+        """Verify and log an attestation, and use its nonce up."""
         parsed = parse_envelope(envelope)
         said = read_statement(parsed.payload, SourceAttestation)
-        require_own_word(said, grant)
+        require_own_attestation(said, grant)
         with self._ledger.read() as unit:
             challenge = attestations.get_challenge(unit, said.nonce)
         known = self._known(parsed.payload_sha256)
@@ -113,7 +113,7 @@ class Attestations:
         try:
             self._recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
         except ConflictError:
-            # The same call ran twice at once; another answer to the challenge is a conflict indeed.
+            # A concurrent call with the same bytes was first; any other attestation is a conflict.
             known = self._known(record.attestation_id)
             if known is None:
                 raise
@@ -126,7 +126,7 @@ class Attestations:
         """The newest attestations."""
         snapshot = None if snapshot_id is None else str(snapshot_id)
         with self._ledger.read() as unit:
-            found = attestations.listed(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
+            found = attestations.list_newest(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
             stored = [statements.get(unit, record.attestation_id) for record in found]
         return [_view(statement) for statement in stored]
 
@@ -159,7 +159,7 @@ def _view(statement: Statement) -> AttestationView:
 
 
 def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
-    """Only an identity for which a trust root in force names an attestor's key in use is given keys of a source."""
+    """Require that the current trust root names a valid attestor key of this identity."""
     require_root_current(root, now)
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
     if not any(_in_use(key, now) for key in keys):
@@ -176,16 +176,16 @@ def _in_use(key: RootKey, now: int) -> bool:
     return key.valid_from <= now < key.valid_until and (key.revoked_at is None or now < key.revoked_at)
 
 
-def require_own_word(said: SourceAttestation, grant: Grant) -> None:
-    """Nobody hands in another's attestation."""
+def require_own_attestation(said: SourceAttestation, grant: Grant) -> None:
+    """Refuse an attestation of another attestor than the caller."""
     if said.attestor != grant.name:
         raise NotAllowedError(
-            "attestor_differs", "the attestation is another attestor's", expected=grant.name, got=said.attestor
+            "attestor_differs", "the attestation names another attestor", expected=grant.name, got=said.attestor
         )
 
 
 def require_in_time(challenge: ChallengeRecord, now: int) -> None:
-    """A challenge is answered soon."""
+    """Refuse an expired challenge."""
     if challenge.expires_micros <= now:
         raise VerificationError(
             "challenge_expired",
@@ -196,7 +196,7 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
 
 
 def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -> None:
-    """The digest is of a projection and schema whose keys were given out."""
+    """Require that the digest is of a projection and schema whose keys were issued."""
     match request:
         case {"mode": str(mode), "fingerprints": Mapping() as fingerprints}:
             asked = (mode, fingerprints.get(said.projection.value))

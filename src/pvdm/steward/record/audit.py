@@ -1,4 +1,4 @@
-"""What the Steward hands to auditors: a table's document, statements with log proofs, manifests; it judges nothing."""
+"""Serves auditors a table's metadata, its statements with log proofs and its manifests; it judges nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pvdm.lake.stores.stores import Place, Stores, place_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.record import audits, receipts, statements
+from pvdm.ledger.record import protections, receipts, statements
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -33,14 +33,14 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 AUDIT_PAGE_MAX_BYTES: Final = 33_554_432
-# A receipt follows its commit within moments; an audit that comes in between waits for it.
+# A receipt follows its commit within moments; an audit in between waits for it.
 _RECEIPT_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Reads files of one table's places, and remembers the last one."""
+class _TableFiles:
+    """Reads files of one table, and remembers the bytes of the last one."""
 
     files: Files
     homes: tuple[Location, ...] | None
@@ -61,36 +61,36 @@ class _Kept:
         return data
 
 
-class AuditDesk:
-    """Reads only."""
+class Audits:
+    """Reads evidence about tables for auditors."""
 
     def __init__(
         self,
         ledger: Ledger,
         require_covered: Callable[[int], None],
-        catalog: Callable[[], Catalog],
-        vault: Place | None,
+        catalog: Catalog,
+        vault: Place,
         stores: Stores | None = None,
     ) -> None:
         """`require_covered` returns once the outside covers a log of that size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
-        self._vault = None if vault is None else place_of(vault)
+        self._vault = place_of(vault)
         self._files = Files(stores)
 
     def evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
-        """The table as it is, the newest checkpoint, and the approvals about the table; receipts come in pages."""
-        state = self._settled(grant, levels, name)
+        """The table's metadata, the newest checkpoint and the table's approvals; receipts come in pages."""
+        state = self._load_receipted(grant, levels, name)
         row = state.row
         with self._ledger.read() as unit:
             note = LedgerLog(unit).newest_checkpoint() or b""
             size = read_unverified(note).checkpoint.size
-            found = self._logged(unit, audits.approval_ids(unit, row.table_uuid, row.namespace_id), size)
+            found = self._read_logged(unit, protections.approval_ids(unit, row.table_uuid, row.namespace_id), size)
             approvals = tuple(logged for _, logged in found)
         self._require_covered(size)
         return Evidence(
-            TableRef(self._catalog().name, row.table_uuid, full_name((*levels, name))),
+            TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name))),
             row.contract_hash,
             MetadataFile(row.pointer.location, state.metadata.to_bytes()),
             note,
@@ -100,31 +100,31 @@ class AuditDesk:
     def receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
     ) -> tuple[LoggedStatement, ...]:
-        """The table's next receipts behind a place in the log, so many as fit; none once there are no more."""
+        """A page of the table's receipts after a log index; empty at the end."""
         row = self._load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
-            wanted = audits.receipt_ids(unit, row.table_uuid, after=after, count=count)
-            found = tuple(logged for _, logged in self._logged(unit, wanted, size))
+            wanted = receipts.ids_of_table(unit, row.table_uuid, after=after, count=count)
+            found = tuple(logged for _, logged in self._read_logged(unit, wanted, size))
         self._require_covered(size)
         return found
 
     def statements(
         self, grant: Grant, levels: Levels, name: str, wanted: Sequence[str], *, size: int
     ) -> tuple[LoggedStatement, ...]:
-        """Proofs and overrides about the table by their ids, the first of them that fit, at least one."""
+        """Proofs and overrides of the table by their ids; as many as fit into a page, at least one."""
         row = self._load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
             found = []
-            for statement, logged in self._logged(unit, wanted, size):
+            for statement, logged in self._read_logged(unit, wanted, size):
                 _require_about(statement, row)
                 found.append(logged)
         self._require_covered(size)
         return tuple(found)
 
     def file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
-        """The manifest list of a snapshot of `main`, or a manifest that it names; nothing that is neither is given."""
+        """The manifest list of a snapshot of `main`, or a manifest that it lists; no other file."""
         state = self._load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
         shown = () if head is None else metadata.ancestry(head)
@@ -133,7 +133,7 @@ class AuditDesk:
             raise InputError(
                 "audit_snapshot_unknown", "main never showed this snapshot, or it has expired", got=str(snapshot_id)
             )
-        reader = _Kept(self._files, self._homes(grant, state.row), [])
+        reader = _TableFiles(self._files, self._homes(grant, state.row), [])
         listed = manifest_list(metadata, snapshot, reader)
         if manifest is None:
             return reader.read_last[0]
@@ -144,10 +144,10 @@ class AuditDesk:
         return reader.read_last[0]
 
     def _load(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        return self._catalog().tables.load(grant, levels, name)
+        return self._catalog.tables.load(grant, levels, name)
 
-    def _settled(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        """The table once what it shows has its receipt; one that never gets it is what audits are for."""
+    def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
+        """The table, once its head has a receipt or the wait for it is over; an audit reports a missing one."""
         ends = time.monotonic() + _RECEIPT_SECONDS
         while True:
             state = self._load(grant, levels, name)
@@ -159,15 +159,14 @@ class AuditDesk:
             time.sleep(_LOOK_SECONDS)
 
     def _homes(self, grant: Grant, row: TableRow) -> tuple[Location, ...] | None:
-        """Where a domain's auditor is read files from: a table could name another domain's."""
+        """The folders that files are read from for an auditor of one domain: a table could name foreign files."""
         if grant.domain == EVERY_DOMAIN:
             return None
-        own = () if self._vault is None else (self._vault.child(row.table_uuid),)
-        return (parse_location(row.location), *own)
+        return parse_location(row.location), self._vault.child(row.table_uuid)
 
     @staticmethod
     def _require_size(unit: Unit, size: int) -> None:
-        """A checkpoint was signed for just this many entries, or there are more by now."""
+        """Refuse a log size that the log has not reached."""
         known = LedgerLog(unit).size()
         if not 0 < size <= known:
             raise InputError(
@@ -178,8 +177,8 @@ class AuditDesk:
             )
 
     @staticmethod
-    def _logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:
-        """Each with its way to the root of a log of this size, so many as a page holds; later ones are left out."""
+    def _read_logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:
+        """Statements with inclusion proofs for this log size, up to the page limit; later entries are left out."""
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:
             found = statements.get(unit, statement_id)
@@ -195,7 +194,7 @@ class AuditDesk:
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:
-    """Nothing about another table, which may be another domain's, comes out by its id."""
+    """Refuse a statement about another table, which may be of another domain."""
     match statement.kind:
         case StatementKind.PROOF:
             about = read_signed(statement.envelope, Proof).core.target.table.uuid

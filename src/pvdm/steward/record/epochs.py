@@ -1,4 +1,4 @@
-"""Epochs as the Steward changes them: a step is made in the epoch book, then signed and logged, after a crash too."""
+"""Changes key epochs: each step is made in the epoch book, then signed and logged, also after a crash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pvdm.errors import ConflictError, VerificationError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.record.roots import TrustRoots
@@ -23,7 +23,7 @@ _STAGES = tuple(EpochStage)
 
 
 class Epochs:
-    """Creates, activates, retires and revokes; nothing is reported as done before it is in the log."""
+    """Creates, activates, retires and revokes epochs; each call returns once its step is in the log."""
 
     def __init__(
         self,
@@ -43,19 +43,19 @@ class Epochs:
         self._notary = notary
 
     def book(self) -> EpochBook:
-        """The epochs as they stand."""
+        """The epochs as they are now."""
         return self._keys.book()
 
     def create(self, reason: str) -> tuple[EpochChange, ...]:
-        """Four new keys as the next epoch, CREATED; nothing is signed with them before it is activated."""
+        """Create the next epoch with four new keys, CREATED; its keys sign nothing before it is activated."""
         changes = self._keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
         self.log_missing(reason)
         return changes
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """CREATED → ACTIVE, once the trust root names its keys: else nobody could check what it signs."""
+        """CREATED → ACTIVE; the trust root must name its keys, so that others can check its signatures."""
         self._require_book_current()
-        self._trust.require_trusted(self._keys.book().epoch(number))
+        self._trust.require_trusted(number)
         changes = self._keys.activate_epoch(number, reason)
         self.log_missing(reason)
         return changes
@@ -75,21 +75,21 @@ class Epochs:
         return changes
 
     def log_missing(self, reason: str) -> None:
-        """Log every step that the book has made and the log does not know yet; after a crash it finds the rest."""
+        """Log every step of the book that is not in the log yet, such as after a crash."""
         fault.point("steward.after_epoch_step")
         book = self._keys.book()
         if not any(epoch.can_sign for epoch in book.epochs):
             return
-        seen, logged = self._logged()
+        seen, logged = self._read_log()
         require_not_behind(book, logged)
-        steps = missing_steps(book, {number: told.stage for number, told in logged.items()})
+        steps = missing_steps(book, {number: last.stage for number, last in logged.items()})
         if not steps:
             self._recorder.cover()
             return
-        documents = [self._signed(epoch, before, after, reason) for epoch, before, after in steps]
+        documents = [self._sign_step(epoch, before, after, reason) for epoch, before, after in steps]
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            # The log's lock is held here, so another Steward has either logged these steps before or cannot any more.
+            # The log's lock is held here, so no other Steward can log these steps meanwhile.
             if statements.ids_of_kind(unit, StatementKind.EPOCH) != seen:
                 raise ConflictError("epoch_steps_moved", "another Steward logged a step of an epoch first")
             for document, place in zip(documents, places, strict=True):
@@ -102,7 +102,7 @@ class Epochs:
                 raise
             self.log_missing(reason)
 
-    def _signed(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
+    def _sign_step(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
         statement = EpochStatement(
             notary=self._notary,
             epoch=epoch.number,
@@ -116,51 +116,51 @@ class Epochs:
         envelope = sign_statement(statement, signer)
         return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
 
-    def _require_book_current(self) -> dict[int, Told]:
-        """Nothing is changed in a book that somebody has put an old copy of in place."""
-        _, logged = self._logged()
+    def _require_book_current(self) -> dict[int, LoggedEpoch]:
+        """Refuse to change a book that was replaced by an old copy."""
+        _, logged = self._read_log()
         require_not_behind(self._keys.book(), logged)
         return logged
 
-    def _logged(self) -> tuple[tuple[str, ...], dict[int, Told]]:
+    def _read_log(self) -> tuple[tuple[str, ...], dict[int, LoggedEpoch]]:
         with self._ledger.read() as unit:
             stored = statements.of_kind(unit, StatementKind.EPOCH)
             restored = statements.of_kind(unit, StatementKind.RESTORE)
         last_restore = max((statement.log_index for statement in restored), default=-1)
-        found: dict[int, Told] = {}
+        found: dict[int, LoggedEpoch] = {}
         for statement in stored:
             said = read_signed(statement.envelope, EpochStatement)
-            found[said.epoch] = Told(said.after, said.key_ids, statement.log_index < last_restore)
+            found[said.epoch] = LoggedEpoch(said.after, said.key_ids, statement.log_index < last_restore)
         return tuple(statement.statement_id for statement in stored), found
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the log says of an epoch last; `lost` if a restore came after it, which may have lost its keys."""
+class LoggedEpoch:
+    """The last statement of the log about an epoch; `lost`: a restore came after it, which may have lost its keys."""
 
     stage: EpochStage
     key_ids: tuple[tuple[str, str | None], ...]
     lost: bool
 
 
-def require_not_behind(book: EpochBook, logged: Mapping[int, Told]) -> None:
-    """The book knows every epoch that the log knows, by the same keys, and none in an earlier stage."""
+def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> None:
+    """Refuse a book that lacks a logged epoch, has other keys for it, or has it in an earlier stage."""
     held = {epoch.number: epoch for epoch in book.epochs}
-    for number, told in logged.items():
+    for number, last in logged.items():
         epoch = held.get(number)
         if epoch is None:
-            behind = not told.lost
+            behind = not last.lost
         else:
-            earlier = _STAGES.index(epoch.state) < _STAGES.index(told.stage)
-            revived = earlier and told.stage is EpochStage.REVOKED
-            behind = revived or ((earlier or _key_ids(epoch) != told.key_ids) and not told.lost)
+            earlier = _STAGES.index(epoch.state) < _STAGES.index(last.stage)
+            revived = earlier and last.stage is EpochStage.REVOKED
+            behind = revived or ((earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
         if behind:
             raise VerificationError(
                 "epoch_book_rolled_back",
                 "the epoch book is older than the log",
-                expected=f"epoch {number} {told.stage.value} with the keys that were logged",
+                expected=f"epoch {number} {last.stage.value} with the keys that were logged",
                 got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",
-                hint="somebody put an old copy of the keystore in place; bring the newest one back",
+                hint="the keystore was replaced by an old copy; restore the newest one",
             )
 
 
@@ -169,7 +169,7 @@ def _key_ids(epoch: Epoch) -> tuple[tuple[str, str | None], ...]:
 
 
 def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[Epoch, EpochStage | None, EpochStage]]:
-    """Each step from what is logged of an epoch to where it stands, in the order in which it was made."""
+    """The steps of each epoch that are not logged yet, in their order."""
     found = []
     for epoch in book.epochs:
         before = logged.get(epoch.number)

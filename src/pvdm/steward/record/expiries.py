@@ -1,4 +1,4 @@
-"""How long it is until the trust root, keys, tokens and the TLS certificate expire, for those who watch the Steward."""
+"""Time until the trust root, keys, tokens and the TLS certificate expire, for monitoring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from cryptography import x509
 
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import InputError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import tokens
@@ -22,7 +22,7 @@ from pvdm.trust.root import RootRole, TrustRoot
 
 _KEPT_SECONDS: Final = 60.0
 _CERTIFICATE_MAX_BYTES: Final = 1_048_576
-# The keys of people. Notary and log keys are the Steward's own: of these the active epoch's count.
+# Keys of people. Of the Steward's own notary and log keys those of the active epoch count.
 _PEOPLE: Final = (RootRole.ROOT, RootRole.OPERATOR, RootRole.BREAK_GLASS, RootRole.ATTESTOR)
 
 Ends = dict[str, int]
@@ -30,7 +30,7 @@ Ends = dict[str, int]
 
 
 class Expiries:
-    """Reads the nearest expiry of each kind, at most once a minute: none of them moves faster."""
+    """Reads the nearest expiry of each kind, at most once a minute."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Expiries:
         self._ends: Ends = {}
 
     def seconds(self) -> dict[str, float]:
-        """The seconds until the nearest expiry of each kind; negative where it has passed. What is not there has none.
+        """Seconds until the nearest expiry of each kind that exists; negative where it has passed.
 
         Raises PvdmError where ledger, key home or certificate cannot be read.
         """
@@ -66,12 +66,7 @@ class Expiries:
         return {kind: (end - now) / 1e6 for kind, end in ends.items()}
 
     def _read(self) -> Iterator[tuple[str, int]]:
-        try:
-            root: TrustRoot | None = self._trust.current()
-        except PvdmError as error:
-            if error.code != "steward_without_root":
-                raise
-            root = None
+        root = self._trust.find()
         if root is not None:
             yield "trust_root", root.expires_at
             yield from _of_keys(root, self._book())
@@ -81,12 +76,12 @@ class Expiries:
 
     def _of_tokens(self) -> Iterator[tuple[str, int]]:
         with self._ledger.read() as unit:
-            found = tokens.ends(unit, now_micros=self._clock.trusted_micros())
+            found = tokens.list_ends(unit, now_micros=self._clock.trusted_micros())
         if found:
             yield "token", min(each.end_micros for each in found)
         wide = [each for each in found if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
         if wide:
-            # The last of them: while there is one, an operator gets in.
+            # The last one: until it expires, an operator can log in.
             yield "last_operator_token", max(each.end_micros for each in wide)
 
 
@@ -104,7 +99,7 @@ def _of_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
 
 
 def _ends_of_people(root: TrustRoot, role: RootRole) -> Iterable[int]:
-    """For each holder the end of the key that is valid longest: an older one beside its successor is no concern."""
+    """For each holder the end of the key that is valid longest; older keys beside it do not matter."""
     longest: dict[str, int] = {}
     for key in root.keys:
         if role in key.roles and key.revoked_at is None:
@@ -113,7 +108,7 @@ def _ends_of_people(root: TrustRoot, role: RootRole) -> Iterable[int]:
 
 
 def certificate_end(path: Path) -> int:
-    """When the first certificate of the chain in the file ends, in microseconds. Raises InputError if none is there."""
+    """The first end of a certificate in the file's chain, in microseconds; raises InputError if it has none."""
     try:
         with path.open("rb") as file:
             chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))

@@ -1,4 +1,4 @@
-"""Epoch book and key handles in the ledger, so that several Stewards on one database agree about both."""
+"""Stores epoch book and key handles in the ledger, so that all Stewards of one ledger share them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import epoch_books
+from pvdm.ledger.record import shared_settings
 from pvdm.ledger.schema.work import HandleWord
 from pvdm.ledger.work import handles
 from pvdm.ledger.work.handles import StoredHandle
@@ -19,7 +19,7 @@ from pvdm.trust.keys.handles import HandleRecord, HandleState
 
 
 class LedgerEpochs:
-    """An epoch store over the ledger: every revision is kept, the newest counts."""
+    """An epoch store in the ledger; all revisions are kept, and the newest counts."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -29,10 +29,10 @@ class LedgerEpochs:
 
     def load(self) -> EpochBook:
         """The newest book; one that is older than what this process has seen is refused."""
-        # Taken before the book is read, so another thread's newer book in between cannot look like a way back.
+        # Read before the book, so that a newer book of another thread does not look like a rollback.
         seen = self._seen
         with self._ledger.read() as unit:
-            data = epoch_books.newest(unit)
+            data = shared_settings.newest_epoch_book(unit)
         book = EpochBook() if data is None else _parsed(data)
         if book.revision < seen:
             raise VerificationError(
@@ -50,7 +50,9 @@ class LedgerEpochs:
         """Keep this book if the newest one is the revision just before it."""
         data = book.dump()
         at = self._clock.now_micros()
-        return self._ledger.transact(lambda unit: epoch_books.add(unit, book.revision, data), at_micros=at)
+        return self._ledger.transact(
+            lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at
+        )
 
 
 class LedgerHandles:
@@ -81,7 +83,7 @@ class LedgerHandles:
         """Replace the record by what `step` makes of it; if `step` raises, nothing changes."""
 
         def work(unit: Unit) -> HandleRecord:
-            old = handles.locked(unit, handle_sha256)
+            old = handles.lock(unit, handle_sha256)
             if old is None:
                 raise NotAllowedError(
                     "handle_unknown", "there is no such handle", expected="a handle that was issued", got="another"

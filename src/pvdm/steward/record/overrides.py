@@ -10,12 +10,11 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import overrides, proofs, statements
+from pvdm.ledger.record import overrides, proofs, restores, statements
 from pvdm.ledger.record.overrides import OverrideRecord, StoredOverride
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.restore import restores
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import nonces
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.states import NonceState
@@ -29,12 +28,11 @@ from pvdm.trust.verify import VerifiedProof, verify_threshold
 
 
 class Overrides:
-    """The overrides that this Steward has accepted."""
+    """Accepts and lists break-glass overrides."""
 
     def __init__(
-        self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots, catalog: Catalog | None
+        self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots, catalog: Catalog
     ) -> None:
-        """Without a catalog nobody here can say what a table shows."""
         self._catalog = catalog
         self._ledger = ledger
         self._clock = clock
@@ -42,24 +40,24 @@ class Overrides:
         self._trust = trust
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
-        """Accept an override for a FAIL proof; it waives the verdict at the gate, once, and nothing else."""
+        """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
         with disallowing():
             parsed = parse_envelope(envelope)
             said = read_statement(parsed.payload, BreakGlass)
         override_id = parsed.payload_sha256
-        earlier = self._same(override_id, envelope)
+        earlier = self._find_same(override_id, envelope)
         if earlier is None:
             try:
                 self._accept(envelope, said, grant)
             except NotAllowedError as error:
-                # Somebody was first with this nonce; the same call at the same time is no replay.
-                earlier = self._same(override_id, envelope)
+                # A concurrent call with the same bytes may have been first; that is no replay.
+                earlier = self._find_same(override_id, envelope)
                 if error.code != "override_replayed" or earlier is None:
                     raise
-        return self.get(override_id, grant) if earlier is None else self._again(earlier, grant)
+        return self.get(override_id, grant) if earlier is None else self._answer_repeated(earlier, grant)
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
-        """One override of the bearer's domain."""
+        """One override of the caller's domain."""
         found = self._find(override_id)
         if found is None:
             raise InputError("override_unknown", "the ledger holds no such override", got=ascii(override_id[:80]))
@@ -67,14 +65,14 @@ class Overrides:
         return self._view(found)
 
     def listed(self, grant: Grant) -> list[OverrideView]:
-        """Every override of the bearer's domain, newest first."""
+        """Every override of the caller's domain, newest first."""
         with self._ledger.read() as unit:
-            found = overrides.listed(unit, domain=scope(grant))
+            found = overrides.list_newest(unit, domain=scope(grant))
             stored = [statements.get(unit, each.record.override_id) for each in found]
         return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
 
     def count(self) -> int:
-        """How many there ever were."""
+        """The number of overrides ever accepted."""
         with self._ledger.read() as unit:
             return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
 
@@ -84,52 +82,54 @@ class Overrides:
         now = self._clock.now_micros()
         judged_by = self._trust.ids()
         root = self._trust.current()
-        override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
+        override = verify_override(
+            envelope, root, failed=self._verify_fail_proof(said.fail_proof_id), now=now, used=self._is_used
+        )
         self._require_over_main(said)
         record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            # The log's lock is held: no trust root that takes the key back can come in between.
+            # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
                 raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
             held = nonces.find(unit, said.nonce)
             if held is not None:
                 _require_not_void(unit, said, held.state)
-                raise _replayed(said.nonce)
+                raise _replayed_error(said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
-            unit.tell(override_id=record.override_id)
+            unit.add_request_facts(override_id=record.override_id)
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
-                raise _replayed(said.nonce) if error.code == "nonce_taken" else error from None
+                raise _replayed_error(said.nonce) if error.code == "nonce_taken" else error from None
 
         self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
     def _require_over_main(self, said: BreakGlass) -> None:
-        """No override is taken in that could not be used; of a table that is gone the gate will say so."""
+        """Refuse an override whose base is no longer `main`; for a dropped table the gate refuses it."""
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, said.table.uuid)
-        if self._catalog is not None and row is not None:
+            row = tables.find_by_uuid(unit, said.table.uuid)
+        if row is not None:
             require_over_main(said, self._catalog.states.of(row).metadata.current_snapshot_id)
 
-    def _same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
-        """The override that was accepted with exactly these bytes; another signature is another try."""
+    def _find_same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
+        """The override that was accepted with exactly these bytes."""
         with self._ledger.read() as unit:
             found = overrides.find(unit, override_id)
             same = found is not None and statements.get(unit, override_id).envelope == envelope
         return found if same else None
 
-    def _again(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
-        """The same bytes again: an answer that got lost, as long as the override was not used yet."""
+    def _answer_repeated(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
+        """Answer a repeated call; refused once the override was used."""
         require_domain(grant, earlier.domain)
         with self._ledger.read() as unit:
             require_usable(unit, earlier)
         self._recorder.cover()
         return self._view(earlier)
 
-    def _failed(self, proof_id: str) -> VerifiedProof:
-        """The FAIL proof with every notary's statement, judged at the time the log took it in."""
+    def _verify_fail_proof(self, proof_id: str) -> VerifiedProof:
+        """The FAIL proof with every notary's statement, verified at the time of its log entry."""
         with self._ledger.read() as unit:
             nonce = proofs.get(unit, proof_id).nonce
             stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
@@ -139,7 +139,7 @@ class Overrides:
         return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
 
     def _is_used(self, nonce: str) -> bool:
-        """Whether the nonce is held or paid; why one that was given up is no good is said when it is taken in."""
+        """Whether the nonce is reserved or committed; an aborted one is judged in the transaction."""
         with self._ledger.read() as unit:
             held = nonces.find(unit, nonce)
         return held is not None and held.state is not NonceState.ABORTED
@@ -171,7 +171,7 @@ def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
 
 
 def require_over_main(said: BreakGlass, shown: int | None) -> None:
-    """The override is for rows over what `main` shows now."""
+    """Require that the override's base snapshot is what `main` shows now."""
     if said.base_snapshot_id != shown:
         raise NotAllowedError(
             "override_base_moved",
@@ -183,7 +183,7 @@ def require_over_main(said: BreakGlass, shown: int | None) -> None:
 
 
 def require_first(unit: Unit, fail_proof_id: str) -> None:
-    """One FAIL proof is waived once; a second override would be a second opening of the glass."""
+    """Refuse a second override for one FAIL proof."""
     other = overrides.live_of_proof(unit, fail_proof_id)
     if other is not None:
         raise NotAllowedError(
@@ -196,27 +196,24 @@ def require_first(unit: Unit, fail_proof_id: str) -> None:
 
 
 def require_usable(unit: Unit, override: StoredOverride) -> None:
-    """The override was not used, and no restore has made it void.
-
-    Raise `override_before_restore` for one that a restore made void, and `override_replayed` for one that was used.
-    """
+    """Raise `override_replayed` for a used override, and `override_before_restore` for one that a restore voided."""
     if override.state is not NonceState.RESERVED:
         said = read_signed(statements.get(unit, override.record.override_id).envelope, BreakGlass)
         _require_not_void(unit, said, override.state)
-        raise _replayed(said.nonce)
+        raise _replayed_error(said.nonce)
 
 
 def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
-    """A restore gives up the nonces of overrides that were not used; nothing was published with these."""
+    """Raise `override_before_restore` where a restore aborted the nonce of an unused override."""
     if state is NonceState.ABORTED:
         restores.require_issued_after(unit, said.issued_at)
 
 
-def _replayed(nonce: str) -> NotAllowedError:
+def _replayed_error(nonce: str) -> NotAllowedError:
     return NotAllowedError(
         "override_replayed",
         "the override was used before",
         expected="a new nonce",
         got=nonce,
-        hint="nothing was published; the verdict stands",
+        hint="nothing was published; the verdict is unchanged",
     )

@@ -1,4 +1,4 @@
-"""Proofs: signed, logged and stored in one step, shown to whom they concern, opened for auditors."""
+"""Signs, logs and stores proofs in one transaction, lists them, and opens them for auditors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, overrides, proofs, statements
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import StatementKind, VerdictWord
+from pvdm.ledger.schema.record import StatementKind, VerdictWord
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
@@ -22,7 +22,7 @@ from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proo
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.keys.context import AttemptContext
@@ -34,7 +34,7 @@ from pvdm.trust.verify import sign_statement
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A statement that is in the ledger, in the log and covered outside."""
+    """A statement that is in ledger and log, and covered outside."""
 
     statement_id: str
     envelope: bytes
@@ -42,7 +42,7 @@ class Recorded:
 
 
 class Proofs:
-    """The proofs of one Steward."""
+    """Signs, lists and opens the proofs of one notary."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Proofs:
         clock: LedgerClock,
         keys: KeyService,
         recorder: Recorder,
-        log: LogDesk,
+        log: LogQueries,
         *,
         notary: str,
         isolation: Isolation,
@@ -72,9 +72,9 @@ class Proofs:
         lifetime_micros: int,
         context: AttemptContext | None,
     ) -> Recorded:
-        """Sign this verdict, PASS or FAIL, and keep it for ever; the same core for the same nonce is no change."""
+        """Sign and log this verdict, PASS or FAIL; the same core for the same nonce returns the existing proof."""
         with self._ledger.read() as unit:
-            earlier = proofs.find_word(unit, core.attempt.nonce, self._notary)
+            earlier = proofs.find_by_notary(unit, core.attempt.nonce, self._notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
         if earlier is not None:
             return self._same(earlier, core)
@@ -90,26 +90,26 @@ class Proofs:
             self._notary,
             part.expires_at,
             summary_of(core, part),
-            None if context is None else canonical_json.dump(_bound(context, core, epoch).to_json()).decode(),
+            _context_text(context, core, epoch),
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            said = proofs.find_word(unit, record.nonce, self._notary)
+            said = proofs.find_by_notary(unit, record.nonce, self._notary)
             if said is not None:
-                raise _SaidMeanwhileError(said)
+                raise _RecordedMeanwhileError(said)
             _require_verifying(unit, core)
             proofs.put(unit, record, data, log_index=places[0])
 
         try:
             places = self._recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
-        except _SaidMeanwhileError as error:
+        except _RecordedMeanwhileError as error:
             return self._same(error.said, core)
         return Recorded(record.proof_id, data, places[0])
 
-    def said(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
-        """What this notary has said for the nonce, covered outside: a call that was interrupted goes on from here."""
+    def find_recorded(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
+        """The existing proof of this notary for the nonce, covered outside."""
         with self._ledger.read() as unit:
-            earlier = proofs.find_word(unit, nonce, self._notary)
+            earlier = proofs.find_by_notary(unit, nonce, self._notary)
             stored = None if earlier is None else statements.get(unit, earlier.proof_id)
         if stored is None:
             return None
@@ -118,7 +118,7 @@ class Proofs:
         return recorded, read_signed(stored.envelope, Proof).core
 
     def get(self, proof_id: str, grant: Grant) -> ProofView:
-        """One proof of the bearer's domain."""
+        """One proof of the caller's domain."""
         with self._ledger.read() as unit:
             self._require(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
@@ -136,7 +136,7 @@ class Proofs:
         after: int | None = None,
         count: int = 100,
     ) -> list[ProofView]:
-        """The newest proofs of the bearer's domain, going back in the log from `after`."""
+        """The newest proofs of the caller's domain, backwards in the log from `after`."""
         wanted = attempt_id if grant.attempt_id is None else grant.attempt_id
         require_attempt(grant, wanted if attempt_id is None else attempt_id)
         with self._ledger.read() as unit:
@@ -156,7 +156,7 @@ class Proofs:
         return stored.envelope
 
     def bundle(self, proof_id: str, grant: Grant) -> bytes:
-        """The proof with all notaries' envelopes of its nonce and the log's proofs: to be checked without asking us."""
+        """The proof with all envelopes of its nonce and their log proofs, for checks without the Steward."""
         with self._ledger.read() as unit:
             self._require(unit, proof_id, grant)
             records = proofs.of_nonce(unit, proofs.get(unit, proof_id).nonce)
@@ -167,7 +167,7 @@ class Proofs:
         return ProofBundle(tuple(logged)).to_bytes()
 
     def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
-        """A closed attempt's keys, so that an auditor can compute its digests from the data; noted in the step log."""
+        """The keys of an ended attempt, so that an auditor can compute its digests; recorded as an event."""
         if not reason.strip():
             raise InputError("reason_missing", "opening a proof needs a reason")
         with self._ledger.read() as unit:
@@ -196,7 +196,7 @@ class Proofs:
         if _core_of(stored.envelope) != core.to_bytes():
             raise ConflictError(
                 "proof_exists",
-                "this notary has said something else for this nonce",
+                "this notary has signed another verdict for this nonce",
                 expected=earlier.proof_id,
                 got="another core",
             )
@@ -209,8 +209,8 @@ class Proofs:
         require_attempt(grant, proofs.get(unit, proof_id).attempt_id)
 
 
-class _SaidMeanwhileError(Exception):
-    """The same call ran twice at once, and the other one was first."""
+class _RecordedMeanwhileError(Exception):
+    """A concurrent call has recorded the proof first."""
 
     def __init__(self, said: ProofRecord) -> None:
         super().__init__(said.proof_id)
@@ -218,7 +218,7 @@ class _SaidMeanwhileError(Exception):
 
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:
-    """A verdict is for an attempt that is being verified, under the nonce drawn for that."""
+    """Require that the attempt is VERIFYING under the proof's nonce."""
     attempt = attempts.lock(unit, core.attempt.attempt_id)
     if attempt.state is not AttemptState.VERIFYING:
         raise ConflictError(
@@ -237,16 +237,19 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
         raise VerificationError("nonce_of_other_attempt", "the nonce is not the one drawn for this verification")
 
 
-def _bound(context: AttemptContext, core: ProofCore, epoch: int) -> AttemptContext:
+def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -> str | None:
+    """The key context as the ledger stores it; raises `context_differs` for one of another attempt."""
+    if context is None:
+        return None
     named = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
     attempt = core.attempt
     if named != (epoch, attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce):
         raise InputError("context_differs", "the keys were derived for another attempt than the proof is about")
-    return context
+    return canonical_json.dump(context.to_json()).decode()
 
 
 def summary_of(core: ProofCore, part: NotaryPart) -> str:
-    """What listings show of a proof, as the ledger keeps it."""
+    """The facts of a proof that listings show, as the ledger stores them."""
     rows = core.rows
     return canonical_json.dump(
         {
@@ -264,7 +267,7 @@ def summary_of(core: ProofCore, part: NotaryPart) -> str:
 
 def _view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Grant) -> ProofView:
     said = json.loads(record.summary)
-    # Counts of another profile than A and O tell a producer what a recomputation found; it gets the class only.
+    # Under profile T the counts would tell a producer what the recomputation found.
     counts = not (grant.role is Role.PRODUCER and said["profile"] == "T")
     return ProofView(
         proof_id=record.proof_id,

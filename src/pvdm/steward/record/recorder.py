@@ -1,4 +1,4 @@
-"""The one way into the log: sign, store document, entry and what they are about at once, then tell the outside."""
+"""Appends to the log: stores document, entry and subject in one transaction, then updates the outside checkpoint."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pvdm.errors import ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.record.archive import Archive
-from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.record.log import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.service import KeyService, Signer
 from pvdm.trust.log.checkpoint import read_unverified
@@ -28,7 +28,7 @@ RECORD_TRIES_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A signed document on its way into the log; its id is the SHA-256 of what is signed."""
+    """A signed document for the log; its id is the SHA-256 of the signed payload."""
 
     kind: StatementKind
     statement_id: str
@@ -39,7 +39,7 @@ Work = Callable[[Unit, Sequence[int]], None]
 
 
 class Recorder:
-    """Appends; what it returned is in ledger, log and archive, and covered by the checkpoint outside."""
+    """Appends to the log; after `record` returns, archive and outside checkpoint cover the entry."""
 
     def __init__(
         self,
@@ -57,32 +57,32 @@ class Recorder:
         self._outside = outside
         self._archive = archive
         self._origin = origin
-        # Appends of one process queue here, so only another Steward can move the log between preparing and storing.
+        # Appends of this process are serialized, so only another Steward can move the log meanwhile.
         self._queue = threading.Lock()
         self._covered = 0
 
     def begin(self) -> None:
-        """At start-up: the log must go on from what outside and archive saw; behind or forked is refused."""
+        """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked."""
         start(self._outside, Log(PinnedLogReader(self._ledger), origin=self._origin, signer=self._signer()))
         if self._archive is not None and LedgerLogReader(self._ledger).size():
             self._archive.follow()
 
     def require_consistent(self) -> None:
-        """The log in the database is still the one that the checkpoint outside saw."""
+        """Require that the log is still the one of the outside checkpoint."""
         require_consistent(self._outside, self._reader())
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
-        """Log the documents and do the work in one transaction; `work` gets their places and stores them."""
+        """Log the documents and run `work` in one transaction; `work` gets their log indexes and stores them."""
         appended = self._append(documents, work)
         self._acknowledge(appended)
         return tuple(range(appended.index, appended.size))
 
     def store(self, documents: Sequence[Document], work: Work) -> None:
-        """As `record`, but the outside is not told yet: for work that has to end what it began before `cover` fails."""
+        """As `record`, but without the outside checkpoint, which the caller updates by `cover`."""
         self._append(documents, work)
 
     def cover(self) -> None:
-        """Bring the outside up to the log: before an answer that rests on what an interrupted call has stored."""
+        """Bring the outside checkpoint up to the log, before an answer that relies on stored entries."""
         note = LedgerLogReader(self._ledger).newest_checkpoint()
         if note is not None:
             newest = read_unverified(note)
@@ -90,7 +90,7 @@ class Recorder:
             self._acknowledge(Appended(size, size, newest))
 
     def require_covered(self, size: int) -> None:
-        """Before anyone is shown a log of this size: what nobody outside remembers could be lost unnoticed."""
+        """Cover a log of this size outside before it is shown: an uncovered entry could be lost unnoticed."""
         if size > self._covered:
             self.cover()
 
@@ -105,10 +105,9 @@ class Recorder:
     def _append(self, documents: Sequence[Document], work: Work) -> Appended:
         for tried in range(1, RECORD_TRIES_MAX + 1):
             with self._queue:
-                # The edge first, then the time: what another Steward has appended is then in both, or in neither, and
-                # times never run back along the log.
+                # The edge before the time, so that times never run backwards along the log.
                 edge = LogEdge.of(self._ledger)
-                # A database that went back under a running Steward must not be signed a second history.
+                # After a rollback of the database a second history must not be signed.
                 self.require_consistent()
                 self._clock.synchronize()
                 at = self._clock.now_micros()
@@ -135,7 +134,7 @@ class Recorder:
 
 
 def signing_epoch(book: EpochBook) -> int:
-    """The epoch whose keys speak for the Steward itself: the active one, or the newest that may still sign."""
+    """The epoch whose keys sign for the Steward: the active one, or the newest that may still sign."""
     if book.active is not None:
         return book.active.number
     return next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None) or book.epoch_for(None)

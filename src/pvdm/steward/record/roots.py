@@ -1,4 +1,4 @@
-"""The trust root that this Steward stands under: a chain of signed versions, each one an entry of the log."""
+"""The trust root of this Steward: a chain of signed versions, each an entry of the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
@@ -48,8 +48,8 @@ class TrustRoots:
         return tuple(statement.envelope for statement in self._statements())
 
     def current(self) -> TrustRoot:
-        """The newest version; without one nobody could check what this Steward signs."""
-        found = self._find()
+        """The newest version; raises `steward_without_root` where there is none yet."""
+        found = self.find()
         if found is None:
             raise UnavailableError(
                 "steward_without_root",
@@ -61,10 +61,10 @@ class TrustRoots:
         return found
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
-        """The next version, signed by the signers of the one before; the newest again is no change."""
+        """Add the next version, signed by the signers of the one before; the newest again changes nothing."""
         now = self._clock.now_micros()
-        seen = self._ids()
-        current = self._find()
+        seen = self.ids()
+        current = self.find()
         if current is None:
             root = pin_root(envelope, sha256=self._first_pin(pin), now=now)
         else:
@@ -72,27 +72,24 @@ class TrustRoots:
         if current is not None and root.version == current.version:
             self._recorder.cover()
             return current
-        require_names_epoch(root, self._signing(), notary=self._notary, origin=self._origin)
+        book = self._keys.book()
+        require_names_epoch(root, book.epoch(signing_epoch(book)), notary=self._notary, origin=self._origin)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            # The log's lock is held here: of two Stewards that were handed a next version at once, one is first.
+            # The log's lock is held here, so of two concurrent next versions only the first is accepted.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
                 raise ConflictError(
                     "trust_root_moved", "another trust root was accepted first", hint="hand yours in again"
                 )
-            unit.tell(trust_root=root.sha256)
+            unit.add_request_facts(trust_root=root.sha256)
             statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
 
         self._recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)
         return self.current()
 
-    def require_names(self, epoch: Epoch) -> None:
-        """The newest root names the epoch's keys, so that what they sign can be checked by others."""
-        require_names_epoch(self.current(), epoch, notary=self._notary, origin=self._origin)
-
-    def require_trusted(self, epoch: Epoch) -> None:
-        """As `require_names`, and the root trusts these keys now: neither revoked nor outside their validity."""
-        root, now = self.current(), self._clock.trusted_micros()
+    def require_trusted(self, number: int) -> None:
+        """Require that the newest root names the keys of this epoch, and that they are valid and not revoked now."""
+        epoch, root, now = self._keys.book().epoch(number), self.current(), self._clock.trusted_micros()
         require_names_epoch(root, epoch, notary=self._notary, origin=self._origin)
         for role in (KeyRole.SIGNING, KeyRole.LOG):
             public = epoch.key(role).public
@@ -102,16 +99,13 @@ class TrustRoots:
                 require_valid_at(named, now)
 
     def require_signing_trusted(self) -> None:
-        """The root trusts the keys that this Steward signs with now."""
-        self.require_trusted(self._signing())
+        """Require that the newest root trusts the keys that this Steward signs with now."""
+        self.require_trusted(signing_epoch(self._keys.book()))
 
     def ids(self) -> tuple[str, ...]:
-        """The chain's ids; whoever judged by it compares them again where it counts."""
-        return self._ids()
-
-    def _signing(self) -> Epoch:
-        book = self._keys.book()
-        return book.epoch(signing_epoch(book))
+        """The ids of all versions; a caller compares them again in the transaction that relies on them."""
+        with self._ledger.read() as unit:
+            return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
 
     def _first_pin(self, pin: str | None) -> str:
         if self._pin is not None and pin is not None and pin != self._pin:
@@ -132,24 +126,21 @@ class TrustRoots:
         with self._ledger.read() as unit:
             return statements.of_kind(unit, StatementKind.TRUST_ROOT)
 
-    def _ids(self) -> tuple[str, ...]:
-        with self._ledger.read() as unit:
-            return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
-
-    def _find(self) -> TrustRoot | None:
-        ids = self._ids()
+    def find(self) -> TrustRoot | None:
+        """The newest version; None where there is none yet."""
+        ids = self.ids()
         with self._lock:
             known = self._known
         if known is not None and known[0] == ids:
             return known[1]
-        root = self._followed()
+        root = self._verify_chain()
         if root is not None:
             with self._lock:
                 self._known = (ids, root)
         return root
 
-    def _followed(self) -> TrustRoot | None:
-        """The chain is checked again whenever it is read anew, each version at the time at which it was taken in."""
+    def _verify_chain(self) -> TrustRoot | None:
+        """Verify every version at the time at which it was accepted; returns the newest."""
         root: TrustRoot | None = None
         for statement in self._statements():
             if root is None:
@@ -161,7 +152,7 @@ class TrustRoots:
 
 
 def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
-    """Signing and log key of the epoch stand in the root under the Steward's names, for that epoch."""
+    """Require that the root names signing and log key of the epoch under the Steward's identities."""
     for role, wanted, identity in (
         (KeyRole.SIGNING, RootRole.NOTARY, notary),
         (KeyRole.LOG, RootRole.LOG, origin),

@@ -1,1 +1,1 @@
-"""Restoring the ledger from a backup."""
+"""Restoring the ledger from a backup and the archive."""

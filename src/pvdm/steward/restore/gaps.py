@@ -1,7 +1,7 @@
-"""Publications of a lost time that have no receipt, and that a table shows because later ones were made on them.
+"""Finds publications after the backup that have no receipt, and that a table shows because later ones built on them.
 
-A crash between commit and receipt leaves one; so does an archive that lacks the envelope. Their proofs tell whose they
-are: a workload whose rows are shown must not publish them once more.
+A crash between commit and receipt leaves such a gap, or an archive without the envelope. Their proofs tell which
+workload they belong to, since it must not publish its rows again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import SUMMARY_PROOF, SUMMARY_STATEMENT
 from pvdm.model.statements.core import ProofCore
@@ -21,9 +21,8 @@ from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.model.statements.workload import WorkloadStatement
-from pvdm.steward.restore.lineage import FreeTimes, Lineage, LostPublication, Publication, stored_core
-from pvdm.steward.restore.refill_check import Found
-from pvdm.trust.log.entry import EntryKind
+from pvdm.steward.restore.lineage import Lineage, LostPublication, Publication, UnprotectedTimes, stored_core
+from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
 from pvdm.trust.refusal import refused
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
@@ -31,7 +30,7 @@ from pvdm.verify.fetch import Files
 
 @dataclass(frozen=True, slots=True)
 class Unreceipted:
-    """A proof whose rows a table shows without a receipt; without `certain` it is only known that it may."""
+    """A proof whose rows a table shows without a receipt; unless `certain`, the table only may show them."""
 
     table: TableRef
     snapshot_id: str
@@ -41,63 +40,56 @@ class Unreceipted:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What was found for the gaps of a lineage; `open_gaps` are snapshots for which nothing was."""
+class FilledGaps:
+    """The proofs found for the gaps of a lineage; `open_gaps` are snapshots without any."""
 
     shown: tuple[Unreceipted, ...] = ()
     open_gaps: tuple[int, ...] = ()
 
 
 class LooseProofs:
-    """The proofs that no receipt of the lost time names, by their tables."""
+    """The proofs that no receipt from after the backup names, by table."""
 
-    def __init__(self, ledger: Ledger, found: Sequence[Found]) -> None:
+    def __init__(self, ledger: Ledger, found: Sequence[ArchivedEntry]) -> None:
         self._ledger = ledger
         self._by_table: dict[str, dict[str, ProofCore]] = {}
-        self._workloads: dict[str, WorkloadStatement] = {}
-        receipted: set[str] = set()
-        held: dict[str, ProofCore] = {}
-        for each in found:
-            if each.envelope is None:
-                continue
-            if each.entry.kind is EntryKind.RECEIPT:
-                receipted.update(read_signed(each.envelope, Receipt).proof_ids)
-            elif each.entry.kind is EntryKind.PROOF:
-                held[each.statement_id()] = read_signed(each.envelope, Proof).core
-            elif each.entry.kind is EntryKind.WORKLOAD:
-                self._workloads[each.statement_id()] = read_signed(each.envelope, WorkloadStatement)
+        receipted = {proof_id for _, said in statements_of(found, Receipt) for proof_id in said.proof_ids}
+        held = {each.statement_id(): said.core for each, said in statements_of(found, Proof)}
+        self._workloads = {each.statement_id(): said for each, said in statements_of(found, WorkloadStatement)}
         with ledger.read() as unit:
-            held |= _of_live_attempts(unit)
+            held |= _proofs_of_live_attempts(unit)
         for proof_id, core in held.items():
             if proof_id not in receipted:
                 self._by_table.setdefault(core.target.table.uuid, {})[proof_id] = core
 
     def find(self, table_uuid: str) -> Mapping[str, ProofCore]:
-        """Those of one table."""
+        """The loose proofs of one table."""
         return self._by_table.get(table_uuid, {})
 
     def fill(
         self, newest: Publication, metadata: TableMetadata, lineage: Lineage, live: Mapping[str, int | None]
-    ) -> Filled:
-        """Find whose the snapshots without a receipt are; refuse those that no proof of a PASS stands for."""
+    ) -> FilledGaps:
+        """Find the proofs of snapshots without a receipt; raises where such a snapshot has no PASS."""
         uuid = newest.said.table.uuid
         shown: dict[str, Unreceipted] = {}
         for gap in lineage.gaps:
             if metadata.snapshot(gap) is not None:
-                shown |= self._find_named(newest, metadata, gap)
+                shown |= self._proofs_in_summary(newest, metadata, gap)
         without = {path: at for path, at in live.items() if at is not None and at not in lineage.receipted}
         for proof_id, core in self.find(uuid).items():
             found_at = {without[file.published_path] for file in core.files.added if file.published_path in without}
             if found_at and proof_id not in shown:
                 at = str(min(found_at))
-                shown[proof_id] = Unreceipted(newest.said.table, at, proof_id, _passed(proof_id, core), certain=True)
+                shown[proof_id] = Unreceipted(
+                    newest.said.table, at, proof_id, _require_pass(proof_id, core), certain=True
+                )
         gaps = [gap for gap in lineage.gaps if str(gap) not in {each.snapshot_id for each in shown.values()}]
         if gaps:
-            shown |= self._doubtful(newest, gaps[0], shown)
-        return Filled(tuple(shown.values()), tuple(gaps))
+            shown |= self._possible_proofs(newest, gaps[0], shown)
+        return FilledGaps(tuple(shown.values()), tuple(gaps))
 
-    def _find_named(self, newest: Publication, metadata: TableMetadata, gap: int) -> dict[str, Unreceipted]:
-        """The proofs that the snapshot itself names, in a document whose bytes a receipt binds."""
+    def _proofs_in_summary(self, newest: Publication, metadata: TableMetadata, gap: int) -> dict[str, Unreceipted]:
+        """The proofs that the snapshot's summary names, in metadata that a receipt binds."""
         snapshot = metadata.snapshot(gap)
         summary = {} if snapshot is None else snapshot.summary
         if SUMMARY_STATEMENT in summary:
@@ -107,12 +99,14 @@ class LooseProofs:
             proof_ids = [summary.get(SUMMARY_PROOF, "none")]
         made = {}
         for proof_id in proof_ids:
-            core = _passed(proof_id, self._core(newest.said.table.uuid, proof_id))
+            core = _require_pass(proof_id, self._core(newest.said.table.uuid, proof_id))
             made[proof_id] = Unreceipted(newest.said.table, str(gap), proof_id, core, certain=True)
         return made
 
-    def _doubtful(self, newest: Publication, gap: int, shown: Mapping[str, Unreceipted]) -> dict[str, Unreceipted]:
-        """Proofs that may have been published there, and replaced since: none of them is published again unseen."""
+    def _possible_proofs(
+        self, newest: Publication, gap: int, shown: Mapping[str, Unreceipted]
+    ) -> dict[str, Unreceipted]:
+        """Proofs that may have been published in the gap and replaced since; they must not be published again."""
         left = {proof_id: core for proof_id, core in self.find(newest.said.table.uuid).items() if proof_id not in shown}
         return {
             proof_id: Unreceipted(newest.said.table, str(gap), proof_id, core, certain=False)
@@ -143,14 +137,14 @@ class LooseProofs:
 
 
 def require_rows_proved(
-    live: Iterable[str], proved: Iterable[ProofCore], backup: frozenset[str] | None, times: FreeTimes
+    live: Iterable[str], proved: Iterable[ProofCore], backup: frozenset[str] | None, times: UnprotectedTimes
 ) -> bool:
-    """Whether a proof or the backup has every file that is shown; False where that cannot be told.
+    """Whether a proof or the backup accounts for every file that is shown; False where that is unknown.
 
-    Raise `restore_rows_unproved` where one came while the table was protected, and nothing proves it.
+    Raises `restore_rows_unproved` for a file that came while the table was protected and that nothing proves.
     """
-    strange = set(live) - {file.published_path for core in proved for file in core.files.added} - (backup or set())
-    if not strange:
+    unproved = set(live) - {file.published_path for core in proved for file in core.files.added} - (backup or set())
+    if not unproved:
         return True
     if backup is None or times.begun or times.ended:
         return False
@@ -158,12 +152,12 @@ def require_rows_proved(
         "restore_rows_unproved",
         "the document shows files of a publication that has no receipt and no proof",
         "files that a proof names",
-        min(strange),
+        min(unproved),
     )
 
 
 def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
-    """The data files that `main` of the document shows."""
+    """The data files of the metadata's `main`."""
     head = metadata.current_snapshot
     if head is None:
         return frozenset()
@@ -173,12 +167,12 @@ def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
 
 
 def describe_gap(newest: Publication, gap: int) -> LostPublication:
-    """A snapshot without a receipt, and without a proof that could be told to be its own."""
+    """The report about a snapshot without a receipt and without a proof."""
     said = newest.said
     error = refused(
         "restore_receipt_missing",
-        "a publication without a receipt led to what the table shows, and nothing tells whose it was; proofs that may"
-        " have been published there stay used up, and claims on the table are blocked until somebody has compared it",
+        "a publication without a receipt led to what the table shows, and its workload is unknown; proofs that may have"
+        " been published there stay used up, and claims on the table are blocked until an operator has compared it",
         f"a receipt of snapshot {gap}, or its files",
         "none",
     )
@@ -195,7 +189,7 @@ def describe_gap(newest: Publication, gap: int) -> LostPublication:
     )
 
 
-def _passed(proof_id: str, core: ProofCore | None) -> ProofCore:
+def _require_pass(proof_id: str, core: ProofCore | None) -> ProofCore:
     if core is None:
         raise refused(
             "audit_proof_missing",
@@ -213,10 +207,10 @@ def _passed(proof_id: str, core: ProofCore | None) -> ProofCore:
     return core
 
 
-def _of_live_attempts(unit: Unit) -> dict[str, ProofCore]:
-    """The proofs of the backup that could still be published after it was made."""
+def _proofs_of_live_attempts(unit: Unit) -> dict[str, ProofCore]:
+    """The proofs of the backup's live attempts, which may have been published after it."""
     held = {}
-    for attempt in attempts.live(unit):
+    for attempt in attempts.list_live(unit):
         for record in proofs.of_attempt(unit, attempt.attempt_id):
             core = stored_core(unit, record.proof_id)
             if core is not None:

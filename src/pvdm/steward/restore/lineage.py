@@ -1,6 +1,6 @@
-"""Publications that a backup lacks, in the order in which their tables came to show them, whenever their receipts came.
+"""Publications that the backup lacks, in the order of their snapshots.
 
-A receipt that was made late is logged after younger ones, so the log's order is not that of the snapshots.
+A late receipt is logged after younger ones, so the log's order is not that of the snapshots.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableState, TableTarget
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
-from pvdm.steward.restore.refill_check import Found
-from pvdm.trust.log.entry import EntryKind
+from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
 from pvdm.trust.statement import read_signed
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A receipt that the backup lacks, and the cores of its proofs; None for a proof that is lost.
+    """A receipt that the backup lacks, and the cores of its proofs; None for a lost proof.
 
-    `proved` is the place in the log of its last proof, -1 where the backup has it: the publication came after that,
-    and before the receipt, which is at `index`.
+    `proved` is the log index of its last proof, -1 where the backup has it, and `index` that of the receipt. The
+    publication came between the two.
     """
 
     index: int
@@ -40,16 +39,16 @@ class Publication:
 
     @property
     def paths(self) -> set[str]:
-        """The data files that it added, as far as its proofs are there."""
+        """The data files that it added, as far as its proofs are known."""
         cores = [core for core in self.cores.values() if core is not None]
         return {file.published_path for core in cores for file in core.files.added}
 
 
 @dataclass(frozen=True, slots=True)
 class LostPublication:
-    """A publication that the table does not show after the restore, and why; `chunk_ids` are to be published again.
+    """A publication that its table does not show after the restore; `chunk_ids` are to be published again.
 
-    `file` is the first file that is missing or changed; None where no file is the reason.
+    `file` is the first missing or changed file; None where no file is the reason.
     """
 
     table: str
@@ -65,8 +64,8 @@ class LostPublication:
 
 
 @dataclass(frozen=True, slots=True)
-class FreeTimes:
-    """The snapshots that `main` showed when the table came under a contract, and when it left it."""
+class UnprotectedTimes:
+    """The snapshots of `main` at which protections of the table began, and at which they ended."""
 
     begun: frozenset[int] = frozenset()
     ended: frozenset[int] = frozenset()
@@ -74,10 +73,10 @@ class FreeTimes:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The snapshots that lead from the backup to a publication, as far as receipts and its document tell.
+    """The snapshots from the backup to a publication, as far as receipts and metadata tell.
 
-    `receipted` have a receipt of the lost time; `gaps` have none, and came while the table was protected. With `closed`
-    it is whole: nothing else led there. With `free` it leads through a time in which the table was not protected.
+    `receipted` have a receipt from after the backup; `gaps` have none and came while the table was protected. `closed`:
+    it is complete. `free`: it includes a time in which the table was not protected.
     """
 
     reached: frozenset[int]
@@ -91,10 +90,10 @@ def trace(
     newest: Publication,
     published: Sequence[Publication],
     metadata: TableMetadata,
-    times: FreeTimes,
+    times: UnprotectedTimes,
     is_known: Callable[[int], bool],
 ) -> Lineage:
-    """Go back from this publication to a snapshot that the backup knows, by receipts, else by the document."""
+    """Walk back from this publication to a snapshot of the backup, by receipts, else by the metadata."""
     parents = {each.said.new_snapshot_id: each.said.old_snapshot_id for each in published}
     reached: set[int] = set()
     gaps: list[int] = []
@@ -119,54 +118,44 @@ def trace(
     return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), closed=at is None, free=was_free)
 
 
-def publications_by_table(ledger: Ledger, found: Sequence[Found]) -> dict[str, list[Publication]]:
-    """The receipts that the backup lacks, by their tables, each table's oldest publication first."""
-    places = {
-        each.statement_id(): each for each in found if each.envelope is not None and each.entry.kind is EntryKind.PROOF
-    }
+def publications_by_table(ledger: Ledger, found: Sequence[ArchivedEntry]) -> dict[str, list[Publication]]:
+    """The publications that the backup lacks, by table, oldest first."""
+    places = {each.statement_id(): each for each, _ in statements_of(found, Proof)}
     by_table: dict[str, list[Publication]] = {}
     with ledger.read() as unit:
-        for each in found:
-            if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
-                continue
-            said = read_signed(each.envelope, Receipt)
+        for each, said in statements_of(found, Receipt):
             cores = {proof_id: _core(unit, places.get(proof_id), proof_id) for proof_id in said.proof_ids}
             proved = max(places[proof_id].index if proof_id in places else -1 for proof_id in said.proof_ids)
             made = Publication(each.index, each.statement_id(), said, cores, proved)
             by_table.setdefault(said.table.uuid, []).append(made)
-    return {uuid: _in_order(of_table) for uuid, of_table in by_table.items()}
+    return {uuid: _sort_publications(of_table) for uuid, of_table in by_table.items()}
 
 
-def migrations_by_table(found: Sequence[Found]) -> dict[str, list[tuple[int, str, Migration]]]:
-    """The migrations that the backup lacks, by their tables and in the log's order, which is theirs."""
+def migrations_by_table(found: Sequence[ArchivedEntry]) -> dict[str, list[tuple[int, str, Migration]]]:
+    """The migrations that the backup lacks, by table, in the order of the log."""
     by_table: dict[str, list[tuple[int, str, Migration]]] = {}
-    for each in found:
-        if each.envelope is not None and each.entry.kind is EntryKind.MIGRATION:
-            said = read_signed(each.envelope, Migration)
-            by_table.setdefault(said.table.uuid, []).append((each.index, each.statement_id(), said))
+    for each, said in statements_of(found, Migration):
+        by_table.setdefault(said.table.uuid, []).append((each.index, each.statement_id(), said))
     return by_table
 
 
-def free_times(found: Sequence[Found]) -> dict[str, FreeTimes]:
-    """Where in their histories tables came under a contract in the lost time, and where they left it."""
+def unprotected_times(found: Sequence[ArchivedEntry]) -> dict[str, UnprotectedTimes]:
+    """The beginnings and ends of protections after the backup, by table."""
     begun: dict[str, set[int]] = {}
     ended: dict[str, set[int]] = {}
-    for each in found:
-        if each.envelope is None or each.entry.kind is not EntryKind.PROTECTION:
-            continue
-        said = read_signed(each.envelope, Protection)
+    for _, said in statements_of(found, Protection):
         if isinstance(said.target, TableTarget) and said.target.snapshot_id is not None:
-            # Read backwards, a protection begins the free time before it, and its end ends it.
+            # Read backwards, the unprotected time begins at the start of a protection.
             of = begun if said.action is ProtectionAction.PROTECT else ended
             of.setdefault(said.target.table.uuid, set()).add(said.target.snapshot_id)
     return {
-        uuid: FreeTimes(frozenset(begun.get(uuid, ())), frozenset(ended.get(uuid, ())))
+        uuid: UnprotectedTimes(frozenset(begun.get(uuid, ())), frozenset(ended.get(uuid, ())))
         for uuid in begun.keys() | ended.keys()
     }
 
 
 def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
-    """The publication as the operator is told of it."""
+    """The report about a lost publication."""
     said = each.said
     chunk_ids = {core.attempt.chunk_id for core in each.cores.values() if core is not None}
     file = error.details.get("file")
@@ -184,8 +173,8 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
     )
 
 
-def passed_over(said: Receipt, newest: Receipt) -> VerificationError:
-    """Why a publication is lost whose bytes may well hold."""
+def passed_over_error(said: Receipt, newest: Receipt) -> VerificationError:
+    """The error for a publication that the newest one was not made on."""
     return VerificationError(
         "restore_publication_passed_over",
         "the newest publication that can be shown was not made on it, so it shows nothing of it",
@@ -194,8 +183,8 @@ def passed_over(said: Receipt, newest: Receipt) -> VerificationError:
     )
 
 
-def namespace_lacking(namespace: str) -> InputError:
-    """Why a publication is lost whose table has no namespace in the backup, though its files may be whole."""
+def namespace_missing_error(namespace: str) -> InputError:
+    """The error for a publication whose namespace the backup lacks."""
     return InputError(
         "namespace_unknown",
         f"the namespace {namespace} was made after the backup; make it again after the restore, then register the"
@@ -205,8 +194,8 @@ def namespace_lacking(namespace: str) -> InputError:
     )
 
 
-def publications_lost(lost: Sequence[LostPublication]) -> VerificationError:
-    """The refusal of a restore that cannot show every publication; the hint is for the reasons among them."""
+def publications_lost_error(lost: Sequence[LostPublication]) -> VerificationError:
+    """The error of a restore that cannot show every publication, with a hint for each kind of reason."""
     named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
     ways = []
     if any(each.code != "namespace_unknown" for each in lost):
@@ -230,12 +219,12 @@ def _reason(each: LostPublication) -> str:
     return each.code if each.file is None else f"{each.code}: {each.file}"
 
 
-def unclear(said: Receipt) -> VerificationError:
-    """Why a publication is neither shown for sure nor lost for sure."""
+def unclear_error(said: Receipt) -> VerificationError:
+    """The error for a publication that may or may not be shown."""
     return VerificationError(
         "restore_publication_unclear",
-        "whether the table shows its rows cannot be told; its workload id stays used up, and claims on the table are"
-        " blocked until somebody has compared it with its source",
+        "whether the table shows its rows is unknown; its workload id stays used up, and claims on the table are"
+        " blocked until an operator has compared it with its source",
         expected=f"snapshot {said.new_snapshot_id} in the history of main, or its files",
         got="a history with a gap, and none of its files",
     )
@@ -244,26 +233,26 @@ def unclear(said: Receipt) -> VerificationError:
 def count_contained(
     metadata: TableMetadata, newest: Publication | None, migrations: Sequence[tuple[int, str, Migration]]
 ) -> int:
-    """How many of the migrations the document has.
+    """How many of the migrations the publication's metadata contains.
 
-    Those before its last proof, and none after its receipt. Which of those in between, the state tells that they were
-    signed to lead to: a receipt may have come late, after a migration of what it is about.
+    It contains those before its last proof and none after its receipt. For those in between, the signed target states
+    are compared with the metadata, since a receipt may be late.
     """
     if newest is None:
         return 0
     contained = sum(index < newest.proved for index, _, _ in migrations)
     for at, (index, _, said) in enumerate(migrations):
-        if newest.proved <= index < newest.index and _is_in(said.after, metadata):
+        if newest.proved <= index < newest.index and _has_state(said.after, metadata):
             contained = at + 1
     return contained
 
 
-def _is_in(state: TableState, metadata: TableMetadata) -> bool:
+def _has_state(state: TableState, metadata: TableMetadata) -> bool:
     return not state_changes(state, state_of(metadata, state.contract_sha256))
 
 
-def _in_order(published: Collection[Publication]) -> list[Publication]:
-    """Each after the one that it was published on; where no receipt tells, by the time of the publication itself."""
+def _sort_publications(published: Collection[Publication]) -> list[Publication]:
+    """Each publication after its parent; where no receipt names the parent, by time."""
     by_snapshot = {each.said.new_snapshot_id: each for each in published}
     children: dict[int, list[Publication]] = {}
     ready: list[tuple[int, int, Publication]] = []
@@ -272,28 +261,28 @@ def _in_order(published: Collection[Publication]) -> list[Publication]:
         if old in by_snapshot:
             children.setdefault(old, []).append(each)
         else:
-            heapq.heappush(ready, _time(each))
+            heapq.heappush(ready, _sort_key(each))
     ordered: list[Publication] = []
     while ready:
         *_, each = heapq.heappop(ready)
         ordered.append(each)
         for child in children.pop(each.said.new_snapshot_id, ()):
-            heapq.heappush(ready, _time(child))
-    # Receipts that lead in a circle are none of a Steward's; they stay last, and their documents refuse them.
+            heapq.heappush(ready, _sort_key(child))
+    # No Steward makes receipts that form a circle; they come last, and their metadata refuses them.
     return ordered + sorted((each for of in children.values() for each in of), key=lambda each: each.index)
 
 
-def _time(each: Publication) -> tuple[int, int, Publication]:
+def _sort_key(each: Publication) -> tuple[int, int, Publication]:
     return each.said.published_at, each.index, each
 
 
-def _core(unit: Unit, found: Found | None, proof_id: str) -> ProofCore | None:
+def _core(unit: Unit, found: ArchivedEntry | None, proof_id: str) -> ProofCore | None:
     if found is not None and found.envelope is not None:
         return read_signed(found.envelope, Proof).core
     return stored_core(unit, proof_id)
 
 
 def stored_core(unit: Unit, proof_id: str) -> ProofCore | None:
-    """The core of a proof that the backup has."""
+    """The core of a proof in the ledger."""
     held = statements.find(unit, proof_id)
     return None if held is None else read_signed(held.envelope, Proof).core

@@ -1,4 +1,4 @@
-"""Which document each table of a restored ledger may show: the newest one that a receipt binds, checked again."""
+"""Chooses the metadata file that each table shows after a restore: the newest one that a receipt binds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.write.branches import BranchRemoval
 from pvdm.ledger import Unit
-from pvdm.ledger.catalog import namespaces, pending_deletes, tables
+from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.record import receipts
@@ -39,28 +39,41 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.approval.migrations import parse_updates
 from pvdm.steward.notary import Notary
-from pvdm.steward.restore.behind import Reached, find_ahead
-from pvdm.steward.restore.gaps import Filled, LooseProofs, Unreceipted, describe_gap, live_files, require_rows_proved
+from pvdm.steward.restore.gaps import (
+    FilledGaps,
+    LooseProofs,
+    Unreceipted,
+    describe_gap,
+    live_files,
+    require_rows_proved,
+)
 from pvdm.steward.restore.lineage import (
-    FreeTimes,
     Lineage,
     LostPublication,
     Publication,
+    UnprotectedTimes,
     count_contained,
     describe_lost,
-    free_times,
     migrations_by_table,
-    namespace_lacking,
-    passed_over,
+    namespace_missing_error,
+    passed_over_error,
     publications_by_table,
-    publications_lost,
+    publications_lost_error,
     trace,
-    unclear,
+    unclear_error,
+    unprotected_times,
 )
-from pvdm.steward.restore.readable import UnreadableTable, find_unreadable, require_readable
 from pvdm.steward.restore.refill import Order, Plan
-from pvdm.steward.restore.refill_check import Found
-from pvdm.steward.restore.unregistered import UnregisteredTable, find_unregistered
+from pvdm.steward.restore.refill_check import ArchivedEntry
+from pvdm.steward.restore.table_report import (
+    ReachedState,
+    UnreadableTable,
+    UnregisteredTable,
+    find_ahead,
+    find_unreadable,
+    find_unregistered,
+    require_readable,
+)
 from pvdm.verify.fetch import Files
 
 _REFUSALS = (VerificationError, InputError, NotAllowedError)
@@ -68,7 +81,7 @@ _REFUSALS = (VerificationError, InputError, NotAllowedError)
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A table that is to show a newer document; `created` where the backup lacks the table itself."""
+    """A table that will show newer metadata; `created` is its namespace where the backup lacks the table."""
 
     table: TableRef
     snapshot_id: int | None
@@ -80,17 +93,17 @@ class Advance:
 
 @dataclass(slots=True)
 class Pointers:
-    """What the restore does to the catalog: documents to show, publications that are lost, migrations made again.
+    """What the restore does to the catalog.
 
-    `shown` are the ids of receipts whose snapshots the tables show afterwards. Of the lost ones, `unclear` are the ids
-    of receipts whose rows a table may show all the same: these are not to be published again. `unreceipted` are
-    shown, or may be, without a receipt; `doubted` are shown, and one of these led to them that nobody knows. `migrated`
-    has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
-    document has it.
-    `reached` says, by UUID, how far the judged tables come. In `ahead` are the UUIDs of those that may be unprotected
-    and beside whose document newer ones lie, which nothing vouches for;
-    `unreadable` are tables whose document is gone; `unregistered` lie in the folder, and no row or receipt has them.
-    `schemas` are the columns of the tables as they are shown.
+    `shown`: ids of receipts whose snapshots the tables show afterwards.
+    `unclear`: ids of lost receipts whose rows a table may show; they must not be published again.
+    `unreceipted`: publications that are or may be shown without a receipt.
+    `doubted`: shown publications that build on an unknown one.
+    `migrated`: migrations in force again, with the hash of the written metadata; None where a receipt's has the change.
+    `reached`: the state of each judged table, by UUID.
+    `ahead`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
+    `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
+    `schemas`: the columns of the tables as they are shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -100,7 +113,7 @@ class Pointers:
     unreceipted: list[Unreceipted] = field(default_factory=list)
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
-    reached: dict[str, Reached] = field(default_factory=dict)
+    reached: dict[str, ReachedState] = field(default_factory=dict)
     ahead: set[str] = field(default_factory=set)
     unreadable: list[UnreadableTable] = field(default_factory=list)
     unregistered: list[UnregisteredTable] = field(default_factory=list)
@@ -109,42 +122,40 @@ class Pointers:
 
 
 def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
-    """Judge every receipt and migration that the backup lacks; only documents of migrations are written.
+    """Judge every receipt and migration that the backup lacks; only metadata files of migrations are written.
 
-    Raise `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable`
-    where nobody could read a table, unless that is accepted.
+    Raises `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable` where
+    a table cannot be read, unless the operator accepts that.
     """
-    config = notary.config.catalog
-    found = Pointers()
-    if config is None:
-        return found
-    stores = Stores(notary.config.s3)
-    files = MetadataFiles(config.metadata, stores)
-    desk = _Desk(notary, files, Files(stores), plan.found)
+    found, stores = Pointers(), Stores(notary.config.s3)
+    files = MetadataFiles(notary.config.catalog.metadata, stores)
+    judge = _TableJudge(notary, files, Files(stores), plan.found)
     published = publications_by_table(notary.ledger, plan.found)
     found.published = [each for of_table in published.values() for each in of_table]
     migrations = migrations_by_table(plan.found)
-    judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
+    judged = [
+        judge.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())
+    ]
     if found.lost and not order.accept_lost:
-        raise publications_lost(found.lost)
+        raise publications_lost_error(found.lost)
     read = {each.uuid for each in judged if each is not None and each.pointer is not None}
     found.unreadable = find_unreadable(notary.ledger, files, but=read)
     require_readable(found.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
-            desk.advance(each, migrations.get(each.uuid, []), found)
+            judge.advance(each, migrations.get(each.uuid, []), found)
     found.ahead = find_ahead(notary.ledger, files, plan.found, found.reached)
     found.unregistered = find_unregistered(notary.ledger, files, plan.found, but=published.keys())
     return found
 
 
 def apply_pointers(unit: Unit, found: Pointers) -> None:
-    """Create the tables that the backup lacks and show the documents that were judged."""
+    """Create the tables that the backup lacks, and set the chosen metadata files."""
     for each in found.advances:
         tables.lock(unit, [each.table.uuid])
-        pending_deletes.require_none(unit, [each.pointer.location.rpartition("/")[2]])
+        tables.require_not_scheduled(unit, [each.pointer.location.rpartition("/")[2]])
         if each.created is None:
-            row = tables.find_uuid(unit, each.table.uuid)
+            row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
                 raise AssertionError("a table of the backup that was judged is in the backup")
             tables.swap(unit, row, each.pointer, location=each.location)
@@ -167,18 +178,18 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Newest:
-    """The newest publication whose bytes hold, with its document and the data files that `main` shows there."""
+class _NewestPublication:
+    """The newest publication whose files are intact, with its metadata and the live data files of `main`."""
 
     publication: Publication
     metadata: TableMetadata
     pointer: Pointer
     lineage: Lineage
     live: Mapping[str, int | None]
-    filled: Filled
+    filled: FilledGaps
 
     def shows(self, each: Publication) -> bool:
-        """Whether its document shows what this publication, which is no younger, made visible."""
+        """Whether its metadata shows this publication, which is not younger."""
         snapshot_id = each.said.new_snapshot_id
         in_history = snapshot_id in self.lineage.reached or snapshot_id in _history(self.metadata)
         return in_history or not each.paths.isdisjoint(self.live)
@@ -196,22 +207,22 @@ class _JudgedTable:
     newest: Publication | None
 
 
-class _Desk:
-    """Judges the tables of one restore."""
+class _TableJudge:
+    """Chooses the metadata of each table of one restore."""
 
-    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, found: Sequence[Found]) -> None:
+    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, found: Sequence[ArchivedEntry]) -> None:
         self._notary = notary
         self._metadata = metadata
         self._files = files
-        self._times = free_times(found)
+        self._times = unprotected_times(found)
         self._loose = LooseProofs(notary.ledger, found)
 
     def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
-        """The table's newest document that a receipt binds; None where the ledger has nothing to point with."""
+        """The table's newest metadata that a receipt binds; None where the ledger has no pointer to set."""
         with self._notary.ledger.read() as unit:
-            row = tables.find_uuid(unit, uuid)
+            row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:
-            # Its pointer is the upstream's own, and was not lost.
+            # The upstream has its own pointer, which was not lost.
             found.shown |= {each.receipt_id for each in published}
             return None
         home = None
@@ -219,12 +230,12 @@ class _Desk:
             if not published:
                 return None
             try:
-                home = self._home(published[-1].said.table)
+                home = self._find_namespace(published[-1].said.table)
             except _REFUSALS as error:
                 found.lost += [describe_lost(each, error) for each in published]
                 return None
-        now, pointer = self._current(row)
-        newest, refusals = self._newest(published, now)
+        now, pointer = self._read_current(row)
+        newest, refusals = self._find_newest(published, now)
         for each in published:
             self._sort_out(each, newest, now, refusals.get(each.receipt_id), found)
         if newest is None:
@@ -239,49 +250,49 @@ class _Desk:
     def _sort_out(
         self,
         each: Publication,
-        newest: _Newest | None,
+        newest: _NewestPublication | None,
         backup: TableMetadata | None,
         refusal: PvdmError | None,
         found: Pointers,
     ) -> None:
-        """Every publication is shown, lost, or unclear; none goes by in silence."""
+        """Sort a publication into shown, lost or unclear."""
         if refusal is not None:
             found.lost.append(describe_lost(each, refusal))
         elif self._is_known(each.said, backup) or (newest is not None and newest.shows(each)):
             found.shown.add(each.receipt_id)
         elif newest is not None and newest.lineage.closed and not newest.lineage.free:
-            found.lost.append(describe_lost(each, passed_over(each.said, newest.publication.said)))
+            found.lost.append(describe_lost(each, passed_over_error(each.said, newest.publication.said)))
         else:
-            found.lost.append(describe_lost(each, unclear(each.said)))
+            found.lost.append(describe_lost(each, unclear_error(each.said)))
             found.unclear.add(each.receipt_id)
 
     def _is_known(self, said: Receipt, backup: TableMetadata | None) -> bool:
-        """Whether the backup itself has the publication, though not its receipt."""
+        """Whether the backup has the publication, though not its receipt."""
         if said.new_snapshot_id in _history(backup):
             return True
         with self._notary.ledger.read() as unit:
             return chunks.is_published_at(unit, said.table.uuid, str(said.new_snapshot_id))
 
     def advance(self, judged: _JudgedTable, migrations: Sequence[tuple[int, str, Migration]], found: Pointers) -> None:
-        """Show the document that was judged, with the signed migrations that came after it."""
+        """Show the chosen metadata, with the signed migrations that came after it."""
         shown, named, newest = judged.metadata, judged.pointer, judged.newest
         if shown is None or named is None:
             return
         now, pointer = shown, named
         if newest is not None:
-            now, pointer = self._without_branches(judged, now, pointer)
-        now, pointer = self._migrated(judged, now, pointer, migrations, found)
+            now, pointer = self._remove_lost_branches(judged, now, pointer)
+        now, pointer = self._apply_migrations(judged, now, pointer, migrations, found)
         made = sum(found.migrated.get(migration_id) is not None for _, migration_id, _ in migrations)
-        found.reached[judged.uuid] = _reached(judged, shown, named, made)
+        found.reached[judged.uuid] = _reached_state(judged, shown, named, made)
         found.schemas[judged.uuid] = to_model(now.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
         ref = migrations[-1][2].table if newest is None else newest.said.table
-        contract = None if newest is None else _contract(newest)
+        contract = None if newest is None else _contract_of(newest)
         found.advances.append(Advance(ref, now.current_snapshot_id, pointer, now.location, judged.home, contract))
 
-    def _current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
-        """The document that the backup names; None where its file is gone; a receipt's document may replace it."""
+    def _read_current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
+        """The metadata that the backup names; None where its file is gone."""
         if row is None:
             return None, None
         try:
@@ -290,15 +301,15 @@ class _Desk:
             return None, None
         return TableMetadata.parse(data), row.pointer
 
-    def _home(self, table: TableRef) -> Namespace:
-        """The namespace of a table that the backup lacks, whose name must be free in it."""
+    def _find_namespace(self, table: TableRef) -> Namespace:
+        """The namespace of a table that the backup lacks; the table's name must be free in it."""
         *levels, name = parse_full_name(table.name)
         with self._notary.ledger.read() as unit:
             home = namespaces.find(unit, tuple(levels))
             if home is None:
-                raise namespace_lacking(full_name(tuple(levels)))
+                raise namespace_missing_error(full_name(tuple(levels)))
             taken = tables.find(unit, home.namespace_id, name)
-            gone = tables.ids_of(unit, table.uuid)
+            gone = tables.list_ids(unit, table.uuid)
         if taken is not None or gone:
             raise NotAllowedError(
                 "restore_table_taken",
@@ -308,23 +319,25 @@ class _Desk:
             )
         return home
 
-    def _newest(
+    def _find_newest(
         self, published: Sequence[Publication], backup: TableMetadata | None
-    ) -> tuple[_Newest | None, dict[str, PvdmError]]:
-        """The newest publication whose document, proofs and files hold; of newer ones, why they do not."""
+    ) -> tuple[_NewestPublication | None, dict[str, PvdmError]]:
+        """The newest publication whose metadata, proofs and files are intact, and the errors of newer ones."""
         refusals: dict[str, PvdmError] = {}
         for at in range(len(published) - 1, -1, -1):
             each = published[at]
             if backup is not None and self._is_known(each.said, backup):
                 return None, refusals
             try:
-                return self._receipted(each, published[: at + 1], backup), refusals
+                return self._verify_publication(each, published[: at + 1], backup), refusals
             except _REFUSALS as error:
                 refusals[each.receipt_id] = error
         return None, refusals
 
-    def _receipted(self, each: Publication, until: Sequence[Publication], backup: TableMetadata | None) -> _Newest:
-        """The document of this receipt, once all that it adds to the backup was read again and holds."""
+    def _verify_publication(
+        self, each: Publication, until: Sequence[Publication], backup: TableMetadata | None
+    ) -> _NewestPublication:
+        """The publication of this receipt, once all files that it adds to the backup were read and verified."""
         said = each.said
         stored = StoredFile(said.metadata_path, said.metadata_sha256)
         with in_file(stored.location):
@@ -339,10 +352,10 @@ class _Desk:
         added = {file.published_path: file for core in cores for file in core.files.added}
         live = receipt_document.require_published_bytes(said, metadata, list(added.values()), self._files)
         self._require_place(said, metadata)
-        filled = self._filled(each, metadata, lineage, live, cores, backup)
-        return _Newest(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
+        filled = self._fill_gaps(each, metadata, lineage, live, cores, backup)
+        return _NewestPublication(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
 
-    def _filled(
+    def _fill_gaps(
         self,
         each: Publication,
         metadata: TableMetadata,
@@ -350,20 +363,20 @@ class _Desk:
         live: Mapping[str, int | None],
         cores: Sequence[ProofCore],
         backup: TableMetadata | None,
-    ) -> Filled:
-        """Whose the snapshots without a receipt are that led to this one."""
+    ) -> FilledGaps:
+        """The proofs of the snapshots without a receipt that led to this one."""
         if not lineage.gaps:
-            return Filled()
+            return FilledGaps()
         filled = self._loose.fill(each, metadata, lineage, live)
         proved = [*cores, *(shown.core for shown in filled.shown)]
         before = self._live_before(backup)
-        times = self._times.get(each.said.table.uuid, FreeTimes())
+        times = self._times.get(each.said.table.uuid, UnprotectedTimes())
         if require_rows_proved(live, proved, before, times):
             return filled
         return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
 
     def _live_before(self, backup: TableMetadata | None) -> frozenset[str] | None:
-        """The files that the backup's document shows; None where that cannot be told."""
+        """The live files of the backup's metadata; None where they cannot be read."""
         try:
             return None if backup is None else live_files(backup, self._files)
         except _REFUSALS:
@@ -381,12 +394,12 @@ class _Desk:
                 published = chunks.is_published_at(unit, uuid, str(snapshot_id))
                 return published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
 
-        return trace(each, until, metadata, self._times.get(uuid, FreeTimes()), is_known)
+        return trace(each, until, metadata, self._times.get(uuid, UnprotectedTimes()), is_known)
 
     def _require_place(self, said: Receipt, metadata: TableMetadata) -> None:
-        """No other table of the backup lies where the document says that this one lies."""
+        """Refuse metadata whose location overlaps another table of the backup."""
         with self._notary.ledger.read() as unit:
-            own = tables.find_uuid(unit, said.table.uuid)
+            own = tables.find_by_uuid(unit, said.table.uuid)
             other = tables.find_overlapping(
                 unit, parse_location(metadata.location), but=None if own is None else own.table_id
             )
@@ -395,12 +408,12 @@ class _Desk:
                 "location_taken", "another table lies there", expected="a place of its own", got=metadata.location
             )
 
-    def _without_branches(
+    def _remove_lost_branches(
         self, judged: _JudgedTable, now: TableMetadata, pointer: Pointer
     ) -> tuple[TableMetadata, Pointer]:
-        """The document without the staging branches of attempts that the ledger has lost.
+        """The metadata without the staging branches of attempts that the ledger has lost.
 
-        No clean-up would remove these. Their files may be gone, and a ref to missing files stops a search for orphans.
+        No clean-up would remove them, and a ref to missing files would stop a search for orphans.
         """
         with self._notary.ledger.read() as unit:
             left = [
@@ -411,18 +424,18 @@ class _Desk:
         updates = BranchRemoval.plan(now, left).updates()
         if not updates:
             return now, pointer
-        return self._written(judged, self._updated(now, pointer, updates))
+        return self._write(judged, self._update(now, pointer, updates))
 
-    def _updated(self, before: TableMetadata, pointer: Pointer, updates: Sequence[Json]) -> TableMetadata:
+    def _update(self, before: TableMetadata, pointer: Pointer, updates: Sequence[Json]) -> TableMetadata:
         now_ms = max(self._notary.clock.now_micros() // 1_000, before.last_updated_ms)
         return apply_updates(before, updates, now_ms=now_ms, previous_location=pointer.location)
 
-    def _written(self, judged: _JudgedTable, metadata: TableMetadata) -> tuple[TableMetadata, Pointer]:
+    def _write(self, judged: _JudgedTable, metadata: TableMetadata) -> tuple[TableMetadata, Pointer]:
         revision = 0 if judged.row is None else judged.row.revision + 1
         file = self._metadata.write(judged.uuid, revision, metadata.to_bytes())
         return metadata, Pointer(file.location, file.sha256)
 
-    def _migrated(
+    def _apply_migrations(
         self,
         judged: _JudgedTable,
         now: TableMetadata,
@@ -430,24 +443,24 @@ class _Desk:
         migrations: Sequence[tuple[int, str, Migration]],
         found: Pointers,
     ) -> tuple[TableMetadata, Pointer]:
-        """Make the signed changes again that the document lacks; one that does not fit ends this."""
+        """Apply the migrations that the metadata lacks, up to the first one that does not fit."""
         contained = count_contained(now, judged.newest, migrations)
         for at, (_, migration_id, said) in enumerate(migrations):
             if at < contained:
                 found.migrated[migration_id] = None
                 continue
             try:
-                after = self._changed(said, now, pointer)
+                after = self._migrate(said, now, pointer)
             except _REFUSALS:
                 break
-            now, pointer = self._written(judged, after)
+            now, pointer = self._write(judged, after)
             found.migrated[migration_id] = pointer.sha256
         return now, pointer
 
-    def _changed(self, said: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
-        """The table after the migration: from exactly the signed state to exactly the signed state, as at the gate."""
+    def _migrate(self, said: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
+        """The metadata after the migration; both must be the signed states, as at the gate."""
         require_state(said.before, before, said.before.contract_sha256)
-        after = self._updated(before, pointer, parse_updates(said.updates))
+        after = self._update(before, pointer, parse_updates(said.updates))
         require_same_table(before, after)
         require_same_data(before, after)
         require_same_defaults(before, after)
@@ -462,13 +475,13 @@ def _history(metadata: TableMetadata | None) -> set[int]:
     return {each.snapshot_id for each in metadata.ancestry(head)}
 
 
-def _reached(judged: _JudgedTable, shown: TableMetadata, pointer: Pointer, migrations: int) -> Reached:
-    """How far the table comes, told by what was there before the loss; each migration had a document of its own."""
+def _reached_state(judged: _JudgedTable, shown: TableMetadata, pointer: Pointer, migrations: int) -> ReachedState:
+    """The state that the table reaches, in revisions of before the loss; each migration had its own revision."""
     said = None if judged.newest is None else revision_of(file_name(judged.newest.said.metadata_path))
     revision = said if said is not None else 0 if judged.row is None else judged.row.revision
-    return Reached(revision + migrations, shown.last_updated_ms, pointer.sha256)
+    return ReachedState(revision + migrations, shown.last_updated_ms, pointer.sha256)
 
 
-def _contract(each: Publication) -> str | None:
-    """The contract that the publication was made under; approvals after it change that again."""
+def _contract_of(each: Publication) -> str | None:
+    """The contract of the publication; later approvals may change it."""
     return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)

@@ -1,46 +1,51 @@
-"""A restore's one transaction: refill, settle what receipts say, end what was open, and mark that it is under way."""
+"""The transaction of a restore: refills the ledger, settles publications, ends open work and stores the marker."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pvdm.errors import PvdmError
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.record import protections, receipts, statements, tokens
+from pvdm.ledger.record import protections, receipts, restores, tokens
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.receipts import ReceiptRecord
-from pvdm.ledger.restore import lost_claims, restores, used_ids
-from pvdm.ledger.restore.restores import Marker
-from pvdm.ledger.schema.work import StatementKind
-from pvdm.ledger.work import announced, attempts, chunks, claims, nonces, target_sources, workloads
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.work import announced, attempts, chunks, claims, nonces, workloads
+from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
 from pvdm.model.filter.claim import Claim
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.proof import Proof
+from pvdm.model.schema import Schema
+from pvdm.model.statements.core import Operation, ProofCore
+from pvdm.model.statements.migration import Migration, Protection, contract_sha256
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
-from pvdm.steward.restore.behind import name_behind
-from pvdm.steward.restore.claims import took_rows
 from pvdm.steward.restore.gaps import Unreceipted
+from pvdm.steward.restore.lineage import stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
 from pvdm.steward.restore.refill import Order, Plan
-from pvdm.steward.restore.refill_approvals import refill_approvals
-from pvdm.steward.restore.refill_check import Found
-from pvdm.steward.restore.refill_verdicts import refill_verdicts
+from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
+from pvdm.steward.restore.refill_statements import refill_approvals, refill_verdicts
+from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
-from pvdm.trust.log.entry import EntryKind
-from pvdm.trust.statement import read_signed
+from pvdm.verify.claim_columns import with_source_column, with_target_column
+from pvdm.verify.planning import claim_of
+from pvdm.verify.source import pinned_schema
 
 _WHY = "the ledger was restored from a backup"
 
 
-def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]) -> Marker:
-    """All or nothing; afterwards the ledger is held by the marker until the restore has logged itself."""
+def apply_restore(
+    notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
+) -> Restore:
+    """Run the transaction; its marker keeps the Steward from starting until the restore is logged."""
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
-    def work(unit: Unit) -> Marker:
+    def work(unit: Unit) -> Restore:
         _refill(unit, plan)
         outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
         apply_pointers(unit, pointers)
@@ -51,18 +56,18 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         outcome["protected"] = [asdict(each) for each in approved.protected.values()]
         outcome["remade"] = [asdict(each) for each in approved.remade]
         outcome["migrated"] = sorted(approved.migrated)
-        outcome["advanced"] = [_advanced(each) for each in pointers.advances]
-        outcome["behind"] = [asdict(each) for each in name_behind(unit, pointers.ahead)]
+        outcome["advanced"] = [_advance_facts(each) for each in pointers.advances]
+        outcome["behind"] = [asdict(each) for each in find_behind(unit, pointers.ahead)]
         outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]
         outcome["unregistered"] = [asdict(each) for each in pointers.unregistered]
         outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]
-        outcome["unreceipted"] = [_unreceipted(each) for each in pointers.unreceipted if each.certain]
+        outcome["unreceipted"] = [_unreceipted_facts(each) for each in pointers.unreceipted if each.certain]
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
-        outcome |= _end_what_was_open(unit)
+        outcome |= _end_open_work(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)
-        marker = Marker(
+        marker = Restore(
             restores.next_id(unit),
             order.operator,
             order.reason,
@@ -85,10 +90,12 @@ def _refill(unit: Unit, plan: Plan) -> None:
     for each in plan.found:
         if each.envelope is not None:
             kind, at = StatementKind(each.entry.kind), each.entry.time
-            restores.refill(unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at)
+            restores.store_old_statement(
+                unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at
+            )
 
 
-def _advanced(each: Advance) -> dict[str, Any]:
+def _advance_facts(each: Advance) -> dict[str, Any]:
     return {
         "table": each.table.name,
         "table_uuid": each.table.uuid,
@@ -97,7 +104,7 @@ def _advanced(each: Advance) -> dict[str, Any]:
     }
 
 
-def _unreceipted(each: Unreceipted) -> dict[str, str]:
+def _unreceipted_facts(each: Unreceipted) -> dict[str, str]:
     return {
         "table": each.table.name,
         "snapshot_id": each.snapshot_id,
@@ -108,37 +115,34 @@ def _unreceipted(each: Unreceipted) -> dict[str, str]:
 
 
 def _reconcile(
-    unit: Unit, found: Sequence[Found], pointers: Pointers, known_claims: Mapping[str, Claim]
+    unit: Unit, found: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> dict[str, Any]:
-    """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent.
+    """Apply the receipts from after the backup: settle known attempts, and use up the ids of unknown ones.
 
-    What its table does not show any more is neither: it is to be published again. Where that cannot be told it is not.
+    A lost publication is neither, since it is to be published again; an unclear one must not be.
     """
     settled: list[str] = []
     used_up: set[str] = set()
     blocked: list[dict[str, str]] = []
     lost = {each.receipt_id for each in pointers.lost} - pointers.unclear
-    for each in found:
-        if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
-            continue
-        said = read_signed(each.envelope, Receipt)
+    for each, said in statements_of(found, Receipt):
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
         record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
-        receipts.put(unit, record, each.envelope, log_index=each.index)
-        cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
+        receipts.put(unit, record, each.envelope or b"", log_index=each.index)
+        cores = {proof_id: stored_core(unit, proof_id) for proof_id in said.proof_ids}
         if receipt_id in lost:
-            if took_rows(cores.values()) and tables.find_uuid(unit, said.table.uuid) is None:
-                # Whoever registers one of its documents has its rows again: nothing is claimed there unseen.
-                lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+            if took_rows(cores.values()) and tables.find_by_uuid(unit, said.table.uuid) is None:
+                # Registering its metadata would show its rows again, so claims on it are blocked.
+                restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
             continue
         for proof_id, core in cores.items():
             if core is not None and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
                 continue
             chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
-            used_ids.put(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
+            restores.put_used_chunk(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
             used_up.add(said.workload_id)
-        _complete(unit, said.workload_id)
+        _complete_if_published(unit, said.workload_id)
         claim = known_claims.get(receipt_id)
         if took_rows(cores.values()) and _block(unit, said.table.uuid, said.workload_id, receipt_id, claim):
             blocked.append({"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id})
@@ -147,22 +151,24 @@ def _reconcile(
         if shown.certain and _settle(unit, shown.core, shown.snapshot_id):
             settled.append(proved.attempt_id)
         else:
-            used_ids.put(unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id)
+            restores.put_used_chunk(
+                unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id
+            )
             used_up.add(proved.workload_id)
-        _complete(unit, proved.workload_id)
+        _complete_if_published(unit, proved.workload_id)
         claim = known_claims.get(proof_id)
         if took_rows([shown.core]) and _block(unit, shown.table.uuid, proved.workload_id, proof_id, claim):
             blocked.append({"table": shown.table.name, "receipt_id": proof_id, "workload_id": proved.workload_id})
     for doubted in pointers.doubted:
         said, receipt_id = doubted.said, doubted.receipt_id
-        lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+        restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
         named = {"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id}
         blocked += [] if named in blocked else [named]
     return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
 
 
-def _complete(unit: Unit, workload_id: str) -> None:
-    """A workload whose chunks are all published has not been given up."""
+def _complete_if_published(unit: Unit, workload_id: str) -> None:
+    """Mark an open workload complete if all of its chunks are published."""
     workload = workloads.find(unit, workload_id)
     if workload is None or workload.state is not WorkloadState.OPEN:
         return
@@ -170,42 +176,32 @@ def _complete(unit: Unit, workload_id: str) -> None:
         workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason=_WHY)
 
 
-def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
-    """Which source each target last published from, as proofs of the lost time say; after the contracts are back.
+def _reconcile_sources(unit: Unit, found: Sequence[ArchivedEntry]) -> None:
+    """Store the source that each target last published from, by the proofs from after the backup.
 
-    Where a proof or its contract is lost, the source stays that of the backup: another one needs a signature.
+    It needs the refilled contracts. Where a proof or its contract is lost, the source of the backup stays.
     """
-    said_of = (
-        read_signed(each.envelope, Receipt)
-        for each in found
-        if each.envelope is not None and each.entry.kind is EntryKind.RECEIPT
-    )
-    # A receipt may have been logged late: the last source is that of the last publication.
-    for said in sorted(said_of, key=lambda said: said.published_at):
-        for core in (_proved(unit, proof_id) for proof_id in said.proof_ids):
+    # By publication time, since a receipt may have been logged late.
+    for said in sorted((said for _, said in statements_of(found, Receipt)), key=lambda said: said.published_at):
+        for core in (stored_core(unit, proof_id) for proof_id in said.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
             named = contract_of(unit, core.attempt.contract_sha256).boundary.source
-            target_sources.note(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
+            claims.note_source(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
 
 
 def _block(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
-    """Block claims on the target if it is unknown which rows the append took; gives whether they are blocked."""
-    if lost_claims.is_claimed(unit, workload_id, target):
+    """Block claims on the target if the append's claim is unknown; returns whether it did."""
+    if restores.has_claim(unit, workload_id, target):
         return False
     if claim is not None and claims.refill(unit, workload_id, target=target, claim=claim):
         return False
-    lost_claims.put(unit, statement_id, workload_id, target=target)
+    restores.put_lost_claim(unit, statement_id, workload_id, target=target)
     return True
 
 
-def _proved(unit: Unit, proof_id: str) -> ProofCore | None:
-    held = statements.find(unit, proof_id)
-    return None if held is None else read_signed(held.envelope, Proof).core
-
-
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
-    """Whether the attempt is now COMMITTED: the backup must have it, and it must not have ended there."""
+    """Commit the attempt if the backup has it live; returns whether it did."""
     proved = core.attempt
     attempt = attempts.find(unit, proved.attempt_id)
     if attempt is None or attempt.state not in ATTEMPT.live():
@@ -222,8 +218,8 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
 
 
 def end_announced(unit: Unit) -> list[str]:
-    """Publications to upstreams that the backup left open: what came of them an audit of their tables tells."""
-    standing = announced.opened(unit)
+    """End the announced publications that the backup has open; an audit of their tables shows their result."""
+    standing = announced.list_open(unit)
     for each in standing:
         published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
         announced.settle(
@@ -232,17 +228,17 @@ def end_announced(unit: Unit) -> list[str]:
     return [each.snapshot_id for each in standing]
 
 
-def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
-    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere.
+def _end_open_work(unit: Unit) -> dict[str, list[str]]:
+    """Roll back every live attempt and abandon every open workload.
 
-    Workloads of which the lost time has published something, by attempts that the backup lacks, are told from others.
+    Workloads that were partly published after the backup are listed apart.
     """
-    for attempt in attempts.live(unit):
+    for attempt in attempts.list_live(unit):
         attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
     ended: dict[str, list[str]] = {"abandoned": [], "published": []}
-    for workload in workloads.still_open(unit):
+    for workload in workloads.list_open(unit):
         workload_id = workload.opening.workload_id
-        published = bool(used_ids.of_workload(unit, workload_id))
+        published = bool(restores.list_used_chunks(unit, workload_id))
         reason = f"{_WHY}, which lacks its publication" if published else _WHY
         workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
         ended["published" if published else "abandoned"].append(workload_id)
@@ -250,18 +246,97 @@ def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
 
 
 def _void_nonces(unit: Unit) -> int:
-    """Overrides and challenges that wait may have been used in the lost time; none of them counts any more."""
-    waiting = nonces.unsettled(unit)
+    """Abort the nonces of pending overrides and challenges, which may have been used after the backup."""
+    waiting = nonces.list_reserved(unit)
     for nonce in waiting:
         nonces.abort(unit, nonce.nonce, reason=_WHY)
     return len(waiting)
 
 
 def _revoke_tokens(unit: Unit) -> int:
-    """A token may have been revoked in the lost time, so none of before is good any more."""
+    """Revoke every token of the backup, since it may have been revoked after it."""
     now, count = unit.at_micros, 0
-    for grant in tokens.listed(unit):
+    for grant in tokens.list_all(unit):
         if grant.revoked_micros is None and grant.expires_micros > now:
             tokens.revoke(unit, grant.token_id)
             count += 1
     return count
+
+
+def took_rows(cores: Iterable[ProofCore | None]) -> bool:
+    """Whether the publication may have appended rows; True where a proof is lost."""
+    return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
+
+
+def derive_claims(notary: Notary, found: Sequence[ArchivedEntry], pointers: Pointers) -> dict[str, Claim]:
+    """The claims of shown appends, by receipt id, or by proof id where there is no receipt.
+
+    A claim that cannot be derived for certain is left out.
+    """
+    contracts = _contracts(found)
+    claims: dict[str, Claim] = {}
+    for each in pointers.published:
+        if each.receipt_id not in pointers.shown or not took_rows(each.cores.values()):
+            continue
+        core = next((core for core in each.cores.values() if core is not None), None)
+        claim = _derive(notary, core, contracts, pointers.schemas.get(each.said.table.uuid))
+        if claim is not None:
+            claims[each.receipt_id] = claim
+    for shown in pointers.unreceipted:
+        claim = _derive(notary, shown.core, contracts, pointers.schemas.get(shown.table.uuid))
+        if claim is not None and shown.certain and took_rows([shown.core]):
+            claims[shown.proof_id] = claim
+    return claims
+
+
+def _derive(
+    notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
+) -> Claim | None:
+    """The claim of the workload's filter, derived as when the workload was opened; None where it is unknown."""
+    if core is None or target is None:
+        return None
+    try:
+        bound = _bind_contract(notary, core, contracts)
+        if bound.contract.boundary.claim is None:
+            return Claim.everything()
+        source = _source_schema(notary, bound, core)
+        if source is None:
+            return None
+        claim = with_source_column(bound, claim_of(bound, source), core.sources[0].table.uuid, source)
+        return with_target_column(bound, claim, target)
+    except PvdmError:
+        return None
+
+
+def _bind_contract(notary: Notary, core: ProofCore, contracts: dict[str, DataProductContract]) -> BoundContract:
+    sha256 = core.attempt.contract_sha256
+    contract = contracts.get(sha256)
+    if contract is None:
+        with notary.ledger.read() as unit:
+            contract = parse_contract(protections.contract(unit, sha256))
+    return contract.bind({name: value for name, value in core.attempt.parameters if value is not None})
+
+
+def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | None:
+    """The columns of the pinned source, or its columns now where the snapshot is lost.
+
+    Changed columns make claims that cannot be compared; such claims count as overlapping.
+    """
+    pinned = core.sources[0]
+    if bound.contract.boundary.source.table is None:
+        return None
+    with notary.ledger.read() as unit:
+        row = tables.find_by_uuid(unit, pinned.table.uuid)
+    if row is None:
+        return None
+    metadata = notary.catalog.states.of(row).metadata
+    if metadata.snapshot(pinned.snapshot_id) is None:
+        return to_model(metadata.current_schema)
+    return pinned_schema(pinned.table, metadata, pinned.snapshot_id)
+
+
+def _contracts(found: Sequence[ArchivedEntry]) -> dict[str, DataProductContract]:
+    """The contracts that came into force after the backup, by their hashes."""
+    texts = [said.contract for _, said in statements_of(found, Protection)]
+    texts += [said.contract for _, said in statements_of(found, Migration)]
+    return {contract_sha256(text): parse_contract(text.encode()) for text in texts if text is not None}

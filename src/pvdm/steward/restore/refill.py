@@ -1,4 +1,4 @@
-"""What a restore may put back: the archive's entries up to what was signed, each envelope with them and verified."""
+"""Plans a restore: the archive's entries that the backup lacks, with verified envelopes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.fields import require_form
 from pvdm.model.plain import counted, list_first
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
-from pvdm.steward.config.log_locations import archive_folder, outside_file
+from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.notary import Notary, known_log_keys
 from pvdm.steward.record.archive import ArchivedLog, archived_size, log_folder
-from pvdm.steward.record.log_reader import LogEdge
-from pvdm.steward.restore.refill_check import Found, require_statements
+from pvdm.steward.record.log import LogEdge
+from pvdm.steward.restore.refill_check import ArchivedEntry, require_statements
 from pvdm.trust.keys.epochs import KeyRole, judge_reason
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
@@ -42,7 +42,7 @@ _LOG_KEYS_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who wants the restore, why, what is at hand for it, and what is to be put up with."""
+    """A request for a restore: operator, reason, archive, and the losses that are accepted."""
 
     operator: str
     reason: str
@@ -58,58 +58,58 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be put back onto the backup; nothing has been written when it is made."""
+    """The entries to put back onto the backup; making the plan writes nothing."""
 
     backup_size: int
     outside: SignedCheckpoint
     note: bytes
     entries: tuple[bytes, ...]
     hashes: dict[Node, bytes]
-    found: tuple[Found, ...]
+    found: tuple[ArchivedEntry, ...]
     lost: int
 
     @property
     def missing(self) -> int:
-        """How many entries have no envelope any more."""
+        """How many entries have lost their envelope."""
         return sum(each.envelope is None for each in self.found)
 
 
-def plan(notary: Notary, order: Order) -> Plan:
-    """Everything that can refuse a restore refuses here, before anything has changed."""
+def plan_refill(notary: Notary, order: Order) -> Plan:
+    """Check everything that can refuse the restore, before anything changes."""
     config = notary.config
-    # Both are signed at the end; a restore that has begun must not fail over them.
+    # Both are signed at the end, when the restore must not fail any more.
     require_form(order.operator, "identity", "the operator")
     judge_reason(order.reason)
-    outside = _seen_outside(notary, order)
+    outside = _load_outside(notary, order)
     if order.lost_origin is not None:
         require_archive_free(config)
     size = notary.log.size()
     if size >= outside.checkpoint.size:
         _require_root(notary, outside)
-    held = _archived(notary, order, outside)
+    held = _archive_checkpoint(notary, order, outside)
     target = held if held is not None and held.checkpoint.size > size else None
     reached = size if target is None else target.checkpoint.size
     lost = max(0, outside.checkpoint.size - reached)
-    _judge_lost(order, size, outside, reached, lost)
+    _require_accepted_loss(order, size, outside, reached, lost)
     _require_archive_reached(config, reached)
     if target is None or order.archive is None:
         return Plan(size, outside, b"", (), {}, (), lost)
     archive = ArchivedLog(order.archive)
     entries = tuple(archive.entries(size, target.checkpoint.size))
-    hashes = _grown(notary, entries, target)
+    hashes = _verify_growth(notary, entries, target)
     found = []
     for place, data in enumerate(entries, start=size):
         entry = parse_entry(data)
-        found.append(Found(place, entry, archive.envelope(entry.sha256)))
+        found.append(ArchivedEntry(place, entry, archive.envelope(entry.sha256)))
     if target.note != outside.note:
-        _require_believable(notary, order, target, found, outside.checkpoint.size)
+        _require_trusted_checkpoint(notary, order, target, found, outside.checkpoint.size)
     _require_envelopes(order, found)
     require_statements(notary, found, covered=outside.checkpoint.size)
     return Plan(size, outside, target.note, entries, hashes, tuple(found), lost)
 
 
 def _require_archive_reached(config: StewardConfig, reached: int) -> None:
-    """The log has to go on in the configured archive, so it cannot stay behind it."""
+    """Refuse if the configured archive is longer than the restored log, which continues in it."""
     archive = archive_folder(config)
     if archive is not None and archived_size(archive) > reached:
         raise VerificationError(
@@ -122,7 +122,7 @@ def _require_archive_reached(config: StewardConfig, reached: int) -> None:
 
 
 def require_archive_free(config: StewardConfig) -> None:
-    """The log that goes on under a new name cannot go into the archive of the old one."""
+    """Refuse an archive that holds the log under its old name, where it continues under a new one."""
     archive = archive_folder(config)
     if archive is None or not (log_folder(archive) / CHECKPOINT_FILE).exists():
         return
@@ -137,8 +137,8 @@ def require_archive_free(config: StewardConfig) -> None:
         )
 
 
-def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
-    """The checkpoint kept outside; under a new origin it is still that of the old log."""
+def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
+    """The outside checkpoint; with a lost origin it is that of the old log."""
     config = notary.config
     origin = order.lost_origin or config.origin
     if order.lost_origin == config.origin:
@@ -149,7 +149,7 @@ def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
             got=config.origin,
         )
     kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
-    with _keys_to_bring():
+    with _log_key_hint():
         newest = kept.load()
     if newest is None:
         raise VerificationError(
@@ -157,7 +157,7 @@ def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
             "no checkpoint is kept outside",
             expected="the newest checkpoint",
             got="none",
-            hint="bring the file back; without it nobody can tell what the backup lacks",
+            hint="restore the file; without it what the backup lacks is unknown",
         )
     return newest
 
@@ -168,8 +168,8 @@ def _keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
 
 
 @contextlib.contextmanager
-def _keys_to_bring() -> Iterator[None]:
-    """No trust root can be fetched while the Steward is down: what is missing here is a log key."""
+def _log_key_hint() -> Iterator[None]:
+    """Replace the hint to fetch a trust root, which is impossible while the Steward is down."""
     try:
         yield
     except VerificationError as error:
@@ -178,7 +178,7 @@ def _keys_to_bring() -> Iterator[None]:
         raise
 
 
-def _judge_lost(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
+def _require_accepted_loss(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
     if lost and order.lost_origin is None:
         raise VerificationError(
             "restore_entries_missing",
@@ -197,23 +197,23 @@ def _judge_lost(order: Order, size: int, outside: SignedCheckpoint, reached: int
         )
 
 
-def _archived(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
-    """The archive's signed checkpoint, or the outside's own where both are of one size; None without an archive."""
+def _archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
+    """The archive's checkpoint, or the outside one where both are of one size; None without an archive."""
     if order.archive is None or not (log_folder(order.archive) / CHECKPOINT_FILE).exists():
         return None
     origin = outside.checkpoint.origin
     note = (log_folder(order.archive) / CHECKPOINT_FILE).read_bytes()
-    with _keys_to_bring():
+    with _log_key_hint():
         held = open_checkpoint(note, origin=origin, keys=_keys(notary, order, origin))
     if held.checkpoint.size == outside.checkpoint.size:
         return outside
     if held.checkpoint.size > outside.checkpoint.size:
-        _require_goes_on(order.archive, held, outside)
+        _require_archive_extends(order.archive, held, outside)
     return held
 
 
-def _require_goes_on(archive: FilePath, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
-    """What is outside is the word that counts; a longer archive must begin with it."""
+def _require_archive_extends(archive: FilePath, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
+    """Refuse a longer archive that does not begin with the log of the outside checkpoint."""
     tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
     root = merkle.root_at(tiles, outside.checkpoint.size)
     if not compare_digest(root, outside.checkpoint.root):
@@ -226,10 +226,10 @@ def _require_goes_on(archive: FilePath, held: SignedCheckpoint, outside: SignedC
         )
 
 
-def _require_believable(
-    notary: Notary, order: Order, target: SignedCheckpoint, found: Iterable[Found], covered: int
+def _require_trusted_checkpoint(
+    notary: Notary, order: Order, target: SignedCheckpoint, found: Iterable[ArchivedEntry], covered: int
 ) -> None:
-    """What no checkpoint outside vouches for counts only under a log key that nobody has revoked."""
+    """Refuse entries beyond the outside checkpoint that only a revoked log key has signed."""
     origin = target.checkpoint.origin
     revoked = _revoked_log_keys(notary, found, covered)
     keys = [key for key in _keys(notary, order, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
@@ -247,16 +247,16 @@ def _require_believable(
         ) from None
 
 
-def _revoked_log_keys(notary: Notary, found: Iterable[Found], covered: int) -> set[str]:
+def _revoked_log_keys(notary: Notary, found: Iterable[ArchivedEntry], covered: int) -> set[str]:
     book = notary.keys.book()
     numbers = {epoch.number for epoch in book.epochs if epoch.state is EpochStage.REVOKED}
     with notary.ledger.read() as unit:
-        told = [statement.envelope for statement in statements.of_kind(unit, StatementKind.EPOCH)]
+        envelopes = [statement.envelope for statement in statements.of_kind(unit, StatementKind.EPOCH)]
     for each in found:
         if each.envelope is not None and each.entry.kind is EntryKind.EPOCH and each.index < covered:
-            told.append(each.envelope)
+            envelopes.append(each.envelope)
     named: set[str] = set()
-    for envelope in told:
+    for envelope in envelopes:
         said = read_signed(envelope, EpochStatement)
         if said.after is EpochStage.REVOKED:
             numbers.add(said.epoch)
@@ -268,8 +268,8 @@ def _revoked_log_keys(notary: Notary, found: Iterable[Found], covered: int) -> s
     return named
 
 
-def _require_envelopes(order: Order, found: Sequence[Found]) -> None:
-    """An entry without its envelope may be a receipt, a trust root or a revocation: it is not left out silently."""
+def _require_envelopes(order: Order, found: Sequence[ArchivedEntry]) -> None:
+    """Refuse missing envelopes unless the operator accepts them: one may be a receipt or a revocation."""
     missing = [each for each in found if each.envelope is None]
     if not missing or order.accept_missing:
         return
@@ -283,7 +283,7 @@ def _require_envelopes(order: Order, found: Sequence[Found]) -> None:
     )
 
 
-def _grown(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
+def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
     edge = LogEdge.of(notary.ledger)
     nodes = merkle.frontier(edge.size())
     hashes: dict[Node, bytes] = {}
@@ -302,7 +302,7 @@ def _grown(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -
 
 
 def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
-    """A backup that is long enough must begin with what the outside saw: else it has grown on its own."""
+    """Refuse a backup that is as long as the outside checkpoint but has another root: it has grown on its own."""
     with notary.ledger.read() as unit:
         root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
     if not compare_digest(root, outside.checkpoint.root):

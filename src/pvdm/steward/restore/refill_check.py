@@ -1,12 +1,12 @@
-"""Refilled statements are verified before they have any effect: by kind, by the trust root that stood at their time."""
+"""Verifies archived statements before a restore uses them, by the trust root in force at their time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from pvdm.errors import PvdmError, UnavailableError, VerificationError
+from pvdm.errors import PvdmError, VerificationError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
@@ -22,7 +22,7 @@ from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.signing import require_signature
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.succession import advance_root, pin_root
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
@@ -37,19 +37,20 @@ KINDS: Final[Mapping[EntryKind, type[Any]]] = {
     EntryKind.PROTECTION: Protection,
     EntryKind.SOURCE_ATTESTATION: SourceAttestation,
 }
+S = TypeVar("S", bound=Any)
 _OWN: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An entry of the archive with its envelope, where that is there."""
+class ArchivedEntry:
+    """A log entry of the archive that the backup lacks; `envelope` is None where the archive has lost it."""
 
     index: int
     entry: LogEntry
     envelope: bytes | None
 
     def statement_id(self) -> str:
-        """The id under which the ledger keeps the envelope."""
+        """The id under which the ledger stores the envelope."""
         envelope = self.envelope or b""
         if self.entry.kind is EntryKind.TRUST_ROOT:
             kind = {"payload_type": TRUST_ROOT_TYPE, "signatures_max": ROOT_SIGNATURES_MAX}
@@ -57,36 +58,43 @@ class Found:
         return parse_envelope(envelope).payload_sha256
 
 
+def statements_of(found: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
+    """The statements of one kind whose envelopes are in the archive, in the order of the log."""
+    for each in found:
+        if each.envelope is not None and KINDS.get(each.entry.kind) is kind:
+            yield each, read_signed(each.envelope, kind)
+
+
 @dataclass(frozen=True, slots=True)
-class _Judge:
-    """Who may have signed: the notary's own keys by id, and the trust roots by their place in the log."""
+class _Signers:
+    """Keys that may have signed: the notary's own by id, and those of trust roots by their log index."""
 
     notary: str
     own: Mapping[str, RootKey]
     revoked: frozenset[str]
     roots: Sequence[tuple[int, TrustRoot]]
 
-    def roots_for(self, each: Found, kind: type[Any]) -> list[TrustRoot]:
-        """The root that stood then; the Steward's word on itself may come before the root that names its keys."""
-        standing = [root for index, root in self.roots if index < each.index][-1:]
+    def roots_for(self, each: ArchivedEntry, kind: type[Any]) -> list[TrustRoot]:
+        """The root in force then; a statement about the Steward itself may precede the root that names its keys."""
+        in_force = [root for index, root in self.roots if index < each.index][-1:]
         if kind in (EpochStatement, RestoreStatement):
-            standing += [root for index, root in self.roots if index > each.index]
-        return standing
+            in_force += [root for index, root in self.roots if index > each.index]
+        return in_force
 
 
-def require_statements(notary: Notary, found: Sequence[Found], *, covered: int) -> None:
-    """Every envelope holds; what lies beyond the outside checkpoint not under a key of a REVOKED epoch either."""
-    judge = _judge(notary, found)
+def require_statements(notary: Notary, found: Sequence[ArchivedEntry], *, covered: int) -> None:
+    """Verify every envelope; beyond the outside checkpoint a key of a REVOKED epoch does not count."""
+    signers = _signers(notary, found)
     for each in found:
         if each.envelope is None or each.entry.kind is EntryKind.TRUST_ROOT:
             continue
         try:
-            _verify(judge, each, each.envelope, covered)
+            _verify(signers, each, each.envelope, covered)
         except PvdmError as error:
-            raise _invalid(each, error) from None
+            raise _invalid_error(each, error) from None
 
 
-def _judge(notary: Notary, found: Sequence[Found]) -> _Judge:
+def _signers(notary: Notary, found: Sequence[ArchivedEntry]) -> _Signers:
     own: dict[str, RootKey] = {}
     revoked = set()
     for epoch in notary.keys.book().epochs:
@@ -96,17 +104,13 @@ def _judge(notary: Notary, found: Sequence[Found]) -> _Judge:
             own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
             if epoch.state is EpochStage.REVOKED:
                 revoked.add(public.key_id)
-    return _Judge(notary.config.notary, own, frozenset(revoked), _roots(notary, found))
+    return _Signers(notary.config.notary, own, frozenset(revoked), _roots(notary, found))
 
 
-def _roots(notary: Notary, found: Sequence[Found]) -> list[tuple[int, TrustRoot]]:
-    """The chain as it goes on from the backup's, each version judged at the time at which it was taken in."""
-    chain: list[tuple[int, TrustRoot]] = []
-    try:
-        chain.append((-1, notary.trust.current()))
-    except UnavailableError as error:
-        if error.code != "steward_without_root":
-            raise
+def _roots(notary: Notary, found: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:
+    """The trust roots after the backup's, each verified at the time of its log entry."""
+    current = notary.trust.find()
+    chain = [] if current is None else [(-1, current)]
     for each in found:
         if each.envelope is None or each.entry.kind is not EntryKind.TRUST_ROOT:
             continue
@@ -117,33 +121,33 @@ def _roots(notary: Notary, found: Sequence[Found]) -> list[tuple[int, TrustRoot]
                 pin = notary.config.trust_root_sha256 or each.statement_id()
                 root = pin_root(each.envelope, sha256=pin, now=each.entry.time)
         except PvdmError as error:
-            raise _invalid(each, error) from None
+            raise _invalid_error(each, error) from None
         chain.append((each.index, root))
     return chain
 
 
-def _verify(judge: _Judge, each: Found, envelope: bytes, covered: int) -> None:
+def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: int) -> None:
     kind = KINDS[each.entry.kind]
     key_id = parse_envelope(envelope).signature.key_id
-    own = judge.own.get(key_id) if kind in _OWN else None
-    if own is not None and not (each.index >= covered and key_id in judge.revoked):
+    own = signers.own.get(key_id) if kind in _OWN else None
+    if own is not None and not (each.index >= covered and key_id in signers.revoked):
         _verify_own(own, envelope, kind)
         return
     refusal: PvdmError | None = None
-    for root in judge.roots_for(each, kind):
+    for root in signers.roots_for(each, kind):
         try:
             said = verify_statement(envelope, root, kind, now=each.entry.time)
         except PvdmError as error:
             refusal = error
             continue
-        if kind in _OWN and said.key.identity != judge.notary:
+        if kind in _OWN and said.key.identity != signers.notary:
             break
         return
-    raise refusal or VerificationError("key_unknown", "nobody who is known has signed it", got=key_id)
+    raise refusal or VerificationError("key_unknown", "no known key has signed it", got=key_id)
 
 
 def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
-    """By a key of the notary's own epoch book, which no trust root has to name yet."""
+    """Verify by a key of the notary's epoch book, which a trust root need not name yet."""
     envelope = parse_envelope(data)
     require_signature(key.public, envelope.signature.value, envelope.message)
     epoch: int | None
@@ -158,7 +162,7 @@ def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
     require_key_epoch(key, epoch)
 
 
-def _invalid(each: Found, error: PvdmError) -> VerificationError:
+def _invalid_error(each: ArchivedEntry, error: PvdmError) -> VerificationError:
     return VerificationError(
         "restore_statement_invalid",
         f"entry {each.index} of the archive, a {each.entry.kind.value}, does not verify: {error.message}",

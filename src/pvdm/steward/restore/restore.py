@@ -1,4 +1,4 @@
-"""Brings a backup back: it is an older ledger, so nothing outstanding may count, and everybody can see that."""
+"""Restores the ledger from a backup, ends everything that was open in it, and logs the restore."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import contextlib
 import hashlib
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any, Final
 
 from pvdm import fault
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.stores.object_path import FilePath
-from pvdm.ledger import Unit, common_settings
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import restores, shared_settings, statements
 from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.restore import restores
-from pvdm.ledger.restore.restores import Marker
-from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.record.restores import Restore
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.restore import RestoreStatement
-from pvdm.steward.config.common_settings import require_common
-from pvdm.steward.config.log_locations import outside_file
+from pvdm.steward.config.ledger_agreement import require_common
+from pvdm.steward.config.resources import outside_file
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.notary import Clock, Notary, join_notary
-from pvdm.steward.process_lock import serving_alone
-from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge
+from pvdm.steward.locks import serve_alone
+from pvdm.steward.notary import Clock, Notary, assemble_notary
+from pvdm.steward.record.log import LedgerLogReader, LogEdge
 from pvdm.steward.record.recorder import Document, signing_epoch
-from pvdm.steward.restore import epochs, reconcile, refill
-from pvdm.steward.restore.behind import BehindTable
-from pvdm.steward.restore.claims import derive_claims
+from pvdm.steward.restore import refill
 from pvdm.steward.restore.lineage import LostPublication
 from pvdm.steward.restore.pointers import find_pointers
-from pvdm.steward.restore.readable import UnreadableTable
+from pvdm.steward.restore.reconcile import apply_restore, derive_claims
 from pvdm.steward.restore.refill import Order
-from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
-from pvdm.steward.restore.unregistered import UnregisteredTable
-from pvdm.trust.keys.epochs import KeyRole
+from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
+from pvdm.trust.keys.epochs import Epoch, KeyRole
+from pvdm.trust.keys.service import KeyService
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import sync_folder, write_atomically
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -48,7 +48,7 @@ __all__ = ["Order", "Restored", "restore"]
 
 @dataclass(frozen=True, slots=True)
 class AdvancedTable:
-    """A table that shows a newer document than the backup named; `created` where the backup lacked the table."""
+    """A table that shows newer metadata than the backup named; `created`: the backup lacked the table."""
 
     table: str
     table_uuid: str
@@ -58,7 +58,7 @@ class AdvancedTable:
 
 @dataclass(frozen=True, slots=True)
 class BlockedClaim:
-    """A publication whose claim is unknown: no workload claims rows of its table until it is released."""
+    """A publication whose claim is unknown: claims on its table are blocked until it is released."""
 
     table: str
     receipt_id: str
@@ -67,7 +67,7 @@ class BlockedClaim:
 
 @dataclass(frozen=True, slots=True)
 class UnreceiptedChunk:
-    """A chunk that a table shows though its publication has no receipt: a later publication was made on it."""
+    """A chunk that a table shows without a receipt, since a later publication was made on it."""
 
     table: str
     snapshot_id: str
@@ -78,18 +78,20 @@ class UnreceiptedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did; `missing` counts refilled entries whose envelope is in no place.
+    """The result of a restore.
 
-    Workloads that the backup had open are `abandoned`; those in `published` were published after it, whole or in part.
-    `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
-    What is in `protected` came under its contract again; the migrations in `remade` are in force again, and the tables
-    in `migrated` lack one of the lost time. Tables in `advanced` show a newer document than the backup named;
-    `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
-    `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
-    newer documents than theirs lie in the catalog's folder; nobody can read those in `unreadable`, whose documents are
-    gone. Documents of tables in `unregistered` lie in the catalog's folder, and the ledger has no such table. Tables in
-    `unprotected` are there without their protection, which ended in the lost time: they may have been dropped since.
-    `repeated` is the outcome of an earlier restore of this very ledger: nothing was missing, and nothing was changed.
+    `missing`: refilled entries without an envelope.
+    `abandoned`, `published`: workloads that the backup had open; the latter were published after it, at least in part.
+    `blocked`: publications whose claims are lost.
+    `protected`, `remade`, `migrated`: subjects protected again, migrations in force again, tables that lack one.
+    `advanced`: tables that show newer metadata than the backup named.
+    `unreceipted`: chunks shown without a receipt; their workload ids are used up.
+    `lost_publications`: publications with a receipt that their tables do not show.
+    `behind`: unprotected tables with newer metadata files than is shown. `unreadable`: tables without metadata file.
+    `unregistered`: metadata of tables that the ledger does not know.
+    `unprotected`: tables whose protection ended after the backup; they may have been dropped since.
+    `nonces`, `tokens`: how many were voided and revoked.
+    `repeated`: this is the result of an earlier restore of the same ledger; nothing was changed.
     """
 
     backup_size: int
@@ -119,39 +121,51 @@ class Restored:
     repeated: bool = False
 
 
+_REPORTS: Final[dict[str, Any]] = {
+    "blocked": BlockedClaim,
+    "protected": ProtectedAgain,
+    "remade": RemadeMigration,
+    "advanced": AdvancedTable,
+    "unreceipted": UnreceiptedChunk,
+    "behind": BehindTable,
+    "unreadable": UnreadableTable,
+    "unregistered": UnregisteredTable,
+    "unprotected": UnprotectedTable,
+}
+
+
 def restore(
     config: StewardConfig, order: Order, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
 ) -> Restored:
-    """Refill the log from the archive, end what was under way, open a new epoch, and log the restore itself.
+    """Refill the log from the archive, end open work, open a new epoch, and log the restore.
 
-    With `lost_origin` the entries that no archive has are given up: the log goes on under the configuration's new
-    origin, and its first entry there says so. Without it, a gap is refused. One that was interrupted is finished by
-    the next call, in the name of who began it; until then the Steward does not start. A ledger that was restored
-    before and lacks nothing is left as it is, unless the order says `again`.
+    With `lost_origin` missing entries are given up, and the log continues under the configuration's new origin. Without
+    it a gap is refused. The next call finishes an interrupted restore, under the operator who began it; until then the
+    Steward does not start. A ledger that was restored before and lacks nothing is left alone, unless `again` is set.
     """
     with contextlib.ExitStack() as undo:
-        notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
-        undo.enter_context(serving_alone(notary.ledger))
+        notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
+        undo.enter_context(serve_alone(notary.ledger))
         require_common(notary.ledger, config, renaming=True)
         _require_clock(notary, order)
         with notary.ledger.read() as unit:
             newest = restores.newest(unit)
         marker = newest if newest is not None and newest.finished_micros is None else None
         if marker is None:
-            plan = refill.plan(notary, order)
+            plan = refill.plan_refill(notary, order)
             if newest is not None and not plan.found and not plan.lost and not order.again:
-                # Nothing of the log is missing, so it is the ledger that was restored before, and not a backup.
+                # The log lacks nothing, so this ledger was restored before and is no backup.
                 return replace(_result(notary, newest), repeated=True)
             pointers = find_pointers(notary, plan, order)
             claims = derive_claims(notary, plan.found, pointers)
-            marker = reconcile.apply(notary, order, plan, pointers, claims)
+            marker = apply_restore(notary, order, plan, pointers, claims)
             fault.point("steward.restore.after_refill")
-        _require_name(config, marker)
-        return _finished(notary, marker)
+        _require_same_origin(config, marker)
+        return _complete(notary, marker)
 
 
 def _require_clock(notary: Notary, order: Order) -> None:
-    """A long rest looks like a jump; whether it was one is a person's word, and not a restore's side effect."""
+    """Require a clock that is not in doubt, or the operator's confirmation: downtime looks like a clock jump."""
     if notary.clock.is_ready():
         return
     if order.confirm_clock:
@@ -169,9 +183,9 @@ def _require_clock(notary: Notary, order: Order) -> None:
         ) from None
 
 
-def _require_name(config: StewardConfig, marker: Marker) -> None:
-    """A restore goes on under the kind of name under which it began."""
-    origin = _outside(marker).origin
+def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
+    """Refuse to continue a restore under another origin than it began with."""
+    origin = _outside_checkpoint(marker).origin
     if marker.outcome["lost"]:
         refill.require_archive_free(config)
     if (origin != config.origin) != bool(marker.outcome["lost"]):
@@ -183,12 +197,12 @@ def _require_name(config: StewardConfig, marker: Marker) -> None:
         )
 
 
-def _finished(notary: Notary, marker: Marker) -> Restored:
+def _complete(notary: Notary, marker: Restore) -> Restored:
     lost = bool(marker.outcome["lost"])
-    if not (lost and _newest(notary).origin == notary.config.origin):
-        new_epoch = epochs.bump(notary.ledger, notary.keys, marker)
+    if not (lost and _newest_checkpoint(notary).origin == notary.config.origin):
+        new_epoch = open_new_epoch(notary.ledger, notary.keys, marker)
         fault.point("steward.restore.after_epoch")
-        _log_itself(notary, marker, new_epoch)
+        _log_restore(notary, marker, new_epoch)
     if lost:
         fault.point("steward.restore.before_swap")
         _swap_outside(notary, marker)
@@ -198,61 +212,46 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
     return _result(notary, marker)
 
 
-def _finish(unit: Unit, notary: Notary, marker: Marker) -> None:
-    """From here on every Steward of the ledger has the log's name under which it was restored."""
+def _finish(unit: Unit, notary: Notary, marker: Restore) -> None:
+    """Finish the restore, and store the log's origin for all Stewards of the ledger."""
     restores.finish(unit, marker.restore_id)
-    common_settings.name_log(unit, notary.config.origin)
+    shared_settings.set_log_origin(unit, notary.config.origin)
 
 
-def _result(notary: Notary, marker: Marker) -> Restored:
+def _result(notary: Notary, marker: Restore) -> Restored:
     outcome = marker.outcome
+    values = {name: outcome[name] for name in ("refilled", "lost", "missing", "nonces", "tokens")}
+    values |= {name: tuple(outcome[name]) for name in ("abandoned", "published", "settled", "spent", "migrated")}
+    values |= {name: tuple(kind(**each) for each in outcome[name]) for name, kind in _REPORTS.items()}
     with notary.ledger.read() as unit:
         logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
     said = read_signed(logged.envelope, RestoreStatement)
     return Restored(
         backup_size=marker.backup_size,
-        outside_size=_outside(marker).size,
-        refilled=outcome["refilled"],
-        lost=outcome["lost"],
-        missing=outcome["missing"],
-        abandoned=tuple(outcome["abandoned"]),
-        published=tuple(outcome["published"]),
-        settled=tuple(outcome["settled"]),
-        spent=tuple(outcome["spent"]),
-        blocked=tuple(BlockedClaim(**each) for each in outcome["blocked"]),
-        protected=tuple(ProtectedAgain(**each) for each in outcome["protected"]),
-        remade=tuple(RemadeMigration(**each) for each in outcome["remade"]),
-        migrated=tuple(outcome["migrated"]),
-        advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
-        unreceipted=tuple(UnreceiptedChunk(**each) for each in outcome["unreceipted"]),
+        outside_size=_outside_checkpoint(marker).size,
         lost_publications=tuple(
             LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
         ),
-        behind=tuple(BehindTable(**each) for each in outcome["behind"]),
-        unreadable=tuple(UnreadableTable(**each) for each in outcome["unreadable"]),
-        unregistered=tuple(UnregisteredTable(**each) for each in outcome["unregistered"]),
-        unprotected=tuple(UnprotectedTable(**each) for each in outcome["unprotected"]),
-        nonces=outcome["nonces"],
-        tokens=outcome["tokens"],
         new_epoch=said.new_epoch,
         log_size=notary.log.size(),
+        **values,
     )
 
 
-def _outside(marker: Marker) -> Checkpoint:
+def _outside_checkpoint(marker: Restore) -> Checkpoint:
     return read_unverified(marker.outside_note).checkpoint
 
 
-def _newest(notary: Notary) -> Checkpoint:
+def _newest_checkpoint(notary: Notary) -> Checkpoint:
     note = LedgerLogReader(notary.ledger).newest_checkpoint()
     if note is None:
         raise AssertionError("a log that was backed up has a checkpoint")
     return read_unverified(note).checkpoint
 
 
-def _log_itself(notary: Notary, marker: Marker, new_epoch: int) -> None:
-    """The statement; in its transaction the restore is finished, unless the outside has to follow first."""
-    outside, outcome = _outside(marker), marker.outcome
+def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
+    """Sign and log the restore; this also finishes it, unless the outside checkpoint must be replaced."""
+    outside, outcome = _outside_checkpoint(marker), marker.outcome
     said = RestoreStatement(
         notary=notary.config.notary,
         operator=marker.operator,
@@ -274,7 +273,7 @@ def _log_itself(notary: Notary, marker: Marker, new_epoch: int) -> None:
         return
 
     def work(unit: Unit, place: int) -> None:
-        _put(unit, document, place)
+        _store(unit, document, place)
         _finish(unit, notary, marker)
 
     notary.recorder.begin()
@@ -282,7 +281,7 @@ def _log_itself(notary: Notary, marker: Marker, new_epoch: int) -> None:
 
 
 def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document) -> None:
-    """The entries stay, the name changes: the first entry under the new name says what is lost."""
+    """Continue the log under the new origin; its first entry there is the restore statement."""
     signer = notary.keys.signer(KeyRole.LOG, signing_epoch(notary.keys.book()))
     edge = LogEdge.of(notary.ledger)
     log = Log(edge, origin=notary.config.origin, signer=signer, continues=said.outside_origin)
@@ -291,13 +290,13 @@ def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document
     entry = LogEntry(EntryKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)
     prepared = log.prepare([entry])
     notary.ledger.transact(
-        lambda unit: _put(unit, document, prepared.store(LedgerLog(unit)).index),
+        lambda unit: _store(unit, document, prepared.store(LedgerLog(unit)).index),
         at_micros=at,
     )
 
 
-def _swap_outside(notary: Notary, marker: Marker) -> None:
-    """The old log's last checkpoint is kept beside; at no moment is there none in its place."""
+def _swap_outside(notary: Notary, marker: Restore) -> None:
+    """Replace the outside checkpoint; the old one is kept beside it."""
     path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
@@ -315,14 +314,14 @@ def _swap(path: FilePath, last: bytes, note: bytes) -> None:
         held = path.read_bytes() if path.exists() else last
         if held == note:
             return
-        _keep(path, held)
+        _keep_old(path, held)
         fault.point("steward.restore.after_keep")
         write_atomically(path, note)
         sync_folder(path.parent)
 
 
-def _keep(path: FilePath, held: bytes) -> None:
-    """Under the first free name; what was kept before is never overwritten."""
+def _keep_old(path: FilePath, held: bytes) -> None:
+    """Keep the old checkpoint under the first free name."""
     for number in count(1):
         kept = path.with_name(f"{path.name}.lost-{number}")
         if not kept.exists():
@@ -333,5 +332,54 @@ def _keep(path: FilePath, held: bytes) -> None:
             return
 
 
-def _put(unit: Unit, document: Document, log_index: int) -> None:
+def _store(unit: Unit, document: Document, log_index: int) -> None:
     statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=log_index)
+
+
+def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
+    """Retire or revoke the old epochs and create a new one; returns its number. A second call continues the first.
+
+    With lost entries it is unknown which epochs were revoked, so all old ones are revoked.
+    """
+    logged = _logged_stages(ledger)
+    lost = bool(marker.outcome["lost"])
+
+    def old_epochs() -> list[Epoch]:
+        return [epoch for epoch in keys.book().epochs if epoch.number <= marker.epoch_before]
+
+    def is_revoked(epoch: Epoch) -> bool:
+        return lost or logged.get(epoch.number) is EpochStage.REVOKED
+
+    for epoch in old_epochs():
+        behind = logged.get(epoch.number, EpochStage.CREATED) is not EpochStage.CREATED
+        # Only an active epoch can be retired or revoked; nothing is signed with it meanwhile.
+        if epoch.state is EpochStage.CREATED and (lost or behind):
+            keys.activate_epoch(epoch.number, marker.reason)
+    made = _new_epoch(keys, marker, max(logged, default=0))
+    left = any(epoch.can_sign and not is_revoked(epoch) for epoch in old_epochs())
+    if not left and keys.book().epoch(made).state is EpochStage.CREATED:
+        # No other epoch can sign; the Steward is not ready until a trust root names the new keys.
+        keys.activate_epoch(made, marker.reason)
+    for epoch in old_epochs():
+        if epoch.can_sign and is_revoked(epoch):
+            keys.revoke_epoch(epoch.number, marker.reason)
+    active = keys.book().active
+    if active is not None and active.number != made:
+        keys.retire_epoch(active.number, marker.reason)
+    return made
+
+
+def _new_epoch(keys: KeyService, marker: Restore, above: int) -> int:
+    """The epoch that an interrupted restore has created, or a new one."""
+    newest = keys.book().epochs[-1].number
+    if newest > max(marker.epoch_before, above):
+        return newest
+    return keys.create_epoch(marker.reason, above=above)[0].epoch
+
+
+def _logged_stages(ledger: Ledger) -> dict[int, EpochStage]:
+    """The last stage of each epoch in the refilled log."""
+    with ledger.read() as unit:
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    said = [read_signed(each.envelope, EpochStatement) for each in stored]
+    return {each.epoch: each.after for each in said}

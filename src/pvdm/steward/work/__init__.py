@@ -1,1 +1,1 @@
-"""Workloads and attempts as producers ask for them: opened, looked at and given up."""
+"""Workloads and attempts of producers: open, read and end them."""

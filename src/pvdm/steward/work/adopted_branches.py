@@ -1,4 +1,4 @@
-"""Branches that somebody staged by themselves: which of them may be published, and what asking again means."""
+"""Checks for branches that a producer staged itself (`pvdm publish`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.states import needs_reason
-from pvdm.steward.work.end_reasons import refusal_in
+from pvdm.steward.work.attempt_views import decode_refusal
 
 _OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 
 
 def require_adoptable(metadata: TableMetadata, branch: str) -> None:
-    """A branch that somebody staged by themselves: not main, no tag, and not one that the Steward made."""
+    """Refuse a branch that cannot be adopted: unknown, a tag, `main`, or one that the Steward made."""
     ref = metadata.refs.get(branch)
     if ref is None or ref.type is not RefType.BRANCH:
         raise InputError(
@@ -30,14 +30,14 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
     if branch == MAIN or is_stewards(branch):
         raise NotAllowedError(
             "branch_reserved",
-            "this branch is not published so",
+            "this branch cannot be adopted",
             expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
             got=ascii(branch[:80]),
         )
 
 
 def require_one_chunk(planned: list[Chunk]) -> Chunk:
-    """The only chunk of a plan; a branch that was staged before is no part of a plan of several."""
+    """The only chunk of a plan; a staged branch cannot be one chunk of several."""
     if len(planned) != 1:
         raise InputError(
             "workload_parameters_differ",
@@ -49,7 +49,7 @@ def require_one_chunk(planned: list[Chunk]) -> Chunk:
 
 
 def require_same_branch(found: Attempt, branch: str) -> None:
-    """Refuse another branch than the one that the attempt took over."""
+    """Refuse another branch than the one that the attempt adopted."""
     if found.branch != branch:
         raise InputError(
             "workload_parameters_differ",
@@ -61,19 +61,18 @@ def require_same_branch(found: Attempt, branch: str) -> None:
         )
 
 
-def needs_why(ended: Attempt) -> bool:
+def retry_needs_reason(ended: Attempt) -> bool:
     """Whether another attempt after this one needs a reason."""
-    return needs_reason(ended.state, refused=refusal_in(ended.reason) is not None)
+    return needs_reason(ended.state, refused=decode_refusal(ended.reason) is not None)
 
 
-def same_failed(found: Attempt, branch: str) -> Attempt:
-    """The same branch again without a reason is answered by how it ended; another one is not taken unsaid."""
+def require_same_failed_branch(found: Attempt, branch: str) -> None:
+    """Refuse another branch without a reason after one that failed."""
     if found.branch != branch:
         raise InputError(
             "reason_missing",
             f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
-            expected="the reason: what was mended (--reason)",
+            expected="the reason: what was corrected (--reason)",
             got="none",
             workload_id=found.workload_id,
         )
-    return found

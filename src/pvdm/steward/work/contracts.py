@@ -1,4 +1,4 @@
-"""Contracts as the Steward takes them in: judged whole by their language, and made for just this table or namespace."""
+"""Checks contracts before they come into force: their text, their target, their domain and their source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pvdm.verify.fit import require_partition_fit
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
-    """The text of a contract's bytes, judged; encoded again it is the same bytes."""
+    """Parse a contract's bytes and return them as text; the text encodes to the same bytes."""
     if not data:
         raise InputError("contract_invalid", f"{name} cannot be accepted", expected="a contract", got="an empty file")
     parse_contract(data, name)
@@ -25,12 +25,12 @@ def contract_text(data: bytes, name: str = "contract") -> str:
 
 
 def judge_contract(text: str) -> DataProductContract:
-    """A contract that an approval brings; what a later version serves is refused here already, as not yet."""
+    """Parse a contract that an approval brings; fields of later versions are refused."""
     return parse_contract(text.encode())
 
 
 def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
-    """The same, before it is to hold: what this Steward cannot do is refused too; `extracts` is Spark's reader."""
+    """Parse a contract and refuse one that this Steward cannot serve; `extracts` is Spark's reader."""
     found = judge_contract(text)
     if found.extraction is ExtractionPath.SPARK:
         require_extraction(extracts)
@@ -38,32 +38,32 @@ def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
 
 
 def require_target_fit(contract: DataProductContract, metadata: TableMetadata, extracts: Reach | None) -> None:
-    """What the target alone shows: its partitions have the declared values, and Spark's reader reaches its files."""
+    """Require that the target has the declared partition, and that Spark's reader reaches its files."""
     require_partition_fit(contract, metadata)
     if contract.extraction is ExtractionPath.SPARK:
-        # Whatever lies below the table's folder is reached alike.
+        # Every file below the table's folder is reached alike.
         require_extraction(extracts).require_reach([f"{metadata.location.rstrip('/')}/data/file"])
 
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:
-    """The contract publishes exactly this table, for the domain that owns it."""
+    """Require that the contract publishes exactly this table, for the domain that owns it."""
     if contract.boundary.target != full_name(parts):
-        raise _elsewhere(contract, full_name(parts))
+        raise _other_table_error(contract, full_name(parts))
     _require_domain(contract, domain)
 
 
 def require_for_namespace(contract: DataProductContract, levels: Sequence[str], domain: str) -> None:
-    """The contract publishes a table of this namespace; one that is born there under another name needs its own."""
+    """Require that the contract publishes a table of this namespace, for the domain that owns it."""
     inside, _, _ = contract.boundary.target.rpartition(".")
     if inside != full_name(levels):
-        raise _elsewhere(contract, f"a table of {full_name(levels)}")
+        raise _other_table_error(contract, f"a table of {full_name(levels)}")
     _require_domain(contract, domain)
 
 
 def require_source_reached(ledger: Ledger, contract: DataProductContract, grant: Grant) -> None:
-    """Who puts a table under a contract may read its source: its producers learn of rows that it has and they lack.
+    """Require that the caller may read the contract's source, since verdicts reveal rows of the source.
 
-    A namespace that is not there yet may be anybody's one day.
+    A namespace that does not exist yet is refused as well: another domain may create it later.
     """
     if contract.boundary.source.table is None or grant.domain == EVERY_DOMAIN:
         return
@@ -80,7 +80,7 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
         )
 
 
-def _elsewhere(contract: DataProductContract, expected: str) -> NotAllowedError:
+def _other_table_error(contract: DataProductContract, expected: str) -> NotAllowedError:
     return NotAllowedError(
         "contract_of_other_table",
         "the contract is for another table",
@@ -94,7 +94,7 @@ def _require_domain(contract: DataProductContract, domain: str) -> None:
     if contract.product.domain != domain:
         raise NotAllowedError(
             "contract_of_other_domain",
-            "the contract is another domain's",
+            "the contract belongs to another domain",
             expected=domain,
             got=contract.product.domain,
             hint="nothing was changed; metadata.domain of the contract names the domain that owns the table",

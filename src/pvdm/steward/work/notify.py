@@ -1,4 +1,4 @@
-"""Who waits for an attempt is told when something about it changed in this process; for others they look again."""
+"""Wakes waiters when this process changes an attempt. Changes by other processes are found by polling."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-Told = Callable[[], None]
+Listener = Callable[[], None]
 
 
 class Changes:
-    """Listeners by what they listen for; safe for threads."""
+    """Listeners by the attempt that they wait for; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: dict[str, list[Told]] = {}
+        self._listeners: dict[str, list[Listener]] = {}
         self._closed = False
 
     @property
     def closed(self) -> bool:
-        """Whether nobody waits any more: the service stops."""
+        """Whether the service stops, so that waiting is over."""
         return self._closed
 
     def changed(self, *subjects: str) -> None:
-        """Something about these attempts is other than it was."""
-        for told in self._of(subjects):
-            told()
+        """Wake the listeners of these attempts."""
+        with self._lock:
+            listeners = [each for subject in subjects for each in self._listeners.get(subject, ())]
+        for listener in listeners:
+            listener()
 
     def close(self) -> None:
-        """Tell everybody, for the last time."""
+        """Wake all listeners for the last time."""
         self._closed = True
         with self._lock:
-            everyone = [told for listening in self._listeners.values() for told in listening]
-        for told in everyone:
-            told()
+            listeners = [each for of_subject in self._listeners.values() for each in of_subject]
+        for listener in listeners:
+            listener()
 
     @contextlib.contextmanager
-    def listen(self, subject: str, told: Told) -> Iterator[None]:
-        """Have `told` called, from whatever thread, at every change."""
+    def listen(self, subject: str, listener: Listener) -> Iterator[None]:
+        """Call `listener` at every change, from any thread."""
         with self._lock:
-            self._listeners.setdefault(subject, []).append(told)
+            self._listeners.setdefault(subject, []).append(listener)
         try:
             yield
         finally:
             with self._lock:
                 left = self._listeners[subject]
-                left.remove(told)
+                left.remove(listener)
                 if not left:
                     del self._listeners[subject]
-
-    def _of(self, subjects: tuple[str, ...]) -> list[Told]:
-        with self._lock:
-            return [told for subject in subjects for told in self._listeners.get(subject, ())]

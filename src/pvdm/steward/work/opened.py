@@ -1,15 +1,35 @@
-"""The contract that a workload was opened under, with its parameters, as the ledger has both."""
+"""Reads opened workloads and their attempts from the ledger: contract, parameters, staged branch, facts for logs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from pvdm.ledger import Unit
-from pvdm.ledger.record import protections
+from pvdm.errors import PvdmError
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.record import proofs, protections, restores, statements
+from pvdm.ledger.record.restores import UsedChunk
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.work import attempts, chunks, workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
+from pvdm.model.branch import branch_of
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
+from pvdm.model.plain import list_first
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.table import TableRef
+from pvdm.model.states import WorkloadState
+from pvdm.steward.access import require_domain
+from pvdm.steward.work.sources import table_name
+from pvdm.trust.statement import read_signed
+
+Facts = dict[str, str | int | None]
 
 
 def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
@@ -18,13 +38,13 @@ def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
 
 
 def contract_of(unit: Unit, sha256: str) -> DataProductContract:
-    """A contract of the ledger, read as it was judged when it was taken in."""
-    return _read_before(protections.contract(unit, sha256))
+    """A contract of the ledger."""
+    return _parse_cached(protections.contract(unit, sha256))
 
 
 @functools.lru_cache(maxsize=64)
-def _read_before(data: bytes) -> DataProductContract:
-    """Every step of every chunk asks for it, and the same bytes are the same contract."""
+def _parse_cached(data: bytes) -> DataProductContract:
+    """Cached, since every step of every chunk needs it and equal bytes are equal contracts."""
     return parse_contract(data)
 
 
@@ -32,3 +52,128 @@ def parameters_of(workload: Workload) -> dict[str, str]:
     """The workload's parameters by name."""
     found = canonical_json.parse(workload.opening.parameters, size_max_bytes=PARAMETERS_MAX_BYTES)
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def is_adopted(attempt: Attempt) -> bool:
+    """Whether the attempt took over a branch that was staged before (`pvdm publish`); its storage is `copied`.
+
+    Its files may lie anywhere below the table's location, not only in the attempt's prefix.
+    """
+    return attempt.branch != branch_of(attempt.attempt_id)
+
+
+def staged_head(metadata: TableMetadata, branch: str) -> str | None:
+    """The id of the branch's head, as text; None where there is no branch or `main` contains the head."""
+    ref = metadata.refs.get(branch)
+    current = metadata.current_snapshot_id
+    if ref is None:
+        return None
+    shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
+    return None if shown else str(ref.snapshot_id)
+
+
+def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
+    """The workload, if it is of the caller's domain.
+
+    Raises `workload_spent` for an id whose publication the restored ledger knows only by a receipt or a proof.
+    """
+    found = workloads.find(unit, workload_id)
+    if found is None:
+        _require_unused_id(unit, grant, workload_id)
+        found = workloads.get(unit, workload_id)  # raises `workload_unknown`
+    require_domain(grant, found.opening.domain)
+    require_not_published_since(unit, found)
+    return found
+
+
+def require_not_published_since(unit: Unit, workload: Workload) -> None:
+    """Raise `workload_spent` for a workload that a restore abandoned and that was published after the backup."""
+    workload_id = workload.opening.workload_id
+    held = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
+    if held:
+        table = _table_of(unit, held[0].statement_id)
+        shown: list[UsedChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
+        raise restores.used_workload_error(workload_id, list_first([_describe_chunk(table, each) for each in shown]))
+
+
+def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
+    held = restores.list_used_chunks(unit, workload_id)
+    if not held:
+        return
+    shown = []
+    for each in held:
+        table = _table_of(unit, each.statement_id)
+        row = tables.find_by_uuid(unit, table.uuid)
+        require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
+        shown.append(_describe_chunk(table, each))
+    raise restores.used_workload_error(workload_id, list_first(shown))
+
+
+def _describe_chunk(table: TableRef, each: UsedChunk | Published) -> str:
+    return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
+
+
+def _table_of(unit: Unit, statement_id: str) -> TableRef:
+    """The table of the receipt, or of the proof where there is no receipt."""
+    stored = statements.get(unit, statement_id)
+    if stored.kind is StatementKind.RECEIPT:
+        return read_signed(stored.envelope, Receipt).table
+    return read_signed(stored.envelope, Proof).core.target.table
+
+
+def describe_work(ledger: Ledger, subject: str) -> Facts:
+    """Table, workload, attempt, state and verdict of an attempt or a workload, for a log line.
+
+    The chunk's name is left out, since it may hold a value of the data. The facts are None where the ledger cannot be
+    read.
+    """
+    unknown: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
+    try:
+        with ledger.read() as unit:
+            return unknown | _describe(unit, subject)
+    except PvdmError:
+        return unknown
+
+
+def tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
+    """Table and workload of each subject, an attempt or a workload; None and None for an unknown one."""
+    with ledger.read() as unit:
+        return [_table_and_workload(unit, subject) for subject in subjects]
+
+
+def _table_and_workload(unit: Unit, subject: str) -> tuple[str | None, str | None]:
+    attempt = attempts.find(unit, subject)
+    workload = workloads.find(unit, subject if attempt is None else attempt.workload_id)
+    if workload is None:
+        return None, None
+    return table_name(unit, workload.opening.table_uuid), workload.opening.workload_id
+
+
+def describe_workload(ledger: Ledger, workload_id: str, table_uuid: str) -> Facts:
+    """Table and workload, for a log line about a publication."""
+    name = None
+    try:
+        with ledger.read() as unit:
+            name = table_name(unit, table_uuid)
+    except PvdmError:
+        pass
+    return {"table": name, "table_uuid": table_uuid, "workload_id": workload_id}
+
+
+def _describe(unit: Unit, subject: str) -> Facts:
+    attempt = attempts.find(unit, subject)
+    workload = workloads.find(unit, subject if attempt is None else attempt.workload_id)
+    if workload is None:
+        return {"attempt_id": subject}
+    opening = workload.opening
+    facts: Facts = {
+        "table": table_name(unit, opening.table_uuid),
+        "table_uuid": opening.table_uuid,
+        "workload_id": opening.workload_id,
+        "state": workload.state.value,
+    }
+    if attempt is None:
+        return facts
+    said = proofs.of_attempt(unit, attempt.attempt_id)
+    verdict = said[-1].verdict.value if said else None
+    return facts | {"attempt_id": attempt.attempt_id, "state": attempt.state.value, "verdict": verdict}

@@ -1,4 +1,4 @@
-"""Workloads at the Steward's side: opened under the table's own contract, planned once, attempted chunk by chunk."""
+"""Opens workloads under the contract of their table, plans them once, and opens the attempts at their chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pvdm.catalog.names import parse_full_name
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.schema.logical import to_model
-from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.newer_columns import dump_columns
 from pvdm.lake.stores.seal import Seals
@@ -36,17 +35,16 @@ from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.access import OWN, require_attempt, require_domain
-from pvdm.steward.pipeline.keyed_lock import Turns
-from pvdm.steward.work.access import get_workload, require_not_published_since
+from pvdm.steward.locks import ThreadLocks
 from pvdm.steward.work.adopted_branches import (
-    needs_why,
     require_adoptable,
     require_one_chunk,
     require_same_branch,
-    same_failed,
+    require_same_failed_branch,
+    retry_needs_reason,
 )
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
-from pvdm.steward.work.opened import bound_contract, contract_of
+from pvdm.steward.work.opened import bound_contract, contract_of, get_workload, require_not_published_since, staged_head
 from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.verify.claim_columns import with_source_column, with_target_column
 from pvdm.verify.extraction import Reach, require_extraction
@@ -71,9 +69,9 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Where work for the Steward's own threads is put; each returns at once.
+    """Passes work on to the Steward's job threads; each call returns at once.
 
-    `hurry` is for an attempt that stands before a verdict or its publication: whatever is due for it is done now.
+    `hurry` runs the job that an attempt waits for now. `changed` wakes those who wait for the attempt.
     """
 
     hurry: Callable[[Attempt], None]
@@ -81,37 +79,19 @@ class Queue:
     changed: Callable[[str], None]
 
     def given_up(self, attempt_id: str) -> None:
-        """The attempt has ended and left a branch, and perhaps files."""
+        """Clean up after an attempt that was aborted; it left a branch and perhaps files."""
         self.dispose(attempt_id)
         self.changed(attempt_id)
 
 
-def is_adopted(attempt: Attempt) -> bool:
-    """Whether the attempt took over a branch that somebody staged before (`pvdm publish`): always storage `copied`.
-
-    Its files lie anywhere below the table's location, not in the attempt's own prefix.
-    """
-    return attempt.branch != branch_of(attempt.attempt_id)
-
-
-def staged_head(metadata: TableMetadata, branch: str) -> str | None:
-    """The snapshot that the branch shows, as the ledger has it; None where main shows all of it as well."""
-    ref = metadata.refs.get(branch)
-    current = metadata.current_snapshot_id
-    if ref is None:
-        return None
-    shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
-    return None if shown else str(ref.snapshot_id)
-
-
 class Workloads:
-    """Opens workloads and attempts for producers of the table's domain, and hands what they staged to the jobs."""
+    """Opens workloads and attempts for producers of the table's domain, and queues what they staged."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: LedgerClock,
-        catalog: Callable[[], Catalog],
+        catalog: Catalog,
         sources: Sources,
         queue: Queue,
         *,
@@ -120,7 +100,7 @@ class Workloads:
         extracts: Reach | None = None,
         seals: Seals | None = None,
     ) -> None:
-        """`extracts` is Spark's reader, where there is one; `seals` ends a producer's access at the store."""
+        """`extracts` is Spark's reader; `seals` ends a producer's write access at the store."""
         self._seals = seals
         self._ledger = ledger
         self._clock = clock
@@ -130,21 +110,21 @@ class Workloads:
         self._epoch = epoch
         self._files = files
         self._extracts = extracts
-        self._opening = Turns()
+        self._opening = ThreadLocks()
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
-        """The workload of this id: the source pinned, the plan fixed; once more with the same words is no change."""
+        """Open the workload: pin its source and fix its plan; the same call again returns it unchanged."""
         require_attempt(grant, None)
-        ids.workload_id(workload_id)
-        # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
-        with self._opening.turn(workload_id):
+        ids.require_workload_id(workload_id)
+        # Planning may take long: a second call meanwhile waits for the first and does not plan again.
+        with self._opening.hold(workload_id):
             done = self._find_done_before(grant, workload_id, table, parameters)
             if done is not None:
                 return done
-            row, bound = self._standing(grant, table, parameters)
+            row, bound = self._load_protected_table(grant, table, parameters)
             if bound.contract.storage is Storage.SEALED and self._seals is not None:
                 self._seals.require_able(parse_location(row.location))
-            return self._opened(workload_id, row, bound)
+            return self._open(workload_id, row, bound)
 
     def next_attempt(
         self,
@@ -156,44 +136,44 @@ class Workloads:
         *,
         most: int | None = None,
     ) -> Attempt:
-        """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction.
+        """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
-        Who names its id may ask once more: the attempt that was opened under it is the answer. `most` may have failed
-        before; the contract says how many, unless it is given.
+        A call with the same `attempt_id` again returns the same attempt. At most `most` attempts may have failed
+        before; the default is the contract's limit.
         """
         require_attempt(grant, None)
         workload, contract = self._workload(grant, workload_id)
         if attempt_id is not None:
             with self._ledger.read() as unit:
-                if (earlier := attempts.opened_before(unit, attempt_id, workload_id, chunk_id)) is not None:
+                if (earlier := attempts.find_opened(unit, attempt_id, workload_id, chunk_id)) is not None:
                     return earlier
         row = self._row_of(workload)
         attempt_id = attempt_id or secrets.token_hex(16)
-        opening = self._drawn(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
-        head = self._catalog().states.of(row).metadata.current_snapshot_id
-        made: list[Attempt] = []
+        opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
+        head = self._catalog.states.of(row).metadata.current_snapshot_id
+        opened: list[Attempt] = []
 
-        def open_it(unit: Unit, rows: Sequence[TableRow]) -> None:
+        def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
             _require_contract(rows[0], workload)
-            made[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
+            opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
-        self._catalog().commits.commit(OWN, [self._branching(row, opening.branch, head)], extra=open_it)
+        self._catalog.commits.commit(OWN, [self._create_branch(row, opening.branch, head)], extra=open_attempt)
         self._queue.changed(attempt_id)
-        return made[0]
+        return opened[0]
 
     def source_newest(self, workload_id: str) -> int | None:
-        """The newest snapshot of a workload's source; None for an abandoned workload, and if it is not known."""
+        """The newest snapshot of a workload's source; None for an abandoned workload, and where it is unknown."""
         try:
             with self._ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
                 bound = bound_contract(unit, workload)
         except PvdmError:
-            return None  # a workload is shown even if its contract cannot be read
+            return None  # the workload is shown without it
         newest = None if workload.state is WorkloadState.ABANDONED else self._sources.newest(workload, bound)
         return None if newest is None else int(newest)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:
-        """The producer is done: VERIFYING, with the branch's head as the catalog has it, and queued."""
+        """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
         require_attempt(grant, attempt_id)
         with self._ledger.read() as unit:
             found = attempts.get(unit, attempt_id)
@@ -205,7 +185,7 @@ class Workloads:
         return found
 
     def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
-        """Give a workload up: its live attempts are ROLLED_BACK and cleaned away; what is published stays."""
+        """Abandon a workload: its live attempts are ROLLED_BACK and cleaned up; published chunks stay."""
         require_attempt(grant, None)
         ended: list[Attempt] = []
 
@@ -214,7 +194,7 @@ class Workloads:
             moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
             ended[:] = [
                 attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
-                for each in attempts.live_of(unit, workload_id)
+                for each in attempts.list_live_of_workload(unit, workload_id)
             ]
             return moved
 
@@ -224,11 +204,11 @@ class Workloads:
         return moved
 
     def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
-        """The plan's next chunks after so many, each with its last attempt; a page may be shorter than asked for."""
+        """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             get_workload(unit, grant, workload_id)
-            planned = chunks.defined(unit, workload_id, after=after, rows=count)
+            planned = chunks.page_with_definitions(unit, workload_id, after=after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         return [
             PlannedChunk(
@@ -248,31 +228,31 @@ class Workloads:
         parameters: Mapping[str, str],
         reason: str | None = None,
     ) -> Attempt:
-        """A workload of one chunk whose attempt is a branch that was staged before; VERIFYING, and queued.
+        """Open a workload of one chunk whose attempt is a branch that was staged before; VERIFYING, and queued.
 
-        After one that failed another is made only with a reason: what was mended.
+        After a failed attempt a new one needs a reason that says what was corrected.
         """
         require_attempt(grant, None)
-        ids.workload_id(workload_id)
-        with self._opening.turn(workload_id):
+        ids.require_workload_id(workload_id)
+        with self._opening.hold(workload_id):
             workload = self._find_done_before(grant, workload_id, table, parameters)
             if workload is None:
-                row, bound = self._standing(grant, table, parameters)
+                row, bound = self._load_protected_table(grant, table, parameters)
                 whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
-                workload = self._opened(workload_id, row, whole)
-            found = self._adopted(workload, branch, reason)
+                workload = self._open(workload_id, row, whole)
+            found = self._adopt_branch(workload, branch, reason)
         self._queue.hurry(found)
         return found
 
     def _find_done_before(
         self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]
     ) -> Workload | None:
-        """The workload of this id if it is complete, under another contract than the table has now; else None.
+        """The workload of this id if it is complete and the table has another contract now; else None.
 
-        Nothing is to be done for it. One that is not complete ends with its contract (`contract_moved`).
+        Raises `contract_moved` for one that is not complete under its old contract.
         """
         *levels, name = parse_full_name(table)
-        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        row = self._catalog.tables.load(grant, tuple(levels), name).row
         with self._ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is None or earlier.opening.table_uuid != row.table_uuid or row.contract_hash is None:
@@ -281,15 +261,17 @@ class Workloads:
                 return None
             bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
             same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
-            workloads.reopened(unit, same)
+            workloads.find_reopened(unit, same)
         if earlier.state is not WorkloadState.COMPLETE:
             _require_contract(row, earlier)
         return earlier
 
-    def _standing(self, grant: Grant, table: str, parameters: Mapping[str, str]) -> tuple[TableRow, BoundContract]:
-        """The table, and the contract that it is protected under, bound; a producer brings none along."""
+    def _load_protected_table(
+        self, grant: Grant, table: str, parameters: Mapping[str, str]
+    ) -> tuple[TableRow, BoundContract]:
+        """The table, and the contract that it is protected under with these parameters."""
         *levels, name = parts = parse_full_name(table)
-        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        row = self._catalog.tables.load(grant, tuple(levels), name).row
         if row.contract_hash is None:
             raise NotAllowedError(
                 "not_protected",
@@ -303,9 +285,9 @@ class Workloads:
         require_for_table(contract, parts, row.domain)
         return row, contract.bind(parameters)
 
-    def _opened(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
+    def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         contract = bound.contract
-        metadata = self._catalog().states.of(row).metadata
+        metadata = self._catalog.states.of(row).metadata
         require_target_fit(contract, metadata, self._extracts)
         opening = Opening(
             workload_id,
@@ -319,8 +301,8 @@ class Workloads:
         with self._ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
-                # The source follows from the contract, and is pinned; where it is by now is no matter.
-                workloads.reopened(unit, replace(opening, source=earlier.opening.source))
+                # The source was pinned when the workload was opened, so its state now does not count.
+                workloads.find_reopened(unit, replace(opening, source=earlier.opening.source))
                 require_not_published_since(unit, earlier)
                 return earlier
         source = self._sources.pin(bound, row.table_uuid)
@@ -337,7 +319,7 @@ class Workloads:
         whole = replace(opening, source=source.ref.uuid)
 
         def work(unit: Unit) -> Workload:
-            now = tables.find_uuid(unit, row.table_uuid)
+            now = tables.find_by_uuid(unit, row.table_uuid)
             if now is None or now.contract_hash != contract.sha256:
                 raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
             return workloads.open_once(unit, whole, pinned)
@@ -347,7 +329,7 @@ class Workloads:
     def _require_free(
         self, workload_id: str, table_uuid: str, bound: BoundContract, source: PinnedSource, target: Schema
     ) -> None:
-        """Nobody has published what the workload would: told before anything is staged; the gate asks once more."""
+        """Refuse rows that another workload has claimed, before anything is staged; the gate checks it again."""
         schema = source.scan.schema
         claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
         with self._ledger.read() as unit:
@@ -359,15 +341,15 @@ class Workloads:
             return found, contract_of(unit, found.opening.contract_hash)
 
     def _row_of(self, workload: Workload) -> TableRow:
-        """The table that the workload is for, still under the contract that it was opened under."""
+        """The workload's table; raises `contract_moved` if its contract has changed since."""
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
             raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
         _require_contract(row, workload)
         return row
 
-    def _drawn(
+    def _new_attempt(
         self, workload: Workload, row: TableRow, chunk_id: str, attempt_id: str, branch: str, reason: str
     ) -> AttemptOpening:
         with self._ledger.read() as unit:
@@ -377,8 +359,8 @@ class Workloads:
         nonce = secrets.token_hex(16)
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
 
-    def _branching(self, row: TableRow, branch: str, head: int | None) -> Change:
-        """The branch, made from main's head; a table that shows nothing has none before its first write."""
+    def _create_branch(self, row: TableRow, branch: str, head: int | None) -> Change:
+        """The change that creates the branch from main's head; without a head the first write creates it."""
         with self._ledger.read() as unit:
             levels = levels_of(unit, row)
         made: list[Json] = []
@@ -387,13 +369,13 @@ class Workloads:
         return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
-        metadata = self._catalog().states.newest(row).metadata
+        metadata = self._catalog.states.newest(row).metadata
         head = staged_head(metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
             now = attempts.lock(unit, found.attempt_id)
             if now.state not in _GIVEN_UP:
-                return now  # the same call at the same time was first
+                return now  # a concurrent call was first
             return attempts.begin_verifying(
                 unit,
                 found.attempt_id,
@@ -406,8 +388,8 @@ class Workloads:
         self._queue.changed(found.attempt_id)
         return begun
 
-    def _adopted(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
-        """The attempt that took the branch over; one that failed is followed by another if somebody says why."""
+    def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
+        """The attempt that adopts the branch; after a failed one a new one is opened if there is a reason."""
         workload_id = workload.opening.workload_id
         with self._ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
@@ -416,24 +398,25 @@ class Workloads:
         if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self._require_as_staged(workload, tried[-1], branch)
             return tried[-1]
-        if tried and reason is None and needs_why(tried[-1]):
-            return same_failed(tried[-1], branch)
+        if tried and reason is None and retry_needs_reason(tried[-1]):
+            require_same_failed_branch(tried[-1], branch)
+            return tried[-1]
         row = self._row_of(workload)
-        metadata = self._catalog().states.newest(row).metadata
+        metadata = self._catalog.states.newest(row).metadata
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"
-        opening = self._drawn(workload, row, chunk.chunk_id, attempt_id, branch, why)
+        opening = self._new_attempt(workload, row, chunk.chunk_id, attempt_id, branch, why)
         head = staged_head(metadata, branch)
 
         def work(unit: Unit) -> Attempt:
             unit.lock_name(f"branches {row.table_uuid}")
-            other = attempts.live_on(unit, row.table_uuid, branch)
+            other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
             if other is not None:
                 raise ConflictError(
                     "branch_taken",
-                    "the branch is another workload's",
-                    expected="a branch that nobody publishes",
+                    "another workload publishes the branch",
+                    expected="a branch that no live attempt uses",
                     got=other.workload_id,
                     attempt_id=other.attempt_id,
                 )
@@ -449,11 +432,11 @@ class Workloads:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
-        """Refuse a branch that holds something else by now: the id means what it held when it was taken over."""
+        """Refuse a branch that was written after it was adopted."""
         require_same_branch(found, branch)
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.table_uuid)
-        head = None if row is None else staged_head(self._catalog().states.newest(row).metadata, branch)
+            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
+        head = None if row is None else staged_head(self._catalog.states.newest(row).metadata, branch)
         if head in (None, found.staged_snapshot_id):
             return
         done = found.state is AttemptState.COMMITTED

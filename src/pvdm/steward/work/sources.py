@@ -1,4 +1,4 @@
-"""The source of a workload: pinned when it is opened, and found again, exactly as pinned, when it is verified."""
+"""Pins the source of a workload when it is opened, and reads it as pinned when it is verified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
-from pvdm.catalog.upstream.heads import is_vouched, require_proved, unproved
+from pvdm.catalog.upstream.heads import find_unproved, is_known, require_proved
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json.node import Raw
 from pvdm.lake.format.schema.logical import to_model
@@ -23,7 +23,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.work import target_sources, workloads
+from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
 from pvdm.model.schema import Schema
@@ -44,22 +44,22 @@ _MOVED: Final = "put the manifest back that was there; or an operator abandons t
 
 
 class Sources:
-    """Pins sources; in the ledger a source is named by its UUID alone, since its name may change."""
+    """Pins the sources of workloads; the ledger stores a source by its UUID, since its name may change."""
 
-    def __init__(self, ledger: Ledger, catalog: Callable[[], Catalog], reader: FileReader) -> None:
+    def __init__(self, ledger: Ledger, catalog: Catalog, reader: FileReader) -> None:
         self._ledger = ledger
         self._catalog = catalog
         self._reader = reader
 
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
-        """The source as it is now; a table that was replaced is refused until an operator has approved it.
+        """Pin the source as it is now; a replaced table is refused until an operator approves it.
 
-        Its snapshot must descend from what was last published of it in the target.
+        Its snapshot must descend from the one that was last published to the target.
         """
         contract = bound.contract
         if contract.boundary.source.manifest is not None:
-            return self._files(contract)
-        ref, state = self._now(contract.boundary.source, table_uuid)
+            return self._pin_files(contract)
+        ref, state = self._load_source(contract.boundary.source, table_uuid)
         current = state.metadata.current_snapshot_id
         with self._ledger.read() as unit:
             last = workloads.last_source_snapshot(unit, table_uuid, ref.uuid)
@@ -74,83 +74,82 @@ class Sources:
         require_descends(state.metadata, current, None if last is None else int(last))
         newer = newer_columns(state.metadata, current)
         metadata = self._with_newer(state.metadata, current, newer, contract, table_uuid)
-        pinned = self._own(state, pin_table(ref, metadata, current, self._reader))
+        pinned = self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
         return replace(pinned, newer_columns=newer)
 
     def judge(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
-        """Read what the contract's source shows now; gives what refuses a target that it can never fill.
+        """Check the contract's source now; returns a function that refuses a target which the source cannot fill.
 
-        A source that cannot be used at all is refused here: not there, another table than the approved one, unreadable
-        or of a format that is not read. A table without a snapshot is taken by its schema. Without a target, as for a
-        namespace, only what the contract asks of the source is judged.
+        Raises for a source that is missing, unreadable, of an unsupported format, or not the approved table. A table
+        without a snapshot is checked by its schema. Without a target, as for a namespace, only the source is checked.
         """
-        with _unfit(contract):
+        with _refuse_contract(contract):
             if contract.boundary.source.manifest is not None:
-                return _judging(contract, self._files(contract).scan.schema)
-            ref, state = self._now(contract.boundary.source, table_uuid)
+                return _require_fit_function(contract, self._pin_files(contract).scan.schema)
+            ref, state = self._load_source(contract.boundary.source, table_uuid)
             metadata, current = state.metadata, state.metadata.current_snapshot_id
             if current is None:
-                return _judging(contract, to_model(metadata.current_schema))
-            self._own(state, pin_table(ref, metadata, current, self._reader))
+                return _require_fit_function(contract, to_model(metadata.current_schema))
+            self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
 
         def require_fit(target: Schema | None) -> None:
             names = () if target is None else target.names
             newer = newer_columns(metadata, current)
             read = with_newer_columns(metadata, current, newer, lambda: columns_read(contract, names))
-            _judging(contract, pinned_schema(ref, read, current))(target)
+            _require_fit_function(contract, pinned_schema(ref, read, current))(target)
 
         return require_fit
 
-    def again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
-        """The source as the workload has pinned it; what is gone or changed since is an error, not a verdict."""
+    def pin_again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
+        """The source as the workload pinned it; raises if it is gone or has changed, which is no verdict."""
         manifest = bound.contract.boundary.source.manifest
         if manifest is not None:
-            data = self._manifest(manifest)
-            # Before it is read: another one may be wrong in any way, and still be put right again.
+            data = self._read_manifest(manifest)
+            # Compared before it is parsed: another manifest may be invalid, and the old one put back later.
             _require_same(workload, state_of(data))
-            return self._readable(pin_files(manifest, data), bound.contract.product.domain)
-        ref, state, snapshot_id = self._table(workload)
+            return self._require_readable(pin_files(manifest, data), bound.contract.product.domain)
+        ref, state, snapshot_id = self._load_pinned(workload)
         metadata = self._as_pinned(state.metadata, workload, bound.contract)
-        return self._own(state, pin_table(ref, metadata, snapshot_id, self._reader))
+        return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> str | None:
-        """The source's newest snapshot, to compare with the pinned one; None where it cannot be told just now."""
+        """The source's newest snapshot, to compare with the pinned one; None where it is unknown now."""
         manifest = bound.contract.boundary.source.manifest
         try:
             if manifest is not None:
-                return str(state_of(self._manifest(manifest)))
+                return str(state_of(self._read_manifest(manifest)))
             with self._ledger.read() as unit:
-                row = tables.find_uuid(unit, workload.opening.source)
-            found = None if row is None else self._catalog().states.of(row).metadata.current_snapshot_id
+                row = tables.find_by_uuid(unit, workload.opening.source)
+            found = None if row is None else self._catalog.states.of(row).metadata.current_snapshot_id
         except PvdmError:
             return None
         return None if found is None else str(found)
 
     def schema(self, workload: Workload, bound: BoundContract) -> Schema:
-        """The columns of the source as the workload has pinned it; of a table without planning what is read of it."""
+        """The columns of the pinned source, without planning a scan of a table."""
         if bound.contract.boundary.source.manifest is not None:
-            return self.again(workload, bound).scan.schema
-        ref, state, snapshot_id = self._table(workload)
+            return self.pin_again(workload, bound).scan.schema
+        ref, state, snapshot_id = self._load_pinned(workload)
         metadata = self._as_pinned(state.metadata, workload, bound.contract)
         return pinned_schema(ref, metadata, snapshot_id)
 
-    def _files(self, contract: DataProductContract) -> PinnedSource:
+    def _pin_files(self, contract: DataProductContract) -> PinnedSource:
         manifest = str(contract.boundary.source.manifest)
-        return self._readable(pin_files(manifest, self._manifest(manifest)), contract.product.domain)
+        return self._require_readable(pin_files(manifest, self._read_manifest(manifest)), contract.product.domain)
 
-    def _now(self, asked: Source, table_uuid: str | None) -> tuple[TableRef, TableState]:
-        """The table that the contract names, if it is the one that this target may publish from."""
+    def _load_source(self, asked: Source, table_uuid: str | None) -> tuple[TableRef, TableState]:
+        """The table that the contract names; raises if the target may not publish from it."""
         *levels, name = parse_full_name(str(asked.table))
-        catalog = self._catalog()
+        catalog = self._catalog
         state = catalog.states.get(tuple(levels), name)
-        require_proved(self._ledger, state)  # a state that no consumer may see is no intent either
+        require_proved(self._ledger, state)  # an unproved state is no intent either
         if table_uuid is not None:
             with self._ledger.read() as unit:
-                target_sources.require_same(unit, table_uuid, asked, state.row.table_uuid)
+                claims.require_same_source(unit, table_uuid, asked, state.row.table_uuid)
         return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
 
     def _as_pinned(self, metadata: TableMetadata, workload: Workload, contract: DataProductContract) -> TableMetadata:
-        """The source with the newer columns that it had when the workload was opened, whatever it has by now."""
+        """The source with the newer columns that it had when the workload was opened."""
         newer = read_columns(workload.newer_columns)
         snapshot_id = int(str(workload.source_snapshot_id))
         return self._with_newer(metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
@@ -163,21 +162,21 @@ class Sources:
         contract: DataProductContract,
         table_uuid: str,
     ) -> TableMetadata:
-        """The source with those of the newer columns that the contract reads."""
+        """The source with the newer columns that the contract reads."""
 
         def wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
-                row = tables.find_uuid(unit, table_uuid)
-            target = None if row is None else to_model(self._catalog().states.of(row).metadata.current_schema)
+                row = tables.find_by_uuid(unit, table_uuid)
+            target = None if row is None else to_model(self._catalog.states.of(row).metadata.current_schema)
             return columns_read(contract, () if target is None else target.names)
 
         return with_newer_columns(metadata, snapshot_id, newer, wanted)
 
-    def _own(self, state: TableState, source: PinnedSource) -> PinnedSource:
-        return self._readable(source, state.row.domain, *self._catalog().shown.places_of(state))
+    def _require_own_readable(self, state: TableState, source: PinnedSource) -> PinnedSource:
+        return self._require_readable(source, state.row.domain, *self._catalog.responses.places_of(state))
 
-    def _readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
-        """A source's writer chooses its files, and the Steward reads them with its own rights: check that it may."""
+    def _require_readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
+        """Check that the domain may read the source's files, which the Steward reads with its own rights."""
         if domain == EVERY_DOMAIN:
             return source
         homes = tuple(f"{each}/" for each in own)
@@ -185,14 +184,14 @@ class Sources:
         foreign = [parse_location(each) for each in sorted(folders) if not each.startswith(homes)]
         if foreign:
             with self._ledger.read() as unit:
-                self._catalog().access.require_readable(unit, foreign, domain)
+                self._catalog.access.require_readable(unit, foreign, domain)
         return source
 
-    def _table(self, workload: Workload) -> tuple[TableRef, TableState, int]:
-        catalog = self._catalog()
+    def _load_pinned(self, workload: Workload) -> tuple[TableRef, TableState, int]:
+        catalog = self._catalog
         with self._ledger.read() as unit:
-            row = tables.find_uuid(unit, workload.opening.source)
-            if row is None and tables.was_upstreams(unit, workload.opening.source):
+            row = tables.find_by_uuid(unit, workload.opening.source)
+            if row is None and tables.was_of_upstream(unit, workload.opening.source):
                 raise UnavailableError(
                     "source_changed",
                     "the upstream shows another table under the name of the workload's source",
@@ -208,9 +207,9 @@ class Sources:
         return ref, state, int(str(workload.source_snapshot_id))
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
-        """At an upstream somebody may change what was proved, or the snapshot behind an id, after it was pinned.
+        """Raise `source_changed` if an upstream changed the pinned snapshot or what was proved since.
 
-        One that it does not show may be there again: a cache in front of it shows what was.
+        This is retried: a cache may show an older state for a while.
         """
         row, found = state.row, state.metadata.snapshot(snapshot_id)
         if row.upstream is None or (found is not None and not row.protected):
@@ -218,8 +217,8 @@ class Sources:
         doubt: str | None = "none of that id"
         if found is not None:
             with self._ledger.read() as unit:
-                doubt = unproved(unit, row, state.metadata)
-                if doubt is None and is_vouched(unit, row.table_uuid, state.metadata, found):
+                doubt = find_unproved(unit, row, state.metadata)
+                if doubt is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
         raise UnavailableError(
             "source_changed",
@@ -229,11 +228,11 @@ class Sources:
             hint="take the change back there; or an operator abandons the workload, and another one is opened",
         )
 
-    def _manifest(self, manifest: str) -> bytes:
+    def _read_manifest(self, manifest: str) -> bytes:
         try:
             return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
-            # What is wrong with the manifest says nothing about any rows: it may be written, or put back.
+            # A bad manifest is no verdict about rows: it may be written or put back.
             raise UnavailableError(
                 "source_manifest_unreadable",
                 f"{manifest}: the manifest of source files cannot be read: {error.message}",
@@ -245,7 +244,7 @@ class Sources:
             ) from None
 
 
-def _judging(contract: DataProductContract, source: Schema) -> Callable[[Schema | None], None]:
+def _require_fit_function(contract: DataProductContract, source: Schema) -> Callable[[Schema | None], None]:
     def require_fit(target: Schema | None) -> None:
         if target is None:
             require_source_fit(contract, source)
@@ -257,8 +256,8 @@ def _judging(contract: DataProductContract, source: Schema) -> Callable[[Schema 
 
 
 @contextlib.contextmanager
-def _unfit(contract: DataProductContract) -> Iterator[None]:
-    """A source that is not usable keeps its contract from coming into force; the reason stays as it is."""
+def _refuse_contract(contract: DataProductContract) -> Iterator[None]:
+    """Turn errors about the source into refusals of its contract, with the same code."""
     source = contract.boundary.source
     try:
         yield
@@ -275,19 +274,19 @@ def _unfit(contract: DataProductContract) -> Iterator[None]:
 
 
 def named(unit: Unit, catalog: str, row: TableRow) -> TableRef:
-    """A table of the catalog as signed documents name it."""
+    """The table as signed documents name it."""
     return TableRef(catalog, row.table_uuid, full_name((*levels_of(unit, row), row.name)))
 
 
 def table_name(unit: Unit, table_uuid: str) -> str | None:
-    """The full name of a table; None where it is gone."""
-    row = tables.find_uuid(unit, table_uuid)
+    """The full name of a table; None if it was dropped."""
+    row = tables.find_by_uuid(unit, table_uuid)
     return None if row is None else full_name((*levels_of(unit, row), row.name))
 
 
 def levels_of(unit: Unit, row: TableRow) -> Levels:
-    """The namespace that a table is in."""
-    found = namespaces.find_id(unit, row.namespace_id)
+    """The levels of a table's namespace."""
+    found = namespaces.find_by_id(unit, row.namespace_id)
     if found is None:
         raise AssertionError("a table that is there is in a namespace that is there")
     return found.levels
@@ -295,7 +294,7 @@ def levels_of(unit: Unit, row: TableRow) -> Levels:
 
 def _require_same(workload: Workload, snapshot_id: int) -> None:
     if workload.source_snapshot_id != str(snapshot_id):
-        # The old manifest may be put back, so that this is no end.
+        # Unavailable, since the old manifest may be put back.
         raise UnavailableError(
             "source_changed",
             "the manifest of the source is not the one that the workload has pinned",

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from pvdm.catalog.names import judged_levels, levels_of
+from pvdm.catalog.names import parse_levels, require_levels
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import InputError
 from pvdm.lake.format.json.document import Json
@@ -71,7 +71,7 @@ def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_leng
     overrides: Json = {"token-exchange-enabled": "false"}
     return json_response(
         {
-            "defaults": catalog.shown.defaults,
+            "defaults": catalog.responses.defaults,
             "overrides": overrides,
             "endpoints": list(_ENDPOINTS),
             "idempotency-key-lifetime": IDEMPOTENCY_LIFETIME,
@@ -89,7 +89,7 @@ def namespaces(
 ) -> Response:
     """The namespaces inside one, or at the top."""
     count = page_size(token, size)
-    inside = levels_of(parent) if parent else ()
+    inside = parse_levels(parent) if parent else ()
     wanted = None if count is None else count + 1
     found = catalog.namespaces.page(grant, inside, after=after_levels(token), count=wanted)
     body: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
@@ -101,7 +101,7 @@ def namespaces(
 @router.post(f"{_V1}/namespaces")
 def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """A new namespace."""
-    levels = judged_levels(list(body.texts("namespace")))
+    levels = require_levels(list(body.texts("namespace")))
     properties = body.strings("properties") if body.has("properties") else {}
     key = once_of(request, catalog, grant)
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.names import judged_levels, judged_name, levels_of
+from pvdm.catalog.names import parse_levels, require_levels, require_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
-from pvdm.catalog.requests import Once, after_change
+from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.responses import SnapshotMode
 from pvdm.errors import InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.json.document import Json, dump_json, parse_json
@@ -41,11 +41,11 @@ async def _catalog(notary: NotaryPart) -> Catalog:
 
 
 async def _levels(namespace: Annotated[str, Path()]) -> Levels:
-    return levels_of(name_in(namespace))
+    return parse_levels(name_in(namespace))
 
 
 async def _table(table: Annotated[str, Path()]) -> str:
-    return judged_name(name_in(table), "the table's name")
+    return require_name(name_in(table), "the table's name")
 
 
 async def _body(request: Request) -> Node:
@@ -62,8 +62,8 @@ def body_in(request: Request) -> Node:
 def table_asked(request: Request) -> tuple[Catalog, Grant, Levels, str]:
     """The catalog, grant and table of a request on the fast path."""
     notary, grant = notary_of(request), grant_of(request)
-    levels = levels_of(name_in(request.path_params["namespace"]))
-    return notary.catalog, grant, levels, judged_name(name_in(request.path_params["table"]), "the table's name")
+    levels = parse_levels(name_in(request.path_params["namespace"]))
+    return notary.catalog, grant, levels, require_name(name_in(request.path_params["table"]), "the table's name")
 
 
 def snapshot_mode(request: Request) -> SnapshotMode:
@@ -103,7 +103,7 @@ def empty_response() -> Response:
     return Response(status_code=204)
 
 
-def once_of(request: Request, catalog: Catalog, grant: Grant) -> Once | None:
+def once_of(request: Request, catalog: Catalog, grant: Grant) -> RequestKey | None:
     """The request's key, if it has one; a key binds method, path, query and body."""
     key = header(request.scope, b"idempotency-key")
     if key is None:
@@ -115,7 +115,7 @@ def once_of(request: Request, catalog: Catalog, grant: Grant) -> Once | None:
 
 def once(
     catalog: Catalog,
-    key: Once | None,
+    key: RequestKey | None,
     work: Callable[[], Response],
     again: Callable[[Mapping[str, object]], Response],
 ) -> Response:
@@ -127,7 +127,7 @@ def once(
 
 
 def _work_once(
-    catalog: Catalog, key: Once, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
+    catalog: Catalog, key: RequestKey, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
 ) -> Response:
     earlier = catalog.requests.earlier(key)
     if earlier is None:
@@ -182,7 +182,7 @@ def after_name(token: str | None) -> str | None:
         return None
     if not isinstance(found, str):
         raise _token_invalid()
-    return judged_name(found, "the page token's name")
+    return require_name(found, "the page token's name")
 
 
 def after_levels(token: str | None) -> Levels | None:
@@ -192,12 +192,12 @@ def after_levels(token: str | None) -> Levels | None:
         return None
     if not isinstance(found, list):
         raise _token_invalid()
-    return judged_levels([str(level) for level in found])
+    return require_levels([str(level) for level in found])
 
 
 def identifier(node: Node) -> tuple[Levels, str]:
     """A table's identifier in a body."""
-    return judged_levels(list(node.texts("namespace"))), judged_name(node.text("name"), "the table's name")
+    return require_levels(list(node.texts("namespace"))), require_name(node.text("name"), "the table's name")
 
 
 def _token_invalid() -> InputError:

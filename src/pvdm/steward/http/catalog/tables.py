@@ -10,9 +10,9 @@ from fastapi.responses import Response
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
-from pvdm.catalog.purge import Left
+from pvdm.catalog.purge import Leftover
 from pvdm.catalog.requests import after_change
-from pvdm.catalog.responses import Told
+from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.json.node import Node
@@ -65,7 +65,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     """A new table, or the document that it would begin with."""
     if body.has("stage-create") and body.flag("stage-create"):
         made = catalog.tables.staged(grant, levels, body.raw)
-        return _table_response(catalog.shown.staged(grant, made, delegated=_delegated(request)))
+        return _table_response(catalog.responses.staged(grant, made, delegated=_delegated(request)))
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
@@ -96,7 +96,7 @@ def load(request: Request) -> Response:
     catalog, grant, levels, table = table_asked(request)
     mode = snapshot_mode(request)
     state = catalog.tables.load(grant, levels, table)
-    response = catalog.shown.table(grant, state, mode, delegated=_delegated(request))
+    response = catalog.responses.table(grant, state, mode, delegated=_delegated(request))
     if not response.vended and response.etag in _tags(header(request.scope, b"if-none-match")):
         return Response(status_code=304, headers={"etag": response.etag})
     return _table_response(response)
@@ -105,7 +105,7 @@ def load(request: Request) -> Response:
 @router.get(f"{_TABLE}/credentials")
 def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
     """Credentials for the table's files, if this Steward vends any."""
-    return bytes_response(catalog.shown.credentials(grant, catalog.tables.load(grant, levels, table)))
+    return bytes_response(catalog.responses.credentials(grant, catalog.tables.load(grant, levels, table)))
 
 
 @router.head(_TABLE)
@@ -172,7 +172,7 @@ def drop(
     return once(catalog, key, work, again)
 
 
-def _purged(table: str, left: Left | None) -> Response:
+def _purged(table: str, left: Leftover | None) -> Response:
     """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
     if left is None:
         return empty_response()
@@ -220,7 +220,7 @@ def _delegated(request: Request) -> bool:
 
 
 def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
-    return _table_response(catalog.shown.table(grant, state, delegated=delegated))
+    return _table_response(catalog.responses.table(grant, state, delegated=delegated))
 
 
 def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
@@ -229,7 +229,7 @@ def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bo
         return _table(catalog, grant, state, delegated=delegated)
 
 
-def _table_response(response: Told) -> Response:
+def _table_response(response: TableResponse) -> Response:
     return bytes_response(response.body, etag=response.etag)
 
 

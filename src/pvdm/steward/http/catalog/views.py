@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.names import judged_name
+from pvdm.catalog.names import require_name
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.views import ViewState
 from pvdm.errors import InputError
@@ -41,7 +41,7 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 
 
 async def _view(view: Annotated[str, Path()]) -> str:
-    return judged_name(name_in(view), "the view's name")
+    return require_name(name_in(view), "the view's name")
 
 
 ViewPart: TypeAlias = Annotated[str, Depends(_view)]

@@ -106,7 +106,7 @@ def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId)
 
     The same request again gives the same attempt; nothing is published twice.
     """
-    return notary.work.views(grant, [notary.waiving.bring_back(grant, override_id)])[0]
+    return notary.work.views(grant, [notary.override_publisher.bring_back(grant, override_id)])[0]
 
 
 @router.post("/v1/attestations/challenges", tags=["attestations"])

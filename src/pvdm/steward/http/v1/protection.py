@@ -20,7 +20,7 @@ from pvdm.api.protection import (
     TargetView,
 )
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.ledger.catalog.protected import Standing
+from pvdm.ledger.catalog.protected import ProtectedObject
 from pvdm.steward.http.body import body_of
 from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw
@@ -110,7 +110,7 @@ def submit_migration(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> S
     return notary.migrations.submit(body.envelope.to_bytes(), grant)
 
 
-def _protected_view(kind: TargetKind, found: Standing) -> ProtectedView:
+def _protected_view(kind: TargetKind, found: ProtectedObject) -> ProtectedView:
     born = found.protection_id is None
     return ProtectedView(
         kind=kind,

@@ -77,7 +77,7 @@ def steward(notary: NotaryPart) -> StewardInfo:
         active_epoch=None if active is None else active.number,
         log_size=notary.log.size(),
         trust_root_version=_root_version(notary),
-        catalog=None if catalog is None else ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
+        catalog=ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
     )
 
 

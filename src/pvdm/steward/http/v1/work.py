@@ -28,7 +28,7 @@ from pvdm.steward.http.body import body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, NotaryPart, WaitingPart
 from pvdm.steward.http.v1.service import identity_of
 from pvdm.steward.work.attempt_views import job_view
-from pvdm.steward.work.log_lines import works_of
+from pvdm.steward.work.opened import tables_and_workloads
 
 WAIT_MAX_SECONDS: Final = 300
 _W = TypeVar("_W", bound=WorkloadView)
@@ -74,7 +74,7 @@ def jobs(notary: NotaryPart, limit: Page = 100) -> JobList:
     """The jobs of this Steward that are not done; a failed job is due again at the next start."""
     order = (JobState.FAILED, JobState.WAITING, JobState.RUNNING, JobState.QUEUED)
     found = sorted(notary.jobs.listed(), key=lambda job: order.index(job.state))[:limit]
-    works = works_of(notary.ledger, [job.subject for job in found])
+    works = tables_and_workloads(notary.ledger, [job.subject for job in found])
     return JobList(
         jobs=tuple(
             ListedJob(

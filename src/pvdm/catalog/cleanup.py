@@ -1,0 +1,211 @@
+"""Metadata files that are deleted: files that no pointer ever named, and old files that are no longer needed.
+
+A commit keeps the newest documents in its metadata log (`write.metadata.previous-versions-max`, 100 by default). A
+document that falls out of the log is deleted if `main` has changed since it was current. So the document of the
+newest publication always stays, and every one after it: a restore of an older ledger finds what the newest receipt
+names. No receipt, proof or audit reads an older document: they bind snapshots, manifest lists and hashes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.catalog.state import States, TableState
+from pvdm.errors import PvdmError
+from pvdm.lake.files import FoundFile, MetadataFiles, file_name, revision_of
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import events, restores
+
+# Far longer than any commit takes. Safety does not depend on clocks, but on the ledger (`Orphans._schedule`).
+ORPHAN_AGE_MAX_SECONDS: Final = 7 * 86_400
+_SWEEP_SECONDS: Final = 86_400
+DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class _UnnamedFiles:
+    """Files of a table that no pointer had named up to these events of its rows."""
+
+    table_uuid: str
+    files: Sequence[FoundFile]
+    seen: dict[str, int]
+
+
+class Orphans:
+    """Finds and deletes files that crashes left behind. Safe beside other Stewards, whatever their clocks show.
+
+    Only folders of tables that this ledger knows are read. Files are identified by their random names: another path to
+    the same place is no reason to delete one. After a restore of the ledger nothing is deleted: a lost pointer may have
+    named any of the files.
+    """
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._files = files
+        self._checked_until_seconds = 0.0
+
+    def find(self, *, age_seconds: float = ORPHAN_AGE_MAX_SECONDS) -> list[FoundFile]:
+        """The files of at least this age that no pointer of this ledger has ever named."""
+        return [file for left in self._find_between(0.0, time.time() - age_seconds) for file in left.files]
+
+    def sweep(self) -> int:
+        """Delete those that are old enough, and return how many. A file is checked once."""
+        latest, count = time.time() - ORPHAN_AGE_MAX_SECONDS, 0
+        with self._ledger.read() as unit:
+            restored = restores.newest_micros(unit) is not None
+        if restored or latest - self._checked_until_seconds < _SWEEP_SECONDS:
+            return 0
+        for left in self._find_between(self._checked_until_seconds, latest):
+            for file in self._schedule(left):
+                self._files.remove(file)
+                count += 1
+        self._checked_until_seconds = latest
+        return count
+
+    def _find_between(self, earliest: float, latest: float) -> Iterator[_UnnamedFiles]:
+        for table_uuid in self._files.folders():
+            files = [each for each in self._files.written(table_uuid) if earliest < each.modified_seconds <= latest]
+            left = self._find_unnamed(table_uuid, files)
+            if left.files:
+                yield left
+
+    def _find_unnamed(self, table_uuid: str, files: Sequence[FoundFile]) -> _UnnamedFiles:
+        if not files:
+            return _UnnamedFiles(table_uuid, (), {})
+        with self._ledger.read() as unit:
+            ids = tables.list_ids(unit, table_uuid)
+        shown: set[str] = set()
+        seen = {table_id: self._read_shown(table_id, shown) for table_id in ids}
+        return _UnnamedFiles(table_uuid, _unnamed(files, shown) if ids else (), seen)
+
+    def _schedule(self, left: _UnnamedFiles) -> list[FoundFile]:
+        """Schedule the files for deletion and return those that may be deleted.
+
+        The table's lock waits for a commit that has begun its swap, and its file stays. A later commit finds its file
+        scheduled for deletion and writes another one.
+        """
+
+        def work(unit: Unit) -> list[FoundFile]:
+            tables.lock(unit, [left.table_uuid])
+            shown: set[str] = set()
+            for table_id in tables.list_ids(unit, left.table_uuid):
+                _note(unit, table_id, shown, left.seen.get(table_id, 0), None)
+            files = _unnamed(left.files, shown)
+            tables.schedule_deletes(unit, left.table_uuid, [each.name for each in files if not each.unfinished])
+            return files
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _read_shown(self, table_id: str, shown: set[str]) -> int:
+        """Collect every file that the table ever named, in short transactions. Returns the id of the last event."""
+        after = 0
+        while True:
+            with self._ledger.read() as unit:
+                last = _note(unit, table_id, shown, after, events.EVENTS_PAGE_MAX_ROWS)
+            if last == after:
+                return after
+            after = last
+
+
+def _unnamed(files: Sequence[FoundFile], shown: set[str]) -> list[FoundFile]:
+    """Files without a pointer. No pointer can name an unfinished file; without it its writer fails."""
+    return [each for each in files if each.unfinished or each.name not in shown]
+
+
+def _note(unit: Unit, table_id: str, shown: set[str], after: int, count: int | None) -> int:
+    for step in events.history(unit, "tables", table_id, after=after, count=count):
+        if step.new is not None:
+            shown.add(file_name(step.new["metadata_location"]))
+        after = step.event_id
+    return after
+
+
+def is_kept_short(row: TableRow, metadata: TableMetadata) -> bool:
+    """Whether old documents are deleted: always for protected tables, else as the table's property says."""
+    return row.upstream is None and (row.protected or metadata.properties.get(DELETE_PROPERTY, "").lower() == "true")
+
+
+def superseded(before: TableState, row: TableRow, after: TableMetadata) -> list[str]:
+    """The locations of documents that the commit from `before` to `after` made unnecessary."""
+    if not is_kept_short(row, after):
+        return []
+    kept = {row.pointer.location, *(each.metadata_file for each in after.metadata_log)}
+    changed_ms = _main_changed_ms(after)
+    return [
+        each.metadata_file
+        for each in before.metadata.metadata_log
+        if each.metadata_file not in kept and each.timestamp_ms < changed_ms
+    ]
+
+
+class RetentionSweep:
+    """Deletes what commits could not: after a crash, or because `main` had not changed yet.
+
+    After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
+    """
+
+    def __init__(self, ledger: Ledger, states: States, files: MetadataFiles) -> None:
+        self._ledger = ledger
+        self._states = states
+        self._files = files
+        self._swept_seconds = 0.0
+
+    def sweep(self) -> int:
+        """Delete old documents of every table, at most once a day, and return how many."""
+        now = time.time()
+        with self._ledger.read() as unit:
+            restored = restores.newest_micros(unit) is not None
+        if restored or now - self._swept_seconds < _SWEEP_SECONDS:
+            return 0
+        count = sum(self._swept(table_uuid) for table_uuid in self._files.folders())
+        self._swept_seconds = now
+        return count
+
+    def _swept(self, table_uuid: str) -> int:
+        with self._ledger.read() as unit:
+            row = tables.find_by_uuid(unit, table_uuid)
+            # An earlier table of this UUID may have used any revision.
+            if row is None or row.upstream is not None or len(tables.list_ids(unit, table_uuid)) > 1:
+                return 0
+        try:
+            metadata = self._states.of(row).metadata
+        except PvdmError:
+            return 0  # without its document nothing is decided
+        found = [each for each in self._files.written(table_uuid) if not each.unfinished]
+        gone = find_left_behind(row, metadata, found)
+        for each in gone:
+            self._files.remove_old(table_uuid, each.location)
+        return len(gone)
+
+
+def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[FoundFile]) -> list[FoundFile]:
+    """The documents in a table's folder that a commit should have deleted, or may delete by now.
+
+    The revision in their names is older than the whole log, so no commit can still make one of them current.
+    """
+    log = metadata.metadata_log
+    if not is_kept_short(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):
+        return []
+    oldest = revision_of(file_name(log[0].metadata_file))
+    if oldest is None:
+        return []
+    kept = {file_name(row.pointer.location), *(file_name(each.metadata_file) for each in log)}
+    return [each for each in found if each.name not in kept and _is_before(each.name, oldest)]
+
+
+def _is_before(name: str, oldest: int) -> bool:
+    revision = revision_of(name)
+    return revision is not None and revision < oldest
+
+
+def _main_changed_ms(metadata: TableMetadata) -> int:
+    """When `main` last changed; -1 if it never did."""
+    return metadata.snapshot_log[-1].timestamp_ms if metadata.snapshot_log else -1

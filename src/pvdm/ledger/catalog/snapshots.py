@@ -1,0 +1,68 @@
+"""Facts about snapshots: which ones an upstream's protected table may show, and which producer staged which."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import func, select, update
+
+from pvdm.ledger import ids
+from pvdm.ledger.schema.catalog import StagedKind, known_snapshots, staging_owners
+from pvdm.ledger.unit import Unit, in_batches
+
+StagedItem = tuple[StagedKind, str]
+"""A branch by its name, or a snapshot by its id."""
+
+
+def add_known(unit: Unit, table_uuid: str, facts: Mapping[str, str], *, structure_sha256: str) -> None:
+    """Note snapshots, by id and hash of their facts, that may be in the history of a table of this structure.
+
+    A snapshot id alone proves nothing; its facts are compared by hash.
+    """
+    known = known_of_table(unit, table_uuid)
+    rows = [
+        {
+            "table_uuid": ids.require_name(table_uuid, "table UUID"),
+            "snapshot_id": ids.require_snapshot_id(snapshot_id),
+            "facts_sha256": ids.require_sha256(sha256, "hash of a snapshot"),
+            "structure_sha256": ids.require_sha256(structure_sha256, "hash of the structure"),
+        }
+        for snapshot_id, sha256 in facts.items()
+        if (snapshot_id, sha256) not in known
+    ]
+    unit.insert_many(known_snapshots, rows)
+
+
+def known_of_table(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
+    """All known snapshots of the table: the structure's hash for each snapshot id and hash of its facts."""
+    wanted = select(known_snapshots).where(known_snapshots.c.table_uuid == table_uuid)
+    return {(row["snapshot_id"], row["facts_sha256"]): row["structure_sha256"] for row in unit.rows(wanted)}
+
+
+def set_owner(unit: Unit, table_id: str, owner: str, made: Sequence[StagedItem]) -> None:
+    """Note the producer who made these branches and snapshots. A name that is used again gets the new owner."""
+    for kind, name in made:
+        if not unit.insert_new(staging_owners, table_id=table_id, kind=kind.value, name=name, owner=owner):
+            unit.execute(
+                update(staging_owners)
+                .where(
+                    staging_owners.c.table_id == table_id,
+                    staging_owners.c.kind == kind.value,
+                    staging_owners.c.name == name,
+                )
+                .values(owner=owner, at_micros=unit.at_micros)
+            )
+
+
+def count_owned(unit: Unit, table_id: str, owner: str, kind: StagedKind, names: Collection[str]) -> int:
+    """How many of these belong to the owner."""
+    owned = 0
+    for some in in_batches(sorted(names)):
+        wanted = select(func.count().label("owned")).where(
+            staging_owners.c.table_id == table_id,
+            staging_owners.c.kind == kind.value,
+            staging_owners.c.name.in_(some),
+            staging_owners.c.owner == owner,
+        )
+        owned += int(unit.execute(wanted).scalar_one())
+    return owned

@@ -1,0 +1,198 @@
+"""Locks around the ledger: fair locks among the threads of a process, and named locks among Stewards.
+
+SQLite allows one writer at a time, and a commit waits until there are no readers. A thread that finds the database
+busy sleeps and polls, up to a tenth of a second at a time and in no order. `FairLock` and `ReaderWriterLock` make
+threads wait in order and wake them instead. They only save time: a thread that waits too long goes on without the
+lock and meets the database's own locks, as other processes do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from pvdm.errors import UnavailableError
+from pvdm.ledger.failures import Phase, translate
+
+_LOCK_FILE_MODE: Final = 0o600
+
+
+class FairLock:
+    """A lock that is granted in order of arrival."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._held = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no thread holds the lock. Then none waits for it either."""
+        return not self._held
+
+    @contextlib.contextmanager
+    def hold(self, seconds: float) -> Iterator[bool]:
+        """Hold the lock inside the block. Yields False if it was not granted in time; the block still runs."""
+        granted = self._acquire(seconds)
+        try:
+            yield granted
+        finally:
+            if granted:
+                self._release()
+
+    def _acquire(self, seconds: float) -> bool:
+        with self._lock:
+            if not self._held:
+                self._held = True
+                return True
+            place = threading.Lock()
+            place.acquire()
+            self._waiting.append(place)
+        if place.acquire(timeout=seconds):
+            return True
+        with self._lock:
+            if place in self._waiting:
+                self._waiting.remove(place)
+                return False
+        return True  # it was handed over at the same moment
+
+    def _release(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
+
+class ReaderWriterLock:
+    """Writers run one after the other; readers run together, but not during a commit."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._writers = FairLock()
+        self._changed = threading.Condition()
+        self._readers = 0
+        self._committing = False
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Held from a writer's first statement to its end."""
+        with self._writers.hold(self._seconds):
+            yield
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Held from a reader's first statement to its end. A waiting commit goes first."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._committing, self._seconds)
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                if not self._readers:
+                    self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Held during a writer's commit. Waits for the readers that have begun."""
+        until = time.monotonic() + self._seconds
+        with self._changed:
+            granted = self._changed.wait_for(lambda: not self._committing, self._seconds)
+            if granted:
+                self._committing = True
+                self._changed.wait_for(lambda: not self._readers, until - time.monotonic())
+        try:
+            yield
+        finally:
+            if granted:
+                with self._changed:
+                    self._committing = False
+                    self._changed.notify_all()
+
+
+@contextlib.contextmanager
+def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
+    """Hold a named lock by a file beside an SQLite ledger; yields whether it is held. It ends with the process."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    path = database.with_name(f"{database.name}.alone-{digest}")
+    try:
+        handle = _lock_file(path, wait=wait)
+    except OSError as error:
+        raise UnavailableError(
+            "ledger_unreachable", "a lock file beside the ledger cannot be locked", got=os.strerror(error.errno or 0)
+        ) from None
+    if handle is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()  # while it is held, so that no other process locks a file without a name
+        os.close(handle)
+
+
+def _lock_file(path: Path, *, wait: bool) -> int | None:
+    """Open and lock the file that has this name now. None if another process holds the lock."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.lstat()):
+                    return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # the last holder has removed the file: try the new one
+
+
+@contextlib.contextmanager
+def session_lock(engine: Engine, name: str) -> Iterator[bool]:
+    """Try to hold a PostgreSQL lock on a connection of its own, outside any transaction; yields whether it is held."""
+    key = {"key": lock_key(name)}
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+            held = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one())
+        except SQLAlchemyError as error:
+            raise translate(error, Phase.WORK) from None
+        yield held
+
+
+@contextlib.contextmanager
+def transaction_lock(engine: Engine, name: str) -> Iterator[None]:
+    """Wait for a PostgreSQL lock and hold it in a transaction of its own. For short work."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lock_names(stack.enter_context(engine.begin()), [name])
+        except SQLAlchemyError as error:
+            raise translate(error, Phase.WORK) from None
+        yield
+
+
+def lock_names(connection: Connection, names: Iterable[str]) -> None:
+    """Wait for the locks of these names, always in the same order. They end with the connection's transaction."""
+    for key in sorted(lock_key(name) for name in names):
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+def lock_key(name: str) -> int:
+    """The number under which PostgreSQL locks a name."""
+    return int.from_bytes(hashlib.sha256(b"pvdm lock " + name.encode()).digest()[:8], "big", signed=True)

@@ -1,0 +1,240 @@
+"""Restores from a backup, and what a restored backup does not know: claims and published chunks of the lost time.
+
+A restore that is under way keeps everything else out until it has finished.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, select, update
+
+from pvdm.errors import InputError, NotAllowedError, UnavailableError, VerificationError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.schema.record import StatementKind, lost_claims, restores, statements, used_chunks
+from pvdm.ledger.schema.work import claims
+from pvdm.ledger.unit import Unit
+
+_LOCK: Final = "restores"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A restore: operator, reason, the log's size in the backup, the outside checkpoint, the old epoch and keys.
+
+    `outcome` is what it changed in the ledger. `finished_micros` is None while it is under way.
+    """
+
+    restore_id: int
+    operator: str
+    reason: str
+    backup_size: int
+    outside_note: bytes
+    epoch_before: int
+    log_keys: tuple[bytes, ...]
+    outcome: dict[str, Any]
+    finished_micros: int | None = None
+
+
+def find_unfinished(unit: Unit) -> Restore | None:
+    """The restore that is under way, or None."""
+    row = unit.row(select(restores).where(restores.c.finished_micros.is_(None)))
+    return None if row is None else _restore(row)
+
+
+def newest(unit: Unit) -> Restore | None:
+    """The last restore, or None."""
+    row = unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1))
+    return None if row is None else _restore(row)
+
+
+def next_id(unit: Unit) -> int:
+    """The number of the next restore."""
+    row = unit.row(select(func.coalesce(func.max(restores.c.restore_id), 0).label("newest")))
+    return 1 if row is None else int(row["newest"]) + 1
+
+
+def begin(unit: Unit, restore: Restore) -> None:
+    """Keep everything else out from the end of this transaction on."""
+    unit.lock_name(_LOCK)
+    require_none(unit)
+    unit.insert(
+        restores,
+        restore_id=restore.restore_id,
+        operator=ids.require_name(restore.operator, "operator"),
+        reason=ids.require_reason(restore.reason),
+        backup_size=restore.backup_size,
+        outside_note=restore.outside_note,
+        epoch_before=restore.epoch_before,
+        log_keys=json.dumps([der.hex() for der in restore.log_keys]),
+        outcome=json.dumps(restore.outcome, sort_keys=True),
+        finished_micros=None,
+    )
+
+
+def finish(unit: Unit, restore_id: int) -> None:
+    """Note that the restore is done. Repeating it is no change."""
+    wanted = update(restores).where(restores.c.restore_id == restore_id, restores.c.finished_micros.is_(None))
+    unit.execute(wanted.values(finished_micros=unit.at_micros, at_micros=unit.at_micros))
+
+
+def require_none(unit: Unit) -> None:
+    """Raise `restore_unfinished` if a restore was interrupted: work on it would be an unseen rollback."""
+    found = find_unfinished(unit)
+    if found is not None:
+        raise UnavailableError(
+            "restore_unfinished",
+            "a restore of this ledger was interrupted",
+            expected="a restore that has finished",
+            got=f"restore {found.restore_id} by {found.operator}",
+            hint="run `pvdm steward restore` again; it goes on where it stopped",
+        )
+
+
+def newest_micros(unit: Unit) -> int | None:
+    """When the ledger was last restored. None if it never was."""
+    row = unit.row(select(func.max(restores.c.at_micros).label("newest")))
+    return None if row is None else row["newest"]
+
+
+def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") -> None:
+    """Refuse what was signed before the last restore: it may have been used in the lost time."""
+    newest = newest_micros(unit)
+    if newest is not None and issued_at <= newest:
+        raise NotAllowedError(
+            f"{what}_before_restore",
+            f"the {what} is older than the last restore of the ledger, which may have forgotten its use",
+            expected=f"issued after {newest}",
+            got=str(issued_at),
+            hint=f"nothing was changed; sign a new {what}",
+        )
+
+
+def log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
+    """Log keys that are in no epoch book any more, each with the checkpoint note of its log."""
+    return [
+        (bytes.fromhex(der), bytes(row["outside_note"]))
+        for row in unit.rows(select(restores).order_by(restores.c.restore_id))
+        for der in json.loads(row["log_keys"])
+    ]
+
+
+def store_old_statement(
+    unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int, at_micros: int
+) -> None:
+    """Store an envelope that the log had before, with the time at which the log took it."""
+    values = {
+        "statement_id": ids.require_sha256(statement_id, "statement id"),
+        "kind": kind,
+        "envelope": envelope,
+        "log_index": log_index,
+        "at_micros": at_micros,
+    }
+    unit.execute(statements.insert(), values)
+
+
+def _restore(row: Row) -> Restore:
+    return record_from(
+        Restore,
+        row,
+        outside_note=bytes(row["outside_note"]),
+        log_keys=tuple(bytes.fromhex(der) for der in json.loads(row["log_keys"])),
+        outcome=json.loads(row["outcome"]),
+    )
+
+
+def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
+    """Whether the ledger still has the workload's claim on the target."""
+    wanted = select(claims.c.target).where(claims.c.workload_id == workload_id, claims.c.target == target).limit(1)
+    return unit.row(wanted) is not None
+
+
+def put_lost_claim(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
+    """Note that the receipt's workload may have claimed any part of the target."""
+    unit.insert_new(
+        lost_claims,
+        receipt_id=ids.require_sha256(receipt_id, "receipt id"),
+        workload_id=ids.require_workload_id(workload_id),
+        target=ids.require_name(target, "target"),
+        released_by=None,
+        reason="the ledger was restored from a backup",
+    )
+
+
+def require_no_lost_claim(unit: Unit, *, target: str) -> None:
+    """Raise `claim_lost` if a part of the target may have been published in the lost time."""
+    c = lost_claims.c
+    wanted = select(lost_claims).where(c.target == target, c.released_by.is_(None))
+    row = unit.row(wanted.order_by(c.receipt_id).limit(1))
+    if row is not None:
+        raise VerificationError(
+            "claim_lost",
+            f"workload {row['workload_id']} has published a part that the restored ledger does not know",
+            expected="a target whose claims are all known",
+            got=f"receipt {row['receipt_id']}",
+            hint="nothing was published; compare the table with its source, then release the receipt's claim",
+            workload_id=row["workload_id"],
+        )
+
+
+def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: str) -> None:
+    """An operator has compared the table with its source and releases the receipt's claim."""
+    row = unit.lock_row(lost_claims, receipt_id=receipt_id)
+    if row is None:
+        raise InputError("receipt_unknown", "no claim of this receipt was lost", got=ascii(receipt_id[:80]))
+    changed = {
+        "released_by": ids.require_name(operator, "operator"),
+        "reason": ids.require_reason(reason),
+        "at_micros": unit.at_micros,
+    }
+    unit.execute(update(lost_claims).where(lost_claims.c.receipt_id == receipt_id).values(**changed))
+
+
+@dataclass(frozen=True, slots=True)
+class UsedChunk:
+    """A chunk that was published, or may have been. `statement_id` is its receipt, or its proof if that is lost."""
+
+    chunk_id: str
+    snapshot_id: str
+    statement_id: str
+
+
+def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
+    """Note that the chunk is published. Repeating it is no change."""
+    unit.insert_new(
+        used_chunks,
+        workload_id=ids.require_workload_id(workload_id),
+        chunk_id=ids.require_name(chunk_id, "chunk id"),
+        snapshot_id=ids.require_snapshot_id(snapshot_id),
+        receipt_id=receipt_id,
+    )
+
+
+def list_used_chunks(unit: Unit, workload_id: str) -> list[UsedChunk]:
+    """The workload's published chunks of the lost time, by id."""
+    wanted = select(used_chunks).where(used_chunks.c.workload_id == workload_id).order_by(used_chunks.c.chunk_id)
+    return [UsedChunk(row["chunk_id"], row["snapshot_id"], row["receipt_id"]) for row in unit.rows(wanted)]
+
+
+def require_unused(unit: Unit, workload_id: str) -> None:
+    """Raise `workload_spent` if a receipt of the lost time names the workload."""
+    held = list_used_chunks(unit, workload_id)
+    if held:
+        raise used_workload_error(workload_id, f"chunk {held[0].chunk_id} as snapshot {held[0].snapshot_id}")
+
+
+def used_workload_error(workload_id: str, published: str) -> VerificationError:
+    """The error for a workload id that was used in the lost time."""
+    return VerificationError(
+        "workload_spent",
+        f"workload {workload_id} was published before the ledger was restored",
+        expected="a workload that no receipt names",
+        got=published,
+        hint="nothing was changed; the rows are in the table, unless the restore named the publication as unclear: "
+        "compare the table then. Do not publish these chunks under another workload id; chunks of this workload that "
+        "the table lacks are published under another id",
+        workload_id=workload_id,
+    )

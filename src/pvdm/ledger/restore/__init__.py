@@ -1,1 +1,0 @@
-"""Rows about restores from a backup: which are under way, and which claims and ids the backup does not know."""

@@ -1,0 +1,284 @@
+"""The SQL that creates a ledger in both databases: tables, triggers, and read-only views.
+
+The triggers are generated from the tables and the state machines. The views have the layout of PyIceberg's
+SqlCatalog, for operators and auditors who read the ledger directly. That layout joins the levels of a namespace by
+dots, so `("a", "b")` and `("a.b",)` would be one. A namespace with a dot in a level is therefore left out of the two
+views; `iceberg_left_out` lists it with its levels and how many tables and views it holds. A dot in a table's name is
+harmless: that is a column. Tables of upstream catalogs are left out: the ledger does not have their pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from sqlalchemy import LargeBinary, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from pvdm.ledger.schema.columns import metadata
+from pvdm.model.states import MACHINES, AttemptState, Machine
+
+DialectName: TypeAlias = Literal["sqlite", "postgresql"]
+DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
+
+REFUSED_SQLSTATE: Final = "PV001"
+REFUSED_PREFIX: Final = "pvdm rule: "
+
+_DIALECTS: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+
+# Finds another workload's claim that overlaps a new one. Valid SQL in both databases.
+_OVERLAP: Final = """SELECT 1 FROM claims c
+    WHERE c.target = NEW.target AND c.workload_id <> NEW.workload_id
+      AND (c.claim_column IS NULL OR NEW.claim_column IS NULL
+           OR c.claim_column <> NEW.claim_column OR c.column_kind <> NEW.column_kind
+           OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
+               AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound)))"""
+_UNPUBLISHED: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce
+    WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
+      AND n.state = 'COMMITTED'"""
+_NEXT_INDEX: Final = "SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries"
+LAYOUT_CATALOG: Final = "pvdm"
+"""The layout's `catalog_name`: one ledger holds one catalog."""
+LAYOUT_VIEWS: Final = ("iceberg_tables", "iceberg_namespace_properties", "iceberg_left_out")
+# Dialect-specific SQL: a namespace's levels joined, whether one has a dot, and its properties as rows.
+_JOINED: Final = {
+    "sqlite": "(SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key))",
+    "postgresql": "(SELECT string_agg(level, '.' ORDER BY at)"
+    " FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at))",
+}
+_DOTTED: Final = {
+    "sqlite": "EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)",
+    "postgresql": "EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level"
+    " WHERE strpos(level, '.') > 0)",
+}
+_PROPERTY_ROWS: Final = {
+    "sqlite": "json_each(n.properties)",
+    "postgresql": "json_each_text(n.properties::json) AS property (key, value)",
+}
+_NO_PROPERTIES: Final = "'{}'"
+
+
+def statements(dialect: DialectName) -> list[str]:
+    """Every statement that makes an empty database a ledger, in order."""
+    made = _DIALECTS[dialect]()
+    found = []
+    for table in metadata.sorted_tables:
+        found.append(str(CreateTable(table).compile(dialect=made)))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        found += [str(CreateIndex(index).compile(dialect=made)) for index in indexes]
+    found += _sqlite_rules() if dialect == "sqlite" else _postgresql_rules()
+    found += layout_views(dialect)
+    return ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in found]
+
+
+def row_key(table: Table, row: str) -> str:
+    """The SQL text of a row's key in events: its key columns joined by a slash."""
+    return " || '/' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
+
+
+def _logged(table: Table) -> list[tuple[str, bool]]:
+    left_out = table.info["unlogged"]
+    return [(c.name, isinstance(c.type, LargeBinary)) for c in table.columns if c.name not in left_out]
+
+
+def _fixed(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.name not in table.info["changes"]]
+
+
+def _machine(table: Table) -> Machine | None:
+    return next((machine for machine in MACHINES if machine.table == table.name), None)
+
+
+def _step(machine: Machine) -> str:
+    """SQL that is true if the update is a step of the machine."""
+    steps = [f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions]
+    return "\n    OR ".join(steps)
+
+
+def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
+    """(name, event, condition, message) of every trigger that looks at one row only."""
+    if not table.info.get("passing"):
+        yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
+    if not table.info["changes"]:
+        yield "no_update", "UPDATE", None, f"rows of {table.name} never change"
+        return
+    changed = "\n    OR ".join(f"NEW.{name} {distinct} OLD.{name}" for name in _fixed(table))
+    yield "fixed", "UPDATE", changed, f"only {', '.join(table.info['changes'])} of {table.name} change"
+    machine = _machine(table)
+    if machine is not None:
+        yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
+        yield "step", "UPDATE", f"NOT ({_step(machine)})", f"no such step of the {machine.name}"
+    if table.name == "tokens":
+        for name in ("revoked", "replaced"):
+            later = f"NEW.{name}_micros IS NULL OR NEW.{name}_micros > OLD.{name}_micros"
+            condition = f"OLD.{name}_micros IS NOT NULL AND ({later})"
+            yield f"{name}_once", "UPDATE", condition, f"a {name} token stays {name}"
+    if table.name == "tables":
+        since = f"OLD.protected_micros IS NOT NULL AND NEW.protected_micros {distinct} OLD.protected_micros"
+        yield "protected_once", "UPDATE", since, "when a table was first protected stays known"
+
+
+def _sqlite_rules() -> list[str]:
+    found = []
+    for table in metadata.sorted_tables:
+        for name, event, condition, sentence in _refusals(table, "IS NOT"):
+            found.append(
+                _sqlite_trigger(f"{table.name}_{name}", f"BEFORE {event} ON {table.name}", condition, sentence)
+            )
+        if table.info["unlogged"] is not None:
+            found += [
+                _sqlite_event(table, "INSERT"),
+                *([_sqlite_event(table, "UPDATE")] if table.info["changes"] else []),
+            ]
+    committed = f"NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED})"
+    return [
+        *found,
+        _sqlite_trigger("claims_overlap", "BEFORE INSERT ON claims", f"EXISTS ({_OVERLAP})", "claims overlap"),
+        _sqlite_trigger(
+            "attempts_published", "BEFORE UPDATE ON attempts", committed, "a committed attempt is published"
+        ),
+        _sqlite_trigger(
+            "log_entries_next",
+            "BEFORE INSERT ON log_entries",
+            f"NEW.entry_index <> ({_NEXT_INDEX})",
+            "log entries have no gap",
+        ),
+    ]
+
+
+def _sqlite_trigger(name: str, when: str, condition: str | None, sentence: str) -> str:
+    clause = "" if condition is None else f"\nWHEN {condition}"
+    return f"CREATE TRIGGER {name} {when}{clause}\nBEGIN\n    SELECT RAISE(ABORT, '{REFUSED_PREFIX}{sentence}');\nEND"
+
+
+def _sqlite_event(table: Table, event: str) -> str:
+    def row(side: str) -> str:
+        cells = [
+            f"'{name}', "
+            + (
+                f"CASE WHEN {side}.{name} IS NOT NULL THEN lower(hex({side}.{name})) END"
+                if binary
+                else f"{side}.{name}"
+            )
+            for name, binary in _logged(table)
+        ]
+        return f"json_object({', '.join(cells)})"
+
+    old = row("OLD") if event == "UPDATE" else "NULL"
+    return (
+        f"CREATE TRIGGER {table.name}_event_{event.lower()} AFTER {event} ON {table.name}\nBEGIN\n"  # noqa: S608 - no value
+        f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"
+        f"    VALUES (NEW.at_micros, '{event.lower()}', '{table.name}', {row_key(table, 'NEW')},\n"
+        f"        {old},\n        {row('NEW')});\nEND"
+    )
+
+
+def _postgresql_rules() -> list[str]:
+    found = [
+        _function(
+            "pvdm_refuse", f"    RAISE EXCEPTION '{REFUSED_PREFIX}%', TG_ARGV[0] USING ERRCODE = '{REFUSED_SQLSTATE}';"
+        )
+    ]
+    for table in metadata.sorted_tables:
+        for name, event, condition, sentence in _refusals(table, "IS DISTINCT FROM"):
+            clause = "" if condition is None else f"\nWHEN ({condition})"
+            found.append(
+                f"CREATE TRIGGER {table.name}_{name} BEFORE {event} ON {table.name}\nFOR EACH ROW{clause}\n"
+                f"EXECUTE FUNCTION pvdm_refuse('{sentence}')"
+            )
+        found.append(
+            f"CREATE TRIGGER {table.name}_no_truncate BEFORE TRUNCATE ON {table.name}\nFOR EACH STATEMENT\n"
+            f"EXECUTE FUNCTION pvdm_refuse('rows of {table.name} are never deleted')"
+        )
+        if table.info["unlogged"] is not None:
+            found += _postgresql_event(table)
+    raised = f"RAISE EXCEPTION '{REFUSED_PREFIX}{{}}' USING ERRCODE = '{REFUSED_SQLSTATE}';"
+    # The lock makes the check correct under READ COMMITTED: after the wait the other claim is visible.
+    lock = "    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));\n"
+    overlap = (
+        f"{lock}    IF EXISTS ({_OVERLAP}) THEN\n        {raised.format('claims overlap')}\n"
+        "    END IF;\n    RETURN NEW;"
+    )
+    committed = (
+        f"    IF NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED}) THEN\n"
+        f"        {raised.format('a committed attempt is published')}\n    END IF;\n    RETURN NEW;"
+    )
+    index = (
+        f"    IF NEW.entry_index <> ({_NEXT_INDEX}) THEN\n        {raised.format('log entries have no gap')}\n"
+        "    END IF;\n    RETURN NEW;"
+    )
+    for name, when, body in (
+        ("claims_overlap", "BEFORE INSERT ON claims", overlap),
+        ("attempts_published", "BEFORE UPDATE ON attempts", committed),
+        ("log_entries_next", "BEFORE INSERT ON log_entries", index),
+    ):
+        found += [
+            _function(f"pvdm_{name}", body),
+            f"CREATE TRIGGER {name} {when}\nFOR EACH ROW\nEXECUTE FUNCTION pvdm_{name}()",
+        ]
+    return found
+
+
+def _function(name: str, body: str) -> str:
+    return f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$\nBEGIN\n{body}\nEND $$"
+
+
+def _postgresql_event(table: Table) -> list[str]:
+    def row(side: str) -> str:
+        cells = [
+            f"'{name}', " + (f"encode({side}.{name}, 'hex')" if binary else f"{side}.{name}")
+            for name, binary in _logged(table)
+        ]
+        return f"json_build_object({', '.join(cells)})::text"
+
+    body = (
+        f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"  # noqa: S608 - no value in it
+        f"    VALUES (NEW.at_micros, lower(TG_OP), '{table.name}', {row_key(table, 'NEW')},\n"
+        f"        CASE WHEN TG_OP = 'UPDATE' THEN {row('OLD')} END,\n        {row('NEW')});\n    RETURN NULL;"
+    )
+    events = "INSERT OR UPDATE" if table.info["changes"] else "INSERT"
+    return [
+        _function(f"pvdm_{table.name}_event", body),
+        f"CREATE TRIGGER {table.name}_event AFTER {events} ON {table.name}\nFOR EACH ROW\n"
+        f"EXECUTE FUNCTION pvdm_{table.name}_event()",
+    ]
+
+
+def layout_views(dialect: str) -> list[str]:
+    """The statements that create the views. A union or DISTINCT makes them read-only in both databases."""
+    joined, dotted, properties = _JOINED[dialect], _DOTTED[dialect], _PROPERTY_ROWS[dialect]
+    return [
+        f"""CREATE VIEW iceberg_tables AS
+SELECT '{LAYOUT_CATALOG}' AS catalog_name,
+    {joined} AS table_namespace,
+    t.name AS table_name,
+    t.metadata_location AS metadata_location,
+    t.previous_location AS previous_metadata_location,
+    'TABLE' AS iceberg_type
+FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
+WHERE t.dropped_micros IS NULL AND t.upstream IS NULL AND NOT {dotted}
+UNION ALL
+SELECT '{LAYOUT_CATALOG}', {joined}, v.name, v.metadata_location, NULL, 'VIEW'
+FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
+WHERE v.dropped_micros IS NULL AND NOT {dotted}""",  # noqa: S608 - no value in it
+        f"""CREATE VIEW iceberg_namespace_properties AS
+SELECT '{LAYOUT_CATALOG}' AS catalog_name,
+    {joined} AS namespace,
+    key AS property_key,
+    value AS property_value
+FROM namespaces n, {properties}
+WHERE n.dropped_micros IS NULL AND NOT {dotted}
+UNION ALL
+SELECT '{LAYOUT_CATALOG}', {joined}, 'exists', 'true'
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND n.properties = {_NO_PROPERTIES} AND NOT {dotted}""",  # noqa: S608 - no value in it
+        f"""CREATE VIEW iceberg_left_out AS
+SELECT DISTINCT '{LAYOUT_CATALOG}' AS catalog_name,
+    n.levels AS levels,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL
+        AND t.upstream IS NULL) AS table_count,
+    (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND {dotted}""",  # noqa: S608 - no value in it  # noqa: S608 - no value in it
+    ]

@@ -1,0 +1,122 @@
+"""Opens what the configuration names: key service, upstream catalogs, outside checkpoint and archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pvdm.catalog.upstream.tables import Mount
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.stores.object_path import FilePath, path_at
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.stores.stores import Stores
+from pvdm.lake.upstream import Upstream
+from pvdm.model.secret import Secret
+from pvdm.steward.config.steward import FileKeys, KeysConfig, KmsKeys, Pkcs11Keys, StewardConfig
+from pvdm.steward.config.upstreams import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.file import create_file_keys, open_file_keys
+from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
+from pvdm.trust.keys.passphrase import Passphrase
+from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
+from pvdm.trust.keys.service import EpochKeyService, EpochStore
+
+SECRET_FILE_MAX_BYTES: Final = 65_536
+PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
+
+
+def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
+    """Open a client for each upstream, without a request yet; `store` is the Steward's object store."""
+    return tuple(
+        Mount(each.name, each.namespace, each.there, _open_upstream(each, store), each.places) for each in configured
+    )
+
+
+def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream:
+    try:
+        match config.settings:
+            case RestUpstreamConfig() as given:
+                from pvdm.lake.upstream.rest import RestSettings, RestUpstream
+
+                token, credential = (
+                    _read_upstream_secret(given.token_file),
+                    _read_upstream_secret(given.credential_file),
+                )
+                return RestUpstream(
+                    config.name,
+                    RestSettings(given.uri, given.warehouse, token, credential, given.timeout_seconds),
+                )
+            case GlueUpstreamConfig() as found:
+                from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
+
+                settings = GlueSettings(found.region, found.endpoint, found.catalog_id, found.timeout_seconds, store)
+                return GlueUpstream(config.name, settings)
+    except ImportError as error:
+        raise UnavailableError(
+            "upstream_not_installed",
+            "upstream catalogs need PyIceberg",
+            expected="the extra `pvdm[upstream]`",
+            got=str(error.name),
+            hint="pip install 'pvdm[upstream]'",
+        ) from None
+
+
+def _read_upstream_secret(path: Path | None) -> Secret | None:
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()[: SECRET_FILE_MAX_BYTES + 1].strip()
+    except OSError as error:
+        raise InputError(
+            "config_invalid", "a secret of an upstream catalog cannot be read", expected=str(path), got=error.strerror
+        ) from None
+    if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
+        raise InputError(
+            "config_invalid",
+            "a secret of an upstream catalog cannot be accepted",
+            expected=f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}",
+            got=f"{len(data)} bytes",
+        )
+    return Secret(data)
+
+
+def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> EpochKeyService:
+    """Open the key service; `create` creates a keystore file and never overwrites one."""
+    match config:
+        case FileKeys(path, passphrase_file):
+            secret = None if passphrase_file is None else _read_passphrase(passphrase_file)
+            return create_file_keys(path, secret) if create else open_file_keys(path, secret)
+        case KmsKeys():
+            settings = KmsSettings(config.region, config.endpoint, config.timeout_seconds, config.tries)
+            return open_kms_keys(settings, book)
+        case Pkcs11Keys():
+            token = Pkcs11Settings(config.library, config.token, config.algorithm)
+            return open_pkcs11_keys(token, _read_passphrase(config.pin_file), book)
+
+
+def _read_passphrase(path: Path) -> Passphrase:
+    """Read the file's one line; owner and mode are checked, and errors never show its content."""
+    try:
+        found = disk.read_private(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
+    except UnavailableError as error:
+        if error.code == "key_file_missing":
+            error.hint = "before the first start create it, one line, mode 0600; later, restore it"
+        raise
+    text = found.rstrip(b"\r\n").decode("utf-8", "replace")
+    del found
+    try:
+        return Passphrase(text)
+    finally:
+        del text
+
+
+def outside_file(config: StewardConfig) -> FilePath:
+    """The file of the outside checkpoint."""
+    return path_at(config.outside_at or config.outside_path, Stores(config.s3))
+
+
+def archive_folder(config: StewardConfig) -> FilePath | None:
+    """The folder of the archive, if there is one."""
+    place = config.archive_at or config.archive
+    return None if place is None else path_at(place, Stores(config.s3))

@@ -1,0 +1,145 @@
+"""Three kinds of locks, by who has to wait: threads of this process, processes of this machine, Stewards of a ledger.
+
+The second and third end with the process that holds them, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import ConflictError, PvdmError, UnavailableError
+from pvdm.ledger import Ledger
+from pvdm.trust.keys import disk
+
+WORK_HELD: Final = "work_held"
+_SERVED: Final = ".served"
+
+
+class ThreadLocks:
+    """One lock for each key, among the threads of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def hold(self, key: str) -> Iterator[None]:
+        """Wait for the lock of this key and hold it."""
+        with self._lock:
+            lock, users = self._held.get(key, (threading.Lock(), 0))
+            self._held[key] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                users = self._held[key][1] - 1
+                if users:
+                    self._held[key] = (lock, users)
+                else:
+                    del self._held[key]
+
+
+class ProcessLock:
+    """A locked file that holds its owner's process id."""
+
+    def __init__(
+        self, path: Path, *, in_use: Callable[[str], PvdmError], unavailable: Callable[[OSError], PvdmError]
+    ) -> None:
+        """Take the lock, or raise `in_use(process id of the holder)` or `unavailable(error)`."""
+        self._descriptor: int | None = None
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.PRIVATE_MODE)
+        except OSError as error:
+            raise unavailable(error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise in_use(ascii(holder)[1:-1]) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise unavailable(error) from None
+        self._descriptor = descriptor
+        # A forked child shares the lock and would keep it after this process has ended.
+        os.register_at_fork(after_in_child=self.release)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process, and not one that it was forked from, holds the lock."""
+        return self._descriptor is not None
+
+    def release(self) -> None:
+        """Release the lock; a second time does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+@contextlib.contextmanager
+def serve_alone(ledger: Ledger) -> Iterator[None]:
+    """Keep other processes from serving a SQLite ledger meanwhile; several may serve one on PostgreSQL.
+
+    Raises `ledger_served` if another process serves it.
+    """
+    file = ledger.file
+    if file is None:
+        yield
+        return
+    lock = ProcessLock(file.with_name(file.name + _SERVED), in_use=_served_error, unavailable=_unavailable_error)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _served_error(holder: str) -> ConflictError:
+    return ConflictError(
+        "ledger_served",
+        "another Steward serves this ledger",
+        expected="one Steward on a ledger in SQLite",
+        got=f"process {holder}",
+        hint="end that one first; several Stewards can share a ledger on PostgreSQL",
+    )
+
+
+def _unavailable_error(error: OSError) -> UnavailableError:
+    return UnavailableError(
+        "ledger_unreachable", "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
+    )
+
+
+@contextlib.contextmanager
+def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
+    """Keep the other Stewards of the ledger from working on this attempt or workload meanwhile.
+
+    Raises UnavailableError (`work_held`) if one of them does.
+    """
+    with ledger.try_lock(_work_name(subject)) as held:
+        if not held:
+            raise UnavailableError(
+                WORK_HELD,
+                "another Steward of this ledger is working on it",
+                got=subject,
+                hint="nothing is to be done: it is looked at again when that Steward is done, or gone",
+            )
+        yield
+
+
+def is_work_held(ledger: Ledger, subject: str) -> bool:
+    """Whether a Steward of the ledger is working on this attempt or workload."""
+    with ledger.try_lock(_work_name(subject)) as held:
+        return not held
+
+
+def _work_name(subject: str) -> str:
+    return f"work on {subject}"

@@ -1,0 +1,223 @@
+"""Rows that were read before the turn are used once, and only if they are unchanged at the swap."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.catalog.commit_queue import TableQueues
+from pvdm.catalog.state import TableState
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.metadata.gate.permit import Permit
+from pvdm.model.role import Role
+from tests.support.catalog.core import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
+from tests.support.catalog.http import lake_at, set_ref, snapshot, told
+from tests.support.ledger.databases import memory_folder
+
+Tables = Iterable[tuple[Levels, str]]
+
+
+class Meanwhile(TableQueues):
+    """Something happens, once, after the look-up and before the turn, which is had at once all the same."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self._happens: Callable[[], object] | None = happens
+
+    @contextlib.contextmanager
+    def turn(self, tables: Tables) -> Iterator[bool]:
+        with super().turn(tables) as at_once:
+            happens, self._happens = self._happens, None
+            if happens is not None:
+                assert at_once
+                happens()
+            yield at_once
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
+    with core_at(tmp_path, migrated_url) as made:
+        yield made
+
+
+def meanwhile(core: Core, happens: Callable[[], object]) -> None:
+    core.commits._queues = Meanwhile(happens)
+
+
+def setting(name: str) -> list[Doc]:
+    return [{"action": "set-properties", "updates": {name: "x"}}]
+
+
+def test_a_stale_requirement_is_a_conflict_though_it_held_when_the_table_was_looked_up(core: Core) -> None:
+    base, other = core.table(protected=False).metadata, core.fresh()
+    meanwhile(core, lambda: other.commit("orders", to_ref("b", other.snapshot(base, snapshot_id=7))))
+    with pytest.raises(ConflictError) as caught:
+        core.commit("orders", to_ref("b", core.snapshot(base, snapshot_id=8)), requirements=[ref_is(base, "b")])
+    assert caught.value.code == "requirement_ref_exists"
+    after = core.fresh().get()
+    assert (after.metadata.refs["b"].snapshot_id, after.row.revision) == (7, 2)
+
+
+def test_a_change_without_requirements_is_checked_again_on_a_moved_base(core: Core) -> None:
+    core.table(protected=False)
+    meanwhile(core, lambda: core.fresh().commit("orders", setting("theirs")))
+    core.commit("orders", setting("ours"))
+    after = core.fresh().get()
+    assert {"theirs", "ours"} <= set(after.metadata.properties)
+    assert after.row.revision == 3
+
+
+def test_the_file_of_a_try_on_what_had_moved_is_not_left(core: Core) -> None:
+    core.table(protected=False)
+    meanwhile(core, lambda: core.fresh().commit("orders", setting("theirs")))
+    before = core.on_disk()
+    core.commit("orders", setting("ours"))
+    assert len(core.on_disk() - before) == 2
+
+
+def test_a_table_protected_since_the_look_up_is_checked_as_protected(core: Core) -> None:
+    base = core.table(protected=False).metadata
+    meanwhile(core, lambda: core.fresh().protect())
+    with pytest.raises(NotAllowedError):
+        core.commit("orders", to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id})))
+    assert core.fresh().get().metadata.current_snapshot_id == base.current_snapshot_id
+
+
+def test_a_table_that_was_dropped_since_the_look_up_is_unknown(core: Core) -> None:
+    row = core.table(protected=False).row
+    meanwhile(core, lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", setting("ours"))
+    assert caught.value.code == "table_unknown"
+
+
+def test_another_table_under_the_name_since_the_look_up_is_not_taken_for_the_first(core: Core) -> None:
+    row = core.table(protected=False).row
+    core.table("theirs", levels=RISK, protected=False)
+
+    def replaced() -> None:
+        theirs = core.fresh().get("theirs", levels=RISK).row
+
+        def work(unit: Unit) -> None:
+            tables.drop(unit, row)
+            tables.rename(unit, theirs, namespace_id=row.namespace_id, name="orders")
+
+        core.ledger.transact(work, at_micros=core.micros)
+
+    meanwhile(core, replaced)
+    first = [{"type": "assert-table-uuid", "uuid": row.table_uuid}]
+    with pytest.raises(ConflictError):
+        core.commit("orders", setting("ours"), requirements=first)
+    assert "ours" not in core.fresh().get().metadata.properties
+
+
+def test_a_namespace_that_protects_since_the_look_up_protects_the_table_that_is_made(core: Core) -> None:
+    made = core.table(protected=False).metadata
+
+    def protect() -> None:
+        def work(unit: Unit) -> None:
+            namespaces.protect(unit, namespaces.get(unit, SALES), CONTRACT)
+
+        core.ledger.transact(work, at_micros=core.micros)
+
+    meanwhile(core, protect)
+    updates: list[Doc] = [
+        {"action": "assign-uuid", "uuid": "0b0f2b9e-6d6b-4e09-9a44-0c1d1f6b6a01"},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": made.current_schema.raw, "last-column-id": 3},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": core.place("new")},
+    ]
+    change = Change(SALES, "new", [{"type": "assert-create"}], updates)
+    core.commits.commit(PRODUCER, [change])
+    assert core.fresh().get("new").row.contract_hash == CONTRACT
+
+
+def test_a_permit_for_the_looked_up_state_does_not_allow_a_later_one(core: Core) -> None:
+    base = core.table().metadata
+    updates = to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id}))
+    permit = core.permit_for("orders", updates)
+    meanwhile(core, lambda: core.fresh().staged())
+    with pytest.raises((NotAllowedError, ConflictError, InputError)):
+        core.commit("orders", updates, by=STEWARD, permit=permit)
+    assert core.fresh().get().metadata.current_snapshot_id == base.current_snapshot_id
+
+
+def test_the_gate_is_asked_again_for_the_base_that_is_swapped(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    core.table()
+    judged: list[int] = []
+    other = core.fresh()
+    # A commit of another Steward that has waited too long for its turn, and goes on without it.
+    monkeypatch.setattr(other.ledger, "take_turn", lambda _: contextlib.nullcontext())
+
+    def made(state: TableState) -> list[Doc]:
+        base = state.metadata
+        return to_ref("main", core.snapshot(base, snapshot_id=900, **{"parent-snapshot-id": base.current_snapshot_id}))
+
+    def gate(before: TableState, after: TableMetadata, data: bytes) -> Permit:
+        judged.append(before.row.revision)
+        if len(judged) == 1:
+            other.staged()
+        return Permit(str(after.table_uuid), before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+    core.commits.commit(STEWARD, [Change(SALES, "orders", (), (), made)], permit=gate)
+    after = core.fresh().get()
+    assert judged == [2, 3]
+    assert (after.row.revision, after.metadata.current_snapshot_id, "stage" in after.metadata.refs) == (4, 900, True)
+
+
+def test_a_commit_that_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> None:
+    core.table(protected=False)
+    reached, go, written = threading.Event(), threading.Event(), []
+
+    def wait() -> None:
+        written.append(1)
+        reached.set()
+        go.wait(10)
+
+    with ThreadPoolExecutor(2) as pool, fault.armed("catalog.after_metadata_file", fault.Call(wait)):
+        first = pool.submit(core.commit, "orders", setting("one"))
+        assert reached.wait(10)
+        second = pool.submit(core.commit, "orders", setting("two"))
+        while not next(iter(core.commits._queues._queues.values()))[0]._waiting:
+            time.sleep(0.002)
+        go.set()
+        assert (first.result().row.revision, second.result().row.revision) == (2, 3)
+    assert len(written) == 2
+
+
+def test_over_http_a_change_between_look_up_and_swap_is_a_conflict() -> None:
+    with memory_folder() as folder, lake_at(folder) as lake:
+        caller, commits = lake.caller(), lake.steward.stand.notary.catalog.commits
+        made = caller.make("t")
+        stale = [{"type": "assert-ref-snapshot-id", "ref": "b", "snapshot-id": None}]
+        grant = lake.steward.stand.grant(Role.OPERATOR, "*", "another")
+
+        def theirs() -> None:
+            # By a queue of its own, as another Steward on the same ledger would.
+            queues, commits._queues = commits._queues, TableQueues()
+            commits.commit(grant, [Change(("sales",), "t", [], [snapshot(made, 7), set_ref("b", 7)])])
+            commits._queues = queues
+
+        commits._queues = Meanwhile(theirs)
+        answer = caller.commit("t", [snapshot(made, 8), set_ref("b", 8)], stale)
+        assert told(answer) == (409, "CommitFailedException")
+        refs = caller.done("GET", "/namespaces/sales/tables/t")["metadata"]["refs"]
+        assert refs["b"]["snapshot-id"] == 7

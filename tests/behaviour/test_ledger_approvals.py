@@ -1,0 +1,411 @@
+"""What the ledger stores for the Steward: tokens, overrides, challenges, attestations, epoch books, key handles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record import (
+    attestations,
+    overrides,
+    proofs,
+    receipts,
+    restores,
+    shared_settings,
+    statements,
+    tokens,
+)
+from pvdm.ledger.record.attestations import AttestationRecord
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.tokens import BearerToken, Grant
+from pvdm.ledger.schema.record import StatementKind, VerdictWord
+from pvdm.ledger.schema.work import HandleWord, NoncePurpose
+from pvdm.ledger.work import handles, nonces, workloads
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, NonceState
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import (
+    ASKED,
+    ATTESTED,
+    HANDLE,
+    hex32,
+    hex64,
+    in_state,
+    logged,
+    nonce_of,
+    opened,
+    opening,
+    override_of,
+    pinned,
+)
+
+
+@pytest.fixture
+def unit(scratch: Unit) -> Unit:
+    """A writing unit with one workload of chunks a and b; nothing of it is committed."""
+    opened(scratch)
+    return scratch
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tuple[BearerToken, Grant]:
+    token = BearerToken.draw()
+    return token, tokens.issue(
+        unit,
+        Role.PRODUCER,
+        secret_sha256=token.sha256,
+        domain="sales",
+        name="etl",
+        expires_micros=NOW + until,
+        parent_id=None if parent is None else parent.token_id,
+    )
+
+
+def test_a_replaced_token_opens_until_its_end(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    assert tokens.check(unit, token, now_micros=NOW + 9).token_id == grant.token_id
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_rotated"
+
+
+def test_an_earlier_end_of_a_replaced_token_stays_and_the_successor_is_the_newest(unit: Unit) -> None:
+    (_, grant), (_, new), (_, newer) = issued(unit), issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    found = tokens.replace(unit, grant.token_id, newer.token_id, from_micros=NOW + 20)
+    assert (found.replaced_micros, found.successor_id) == (NOW + 10, newer.token_id)
+
+
+def test_a_replaced_token_can_be_revoked_before_its_end(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    assert tokens.revoke(unit, grant.token_id).revoked_micros == NOW
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+
+
+def test_a_token_is_not_replaced_before_now(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    assert tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW - 10).replaced_micros == NOW
+    # A clock that lags behind does not make it good again.
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW - 10)) == "token_rotated"
+
+
+@pytest.mark.parametrize("end", ["NULL", str(NOW + 11)], ids=["none", "later"])
+def test_the_database_refuses_a_later_end_of_a_replaced_token(unit: Unit, end: str) -> None:
+    (_, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    with pytest.raises(NotAllowedError, match="stays replaced"):
+        unit.execute(text(f"UPDATE tokens SET replaced_micros = {end} WHERE token_id = '{grant.token_id}'"))
+
+
+def test_the_database_refuses_a_later_revocation(unit: Unit) -> None:
+    _, grant = issued(unit)
+    tokens.revoke(unit, grant.token_id)
+    with pytest.raises(NotAllowedError, match="stays revoked"):
+        unit.execute(text(f"UPDATE tokens SET revoked_micros = {NOW + 11}"))
+
+
+def test_revoking_an_unknown_token_is_an_error(unit: Unit) -> None:
+    assert code_of(lambda: tokens.revoke(unit, hex32("nobody's"))) == "token_unknown"
+
+
+def test_a_token_ends_with_its_parents_revocation(unit: Unit) -> None:
+    _, parent = issued(unit)
+    token, _ = issued(unit, parent=parent)
+    tokens.revoke(unit, parent.token_id)
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+
+
+def test_a_token_ends_with_its_parents_expiry(unit: Unit) -> None:
+    _, parent = issued(unit, until=10)
+    token, _ = issued(unit, until=100, parent=parent)
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_expired"
+
+
+def test_a_token_ends_with_its_parents_parent(unit: Unit) -> None:
+    _, first = issued(unit)
+    _, second = issued(unit, parent=first)
+    token, _ = issued(unit, parent=second)
+    tokens.revoke(unit, first.token_id)
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+
+
+def test_a_token_whose_parent_lives_opens_with_its_own_grant(unit: Unit) -> None:
+    _, parent = issued(unit)
+    token, grant = issued(unit, parent=parent)
+    assert (tokens.check(unit, token, now_micros=NOW), grant.parent_id) == (grant, parent.token_id)
+
+
+def test_a_token_of_a_parent_that_was_never_issued_is_refused(unit: Unit) -> None:
+    made_up = Grant(hex32("made up"), Role.PRODUCER, "sales", "etl", NOW + 10)
+    assert code_of(lambda: issued(unit, parent=made_up)) == "ledger_constraint"
+
+
+def failed(unit: Unit) -> ProofRecord:
+    attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
+    record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), VerdictWord.FAIL, "notary-1", NOW + 60)
+    proofs.put(unit, record, b"envelope", log_index=logged(unit))
+    return record
+
+
+def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Unit) -> None:
+    override = override_of(failed(unit))
+    overrides.put(unit, override, b"override", log_index=logged(unit))
+    found = overrides.find(unit, override.override_id)
+    assert found is not None
+    assert (found.record, found.state, found.domain) == (override, NonceState.RESERVED, "sales")
+
+
+def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
+    override = override_of(failed(unit))
+    overrides.put(unit, override, b"override", log_index=logged(unit))
+    nonces.commit(unit, override.nonce, snapshot_id="900")
+    assert [found.state for found in overrides.list_newest(unit)] == [NonceState.COMMITTED]
+
+
+def test_a_second_override_under_one_nonce_is_refused(unit: Unit) -> None:
+    record = failed(unit)
+    override = override_of(record)
+    overrides.put(unit, override, b"override", log_index=logged(unit))
+    second = replace(override_of(record, "second"), nonce=override.nonce)
+    assert code_of(lambda: overrides.put(unit, second, b"second", log_index=logged(unit))) == "nonce_taken"
+
+
+def test_an_override_of_a_proof_that_is_not_there_is_refused(unit: Unit) -> None:
+    override = replace(override_of(failed(unit)), fail_proof_id=hex64("no proof"))
+    assert code_of(lambda: overrides.put(unit, override, b"override", log_index=logged(unit))) == "ledger_constraint"
+
+
+def test_overrides_are_listed_by_domain(unit: Unit) -> None:
+    override = override_of(failed(unit))
+    overrides.put(unit, override, b"override", log_index=logged(unit))
+    assert len(overrides.list_newest(unit, domain="sales")) == 1
+    assert overrides.list_newest(unit, domain="risk") == []
+
+
+def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
+    record = failed(unit)
+    overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
+    found = overrides.of_proofs(unit, [record.proof_id, hex64("other")])
+    assert found == {record.proof_id: override_of(record).override_id}
+
+
+def test_the_same_challenge_again_is_the_first_one(unit: Unit) -> None:
+    attestations.challenge(unit, ASKED)
+    again = replace(ASKED, epoch=ASKED.epoch + 1, expires_micros=ASKED.expires_micros + 1)
+    assert attestations.challenge(unit, again) == ASKED
+
+
+@pytest.mark.parametrize("change", [{"attestor": "source-other"}, {"request": '{"snapshot_id":"78"}'}])
+def test_a_challenge_for_something_else_under_the_same_nonce_is_refused(unit: Unit, change: dict[str, str]) -> None:
+    attestations.challenge(unit, ASKED)
+    assert code_of(lambda: attestations.challenge(unit, replace(ASKED, **change))) == "nonce_taken"  # type: ignore[arg-type]
+
+
+def test_a_challenge_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
+    nonces.reserve(unit, ASKED.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
+    assert code_of(lambda: attestations.challenge(unit, ASKED)) == "nonce_taken"
+
+
+def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> None:
+    barrier = threading.Barrier(2)
+    found: list[object] = []
+
+    def ask() -> None:
+        barrier.wait()
+        try:
+            found.append(ledger.transact(lambda unit: attestations.challenge(unit, ASKED), at_micros=NOW))
+        except PvdmError as error:
+            found.append(error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [ASKED, ASKED]
+
+
+def attested(unit: Unit, record: AttestationRecord = ATTESTED) -> None:
+    attestations.put(unit, record, b"attestation " + record.attestation_id.encode(), log_index=logged(unit))
+
+
+def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
+    attestations.challenge(unit, ASKED)
+    attested(unit)
+    nonce = nonces.find(unit, ASKED.nonce)
+    assert nonce is not None
+    assert (nonce.state, nonce.purpose) == (NonceState.COMMITTED, NoncePurpose.SOURCE_ATTESTATION)
+
+
+def test_a_challenge_is_answered_once(unit: Unit) -> None:
+    attestations.challenge(unit, ASKED)
+    attested(unit)
+    second = replace(ATTESTED, attestation_id=hex64("second"))
+    assert code_of(lambda: attested(unit, second)) == "nonce_not_reserved"
+
+
+def test_an_attestation_without_a_challenge_is_refused(unit: Unit) -> None:
+    assert code_of(lambda: attested(unit)) == "nonce_unknown"
+
+
+def test_an_attestation_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
+    nonces.reserve(unit, ASKED.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
+    assert code_of(lambda: attested(unit)) == "ledger_constraint"
+
+
+def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
+    assert code_of(lambda: attestations.get_challenge(unit, ASKED.nonce)) == "challenge_unknown"
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({}, 1),
+        ({"attestor": "source-payments", "table_uuid": "u-1", "snapshot_id": "77"}, 1),
+        ({"attestor": "source-other"}, 0),
+        ({"table_uuid": "u-2"}, 0),
+        ({"snapshot_id": "78"}, 0),
+    ],
+)
+def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[str, str], count: int) -> None:
+    attestations.challenge(unit, ASKED)
+    attested(unit)
+    assert attestations.list_newest(unit, **asked) == [ATTESTED] * count
+    assert attestations.find(unit, ATTESTED.attestation_id) == ATTESTED
+
+
+def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
+    assert shared_settings.newest_epoch_book(unit) is None
+
+
+def test_the_newest_epoch_book_counts(unit: Unit) -> None:
+    assert (shared_settings.add_epoch_book(unit, 1, b"one"), shared_settings.add_epoch_book(unit, 2, b"two")) == (
+        True,
+        True,
+    )
+    assert shared_settings.newest_epoch_book(unit) == b"two"
+
+
+@pytest.mark.parametrize("revision", [1, 3])
+def test_an_epoch_book_that_does_not_follow_the_newest_is_not_kept(unit: Unit, revision: int) -> None:
+    shared_settings.add_epoch_book(unit, 1, b"one")
+    assert (shared_settings.add_epoch_book(unit, revision, b"other"), shared_settings.newest_epoch_book(unit)) == (
+        False,
+        b"one",
+    )
+
+
+def test_of_two_books_of_one_revision_at_once_one_is_kept(ledger: Ledger) -> None:
+    barrier = threading.Barrier(4)
+    found: list[bool] = []
+
+    def add(name: int) -> None:
+        barrier.wait()
+        found.append(ledger.transact(lambda unit: shared_settings.add_epoch_book(unit, 1, b"%d" % name), at_micros=NOW))
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [False, False, False, True]
+
+
+def test_the_second_of_two_concurrent_epoch_books_is_not_kept(ledger: Ledger) -> None:
+    found: list[object] = []
+
+    def second() -> None:
+        try:
+            found.append(
+                ledger.transact(lambda unit: shared_settings.add_epoch_book(unit, 1, b"second"), at_micros=NOW)
+            )
+        except PvdmError as error:
+            found.append(error.code)
+
+    thread = threading.Thread(target=second)
+    with ledger.write(at_micros=NOW) as unit:
+        shared_settings.add_epoch_book(unit, 1, b"first")
+        thread.start()
+        thread.join(timeout=0.5)
+        unit.commit()
+    thread.join()
+    assert found == [False]
+
+
+def test_a_handle_comes_back_by_its_hash_and_by_its_job(unit: Unit) -> None:
+    handles.add(unit, HANDLE)
+    assert handles.find(unit, HANDLE.handle_sha256) == handles.find_job(unit, "job-1") == HANDLE
+
+
+def test_a_job_has_one_handle_in_the_ledger(unit: Unit) -> None:
+    handles.add(unit, HANDLE)
+    second = replace(HANDLE, handle_sha256=hex64("second"))
+    assert code_of(lambda: handles.add(unit, second)) == "handle_job_taken"
+
+
+def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
+    assert handles.find(unit, hex64("x")) is handles.find_job(unit, "x") is handles.lock(unit, hex64("x")) is None
+
+
+def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
+    handles.add(unit, HANDLE)
+    frozen = replace(HANDLE, state=HandleWord.FROZEN, context="{}")
+    handles.change(unit, HANDLE, frozen)
+    redeemed = replace(frozen, workers=frozenset({"a", "b"}))
+    handles.change(unit, frozen, redeemed)
+    assert handles.lock(unit, HANDLE.handle_sha256) == redeemed
+
+
+def test_a_workers_redemption_is_not_taken_back(unit: Unit) -> None:
+    handles.add(unit, HANDLE)
+    redeemed = replace(HANDLE, workers=frozenset({"a"}))
+    handles.change(unit, HANDLE, redeemed)
+    assert code_of(lambda: handles.change(unit, redeemed, HANDLE)) == "handle_changed"
+
+
+def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
+    record = failed(unit)
+    for name in ("first", "second"):
+        overrides.put(unit, override_of(record, name), name.encode(), log_index=logged(unit))
+    wanted = tuple(override_of(record, name).override_id for name in ("first", "second"))
+    assert statements.ids_of_kind(unit, StatementKind.BREAK_GLASS) == wanted
+
+
+def test_proofs_are_paged_back_from_the_newest_by_domain(unit: Unit) -> None:
+    record = failed(unit)
+    assert proofs.page(unit, domain="sales") == proofs.page(unit, domain=None) == [(record, 0)]
+    assert proofs.page(unit, domain="risk") == proofs.page(unit, domain=None, after=0) == []
+    assert proofs.domain_of(unit, record.proof_id) == "sales"
+
+
+def test_a_notarys_proof_for_a_nonce_is_found(unit: Unit) -> None:
+    record = failed(unit)
+    assert proofs.find_by_notary(unit, record.nonce, "notary-1") == record
+    assert proofs.find_by_notary(unit, record.nonce, "notary-2") is None
+    assert proofs.of_nonce(unit, record.nonce) == [record]
+
+
+def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        proofs.domain_of(unit, hex64("x"))
+    assert caught.value.code == "proof_unknown"
+
+
+def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
+    receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
+    restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
+    with pytest.raises(VerificationError) as caught:
+        workloads.open_once(unit, opening("lost-1"), pinned())
+    assert caught.value.code == "workload_spent"

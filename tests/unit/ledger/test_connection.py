@@ -1,0 +1,224 @@
+"""A lost connection below SQLAlchemy: the right error, nothing half done, and the next unit works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import Integer, bindparam, func, select, text
+
+from pvdm import fault
+from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces
+from pvdm.ledger.schema.work import NoncePurpose
+from pvdm.ledger.work import nonces
+from tests.support.ledger.databases import NOW, Postgresql, in_memory, ledger_at, server
+from tests.support.ledger.rows import hex32
+
+ASKED = bindparam("asked", type_=Integer)
+# Made beforehand and with a value: such a statement goes directly to the driver.
+PROCESS = select(func.pg_backend_pid().label("process"), ASKED.label("asked"))
+
+
+@pytest.fixture
+def ledger(postgresql: Postgresql) -> Iterator[Ledger]:
+    with ledger_at(postgresql.fresh()) as made:
+        yield made
+
+
+@pytest.fixture
+def end(postgresql: Postgresql) -> Callable[[int], None]:
+    """Ends a server process, as an operator or a failover does."""
+
+    def ended(process: int) -> None:
+        with psycopg.connect(postgresql.url()) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [process])
+
+    return ended
+
+
+def by_driver(unit: Unit) -> int:
+    """The server process of the unit, asked directly through the driver."""
+    row = unit.row(PROCESS, asked=1)
+    assert row is not None
+    return int(row["process"])
+
+
+def by_sqlalchemy(unit: Unit) -> int:
+    """The same, asked through SQLAlchemy."""
+    return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def reserve(unit: Unit, number: int = 1) -> bool:
+    """Writes directly through the driver."""
+    nonces.reserve(unit, hex32(number), purpose=NoncePurpose.BREAK_GLASS, holder="x")
+    return True
+
+
+def insert(unit: Unit) -> None:
+    """Writes through SQLAlchemy."""
+    namespaces.create(unit, ("made",), domain="sales", properties={})
+
+
+def reserved(ledger: Ledger, number: int = 1) -> bool:
+    with ledger.read() as unit:
+        return nonces.find(unit, hex32(number)) is not None
+
+
+def out(ledger: Ledger) -> int:
+    """How many connections the pool thinks are in use."""
+    found: int = ledger._engine.pool.checkedout()  # type: ignore[attr-defined]
+    return found
+
+
+WAYS = [pytest.param(by_driver, id="by_driver"), pytest.param(by_sqlalchemy, id="by_sqlalchemy")]
+
+
+@pytest.mark.parametrize("writing", [True, False])
+@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("second", WAYS)
+def test_a_connection_lost_between_statements_is_unavailable_and_the_next_unit_works(
+    ledger: Ledger,
+    end: Callable[[int], None],
+    first: Callable[[Unit], int],
+    second: Callable[[Unit], int],
+    writing: bool,
+) -> None:
+    with ledger.write(at_micros=NOW) if writing else ledger.read() as unit:
+        process = first(unit)
+        end(process)
+        with pytest.raises(UnavailableError) as caught:
+            second(unit)
+    assert (caught.value.code, out(ledger)) == ("ledger_unreachable", 0)
+    with ledger.read() as unit:
+        assert by_driver(unit) != process
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_writes_before_a_lost_connection_are_rolled_back(
+    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+) -> None:
+    with ledger.write(at_micros=NOW) as unit:
+        reserve(unit)
+        end(way(unit))
+        with pytest.raises(UnavailableError):
+            reserve(unit, 2)
+    assert (reserved(ledger), reserved(ledger, 2)) == (False, False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_unit_whose_connection_was_lost_does_not_go_on_with_another_one(
+    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+) -> None:
+    with ledger.write(at_micros=NOW) as unit:
+        reserve(unit)
+        end(way(unit))
+        with pytest.raises(UnavailableError):
+            reserve(unit, 2)
+        for again in (lambda: reserve(unit, 3), lambda: insert(unit), unit.commit):
+            with pytest.raises(PvdmError) as caught:
+                again()
+            assert caught.value.code == "unit_closed"
+    assert [reserved(ledger, number) for number in (1, 2, 3)] == [False, False, False]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_lost_before_the_commit_leaves_the_state_unknown_and_the_next_unit_works(
+    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+) -> None:
+    with ledger.write(at_micros=NOW) as unit:
+        reserve(unit)
+        process = way(unit)
+        with (
+            fault.armed("ledger.before_commit", fault.Call(lambda: end(process))),
+            pytest.raises(StateUnknownError) as caught,
+        ):
+            unit.commit()
+    assert (caught.value.code, out(ledger), reserved(ledger)) == ("commit_unknown", 0, False)
+    assert ledger.transact(reserve, at_micros=NOW)
+    assert reserved(ledger)
+
+
+def test_work_whose_connection_was_lost_runs_once(ledger: Ledger, end: Callable[[int], None]) -> None:
+    runs: list[int] = []
+
+    def work(unit: Unit) -> None:
+        runs.append(by_driver(unit))
+        reserve(unit)
+        end(runs[-1])
+        reserve(unit, 2)
+
+    with pytest.raises(UnavailableError):
+        ledger.transact(work, at_micros=NOW)
+    assert (len(runs), reserved(ledger)) == (1, False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_lost_after_a_readers_last_statement_raises_nothing(
+    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+) -> None:
+    with ledger.read() as unit:
+        end(way(unit))
+    assert out(ledger) == 0
+    assert not reserved(ledger)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_lost_in_the_pool_is_noticed_before_it_is_used(
+    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+) -> None:
+    with ledger.read() as unit:
+        process = way(unit)
+    end(process)
+    assert ledger.transact(reserve, at_micros=NOW)
+    assert reserved(ledger)
+
+
+def test_a_reader_after_a_writer_on_one_connection_cannot_write_and_a_writer_after_it_can(ledger: Ledger) -> None:
+    processes = []
+    for number in (1, 2):
+        with ledger.write(at_micros=NOW) as unit:
+            processes.append(by_driver(unit))
+            reserve(unit, number)
+            unit.commit()
+        with ledger.read() as unit:
+            processes.append(by_driver(unit))
+            with pytest.raises(UnavailableError):
+                reserve(unit, 10 + number)
+    assert len(set(processes)) == 1
+    assert [reserved(ledger, number) for number in (1, 2, 11, 12)] == [True, True, False, False]
+
+
+def test_a_reader_sees_one_state_from_its_first_statement_on(ledger: Ledger) -> None:
+    with ledger.read() as unit:
+        by_driver(unit)
+        with psycopg.connect(_plain(ledger), autocommit=True) as other:
+            other.execute(
+                "INSERT INTO nonces (nonce, purpose, holder, state, reason, at_micros) "
+                "VALUES (%s, %s, 'x', 'RESERVED', 'reserved', 1)",
+                [hex32(1), NoncePurpose.BREAK_GLASS.value],
+            )
+        assert nonces.find(unit, hex32(1)) is None
+    assert reserved(ledger)
+
+
+def _plain(ledger: Ledger) -> str:
+    return ledger._engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
+
+
+def test_after_the_server_was_killed_and_came_back_everything_answered_is_there_and_nothing_else() -> None:
+    with server(parent=in_memory()) as own, ledger_at(own.fresh()) as ledger:
+        assert ledger.transact(reserve, at_micros=NOW)
+        with ledger.write(at_micros=NOW) as unit:
+            reserve(unit, 2)
+            own.kill()
+            with pytest.raises(UnavailableError):
+                reserve(unit, 3)
+        with pytest.raises(UnavailableError) as caught:
+            reserved(ledger)
+        assert (caught.value.code, out(ledger)) == ("ledger_unreachable", 0)
+        own.restart()
+        assert [reserved(ledger, number) for number in (1, 2, 3)] == [True, False, False]
+        assert ledger.transact(lambda unit: reserve(unit, 2), at_micros=NOW)
