@@ -41,7 +41,7 @@ class Sizes:
     many_writers: int = 32
     workloads_each: int = 4
     """Of the many writers; the few publish as many workloads in all, so that both tables get equal histories."""
-    repetitions: int = 3
+    repetitions: int = 7
     """How often few and many writers are measured, in turn."""
     snapshots_kept: int | None = 100
     """How many snapshots of `main` the table keeps; None: all of them."""
@@ -93,7 +93,7 @@ def publish(client: StewardClient, workload: int) -> str | None:
         with Coordinator(client) as coordinator:
             outcome = coordinator.execute_workload(f"soak-{workload}", build, table=TABLE, day=day_of(workload))
     except PvdmError as error:
-        return error.code
+        return error.reason
     return None if isinstance(outcome, Committed) else str(outcome)
 
 

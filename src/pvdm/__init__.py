@@ -137,7 +137,7 @@ def spark_session(
     An embedded Steward gives it any role; one at an address the role and domain of the client's own token.
     """
     from pvdm.client.table import uses_object_store
-    from pvdm.errors import InputError
+    from pvdm.errors import Code
     from pvdm.lake.spark.session import SparkCatalog
     from pvdm.lake.spark.session import spark_session as session
     from pvdm.model.role import Role
@@ -145,9 +145,7 @@ def spark_session(
     try:
         wanted = None if role is None else Role(role)
     except ValueError:
-        raise InputError(
-            "role_invalid", "there is no such role", expected=" or ".join(Role), got=ascii(role)[:80]
-        ) from None
+        raise Code.ROLE_INVALID(expected=" or ".join(Role), got=ascii(role)[:80]) from None
     lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
     return session(
@@ -185,7 +183,7 @@ def check_proof(
     """
     import time
 
-    from pvdm.errors import InputError
+    from pvdm.errors import Code
     from pvdm.trust.bundle import check_bundle
     from pvdm.trust.inclusion import log_checker, origin_of
     from pvdm.trust.root import TrustRoot
@@ -194,8 +192,7 @@ def check_proof(
     at = time.time_ns() // 1_000 if now is None else now
     if not isinstance(trust_root, TrustRoot):
         if pin is None:
-            raise InputError(
-                "trust_root_pin_missing",
+            raise Code.TRUST_ROOT_PIN_MISSING(
                 "a chain of trust roots is worth what its first one is worth",
                 expected="the SHA-256 of the first one as `pin`, got by another way",
                 got="none",

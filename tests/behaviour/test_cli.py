@@ -25,7 +25,7 @@ from pvdm.cli.common.options import pick_engine
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
 
 ROOT = Path(__file__).parents[2]
-ENVELOPE = {"code", "message", "expected", "got", "hint", "details"}
+ENVELOPE = {"code", "reason", "message", "expected", "got", "hint", "details"}
 INTERRUPTED = "error: interrupted before the end (interrupted)\nhint: run the same command again"
 Capture = pytest.CaptureFixture[str]
 
@@ -78,7 +78,7 @@ def test_every_command_takes_json(words: tuple[str, ...], capsys: Capture) -> No
 def test_a_usage_error_of_every_command_is_an_envelope_under_json(words: tuple[str, ...], capsys: Capture) -> None:
     assert main([*words, "--json", "--no-such-option"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert (error["code"], set(error)) == ("usage", ENVELOPE)
+    assert (error["reason"], set(error)) == ("usage", ENVELOPE)
 
 
 @pytest.mark.parametrize("words", GROUPS, ids=lambda words: " ".join(words) or "pvdm")
@@ -299,7 +299,7 @@ def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
 ) -> None:
     failing(OSError(errno.ENOSPC, "no space"))
     assert main(["demo", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_writable"
 
 
 def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -307,7 +307,7 @@ def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytes
         "pvdm.cli.common.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel"))
     )
     assert main(["eval", "collision", "--engine", "kernel", "--out", os.devnull, "--json"]) == 7
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "kernel_missing"
 
 
 def test_a_missing_kernel_is_a_notice_when_any_engine_will_do(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -98,7 +98,7 @@ def test_what_is_not_kept_leaves_nothing(
 def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     assert main(["demo", "--keep", str(tmp_path), "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_empty"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_empty"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -106,7 +106,7 @@ def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.Capt
 def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["demo", "--keep", str(tmp_path / "file" / "demo"), "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_writable"
 
 
 @pytest.mark.usefixtures("played")
@@ -126,7 +126,7 @@ def test_without_the_kernel_nothing_is_started(
 
     monkeypatch.setattr("pvdm.evaluation.shop.kernel_engine", missing)
     assert main(["demo", "--keep", str(tmp_path / "demo"), "--json"]) == 7
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "kernel_missing"
     assert list((tmp_path / "demo").iterdir()) == []
 
 
@@ -144,7 +144,7 @@ def test_without_java_17_the_package_is_named(
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     with pytest.raises(UnavailableError) as caught, session(tmp_path):
         pass
-    assert caught.value.code == "java_missing"
+    assert caught.value.reason == "java_missing"
     assert "openjdk-17-jre-headless" in str(caught.value.hint)
 
 
@@ -153,7 +153,7 @@ def test_without_pyspark_the_package_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
     with pytest.raises(UnavailableError) as caught, session(tmp_path):
         pass
-    assert (caught.value.code, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
+    assert (caught.value.reason, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
 
 
 @pytest.mark.parametrize("said", [[], ["one", "", "the last line"]])
@@ -168,7 +168,7 @@ def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
     monkeypatch.setattr("pvdm.evaluation.shop.spark_session", start)
     with pytest.raises(UnavailableError) as caught, session(tmp_path):
         pass
-    assert (caught.value.code, caught.value.got) == (
+    assert (caught.value.reason, caught.value.got) == (
         "spark_not_started",
         "the gateway ended / the last line" if said else "the gateway ended",
     )
@@ -191,7 +191,7 @@ def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
     for scene in wrong:
         with pytest.raises(PvdmError) as caught:
             require_as_told(script, scene, SEEN)
-        assert (caught.value.code, caught.value.exit_code) == ("demo_failed", 1)
+        assert (caught.value.reason, caught.value.exit_code) == ("demo_failed", 1)
 
 
 def test_what_changes_at_every_run_is_not_shown() -> None:

@@ -233,7 +233,7 @@ def test_a_missing_lattice_library_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "flint", None)
     with pytest.raises(UnavailableError) as caught:
         require_lattice()
-    assert (caught.value.code, caught.value.hint) == ("lattice_missing", "pip install 'pvdm[lattice]'")
+    assert (caught.value.reason, caught.value.hint) == ("lattice_missing", "pip install 'pvdm[lattice]'")
 
 
 # --- the command ---
@@ -292,7 +292,7 @@ def test_the_lattice_part_is_shown_on_request(out: Path, capsys: Capture) -> Non
 def test_a_failed_study_is_a_failed_verification(out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("pvdm.cli.demo.evaluate.pick_engine", lambda _name: Masked(0))
     assert run(out, "--json") == 3
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "collision_study_failed"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "collision_study_failed"
 
 
 def test_a_missing_lattice_library_ends_the_command_as_unavailable(
@@ -351,4 +351,4 @@ def test_a_study_tells_every_step_to_who_watches() -> None:
 def test_a_result_that_cannot_be_written_is_bad_input(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file" / "collision.json", "--json") == 2
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "output_not_writable"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "output_not_writable"

@@ -303,7 +303,7 @@ def refusal(asset: Asset) -> PvdmError:
 
 @for_each("name", sorted(ASSETS))
 def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
-    assert refusal(ASSETS[name]).code == ASSETS[name].code
+    assert refusal(ASSETS[name]).reason == ASSETS[name].code
 
 
 @for_each("name", sorted(ASSETS))
@@ -334,7 +334,7 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
     for behind in removal.also:
         if behind != _FIELDS:
             monkeypatch.setattr(behind, _nothing)
-    assert refusal(asset).code == code
+    assert refusal(asset).reason == code
     if _FIELDS in removal.also:
         monkeypatch.setattr(_FIELDS, _lenient_fields)
     monkeypatch.setattr(removal.check, removal.instead)
@@ -343,7 +343,7 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
 
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     asset = ASSETS["protection-snapshot-too-large.json"]
-    assert refusal(asset).code == "document_value_invalid"
+    assert refusal(asset).reason == "document_value_invalid"
     monkeypatch.setattr("pvdm.model.statements.migration.require_long", _nothing)
     bring(asset, asset.data)
 

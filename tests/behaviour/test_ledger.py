@@ -73,7 +73,7 @@ def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None
 def test_the_same_id_with_other_parameters_is_an_error(unit: Unit, change: dict[str, object]) -> None:
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, dataclasses.replace(opening(), **change), pinned())  # type: ignore[arg-type]
-    assert caught.value.code == "workload_parameters_differ"
+    assert caught.value.reason == "workload_parameters_differ"
     # Which they are is told where nothing else differs: whoever asks is of the same domain then.
     told = (caught.value.expected, caught.value.got)
     (name,) = change
@@ -84,33 +84,33 @@ def test_the_same_id_with_other_parameters_is_an_error(unit: Unit, change: dict[
 def test_a_workload_id_of_another_form_is_refused(unit: Unit, workload_id: str) -> None:
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, opening(workload_id), pinned())
-    assert caught.value.code == "identifier_invalid"
+    assert caught.value.reason == "identifier_invalid"
 
 
 def test_a_plan_that_names_a_chunk_twice_is_refused(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, opening("orders-2"), pinned("a", "a"))
-    assert caught.value.code == "chunk_repeated"
+    assert caught.value.reason == "chunk_repeated"
 
 
 def test_a_plan_without_chunks_is_refused(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, opening("orders-2"), dataclasses.replace(pinned(), chunks=[]))
-    assert caught.value.code == "chunks_too_many"
+    assert caught.value.reason == "chunks_too_many"
 
 
 def test_an_abandoned_workload_does_not_complete(unit: Unit) -> None:
     workloads.move(unit, "orders-1", WorkloadState.ABANDONED, reason="not needed")
     with pytest.raises(ConflictError) as caught:
         workloads.move(unit, "orders-1", WorkloadState.COMPLETE, reason="done")
-    assert caught.value.code == "workload_moved"
+    assert caught.value.reason == "workload_moved"
 
 
 def test_an_abandoned_workload_opens_no_attempt(unit: Unit) -> None:
     workloads.move(unit, "orders-1", WorkloadState.ABANDONED, reason="not needed")
     with pytest.raises(ConflictError) as caught:
         staging(unit)
-    assert caught.value.code == "workload_moved"
+    assert caught.value.reason == "workload_moved"
 
 
 def test_a_new_attempt_is_staging_with_one_reserved_nonce(unit: Unit) -> None:
@@ -128,14 +128,14 @@ def test_the_same_attempt_id_for_another_chunk_is_an_error(unit: Unit) -> None:
     staging(unit)
     with pytest.raises(InputError) as caught:
         staging(unit, chunk_id="b")
-    assert caught.value.code == "attempt_parameters_differ"
+    assert caught.value.reason == "attempt_parameters_differ"
 
 
 def test_a_second_live_attempt_is_refused(unit: Unit) -> None:
     staging(unit, 1)
     with pytest.raises(ConflictError) as caught:
         staging(unit, 2)
-    assert caught.value.code == "attempt_live"
+    assert caught.value.reason == "attempt_live"
 
 
 @pytest.mark.parametrize("end", [AttemptState.ROLLED_BACK, AttemptState.VERIFICATION_FAILED])
@@ -148,7 +148,7 @@ def test_a_published_chunk_opens_no_attempt(unit: Unit) -> None:
     in_state(unit, AttemptState.COMMITTED, 1)
     with pytest.raises(VerificationError) as caught:
         staging(unit, 2)
-    assert caught.value.code == "chunk_published"
+    assert caught.value.reason == "chunk_published"
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_attempts_at_a_chunk_have_an_end(unit: Unit, end: AttemptState, most: in
         in_state(unit, end, number)
     with pytest.raises(InputError) as caught:
         staging(unit, "last")
-    assert caught.value.code == "attempts_used_up"
+    assert caught.value.reason == "attempts_used_up"
 
 
 def test_an_attempt_at_an_unknown_chunk_is_refused(unit: Unit) -> None:
     with pytest.raises(ConflictError) as caught:
         staging(unit, chunk_id="z")
-    assert caught.value.code == "ledger_constraint"
+    assert caught.value.reason == "ledger_constraint"
 
 
 def test_entering_verifying_draws_a_new_nonce_and_aborts_the_old_one(unit: Unit) -> None:
@@ -192,7 +192,7 @@ def test_verifying_needs_an_unused_nonce(unit: Unit) -> None:
     attempt = staging(unit)
     with pytest.raises(ConflictError) as caught:
         attempts.begin_verifying(unit, attempt.attempt_id, nonce=hex32("used"), staged_snapshot_id="5", reason="")
-    assert caught.value.code == "nonce_taken"
+    assert caught.value.reason == "nonce_taken"
 
 
 @pytest.mark.parametrize("state", list(AttemptState))
@@ -206,7 +206,7 @@ def test_publishing_needs_an_attempt_that_is_committing(unit: Unit, state: Attem
     else:
         with pytest.raises(ConflictError) as caught:
             attempts.publish(unit, attempt.attempt_id, nonce=nonce, snapshot_id="900")
-        assert caught.value.code == "attempt_moved"
+        assert caught.value.reason == "attempt_moved"
 
 
 def test_publishing_records_what_made_the_chunk_visible(unit: Unit) -> None:
@@ -220,7 +220,7 @@ def test_publishing_with_the_old_nonce_is_refused(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
     with pytest.raises(ConflictError) as caught:
         attempts.publish(unit, attempt.attempt_id, nonce=nonce_of(1, 0), snapshot_id="900")
-    assert caught.value.code == "nonce_not_reserved"
+    assert caught.value.reason == "nonce_not_reserved"
 
 
 def test_publishing_with_the_nonce_of_another_attempt_is_refused(unit: Unit) -> None:
@@ -228,7 +228,7 @@ def test_publishing_with_the_nonce_of_another_attempt_is_refused(unit: Unit) -> 
     attempt = in_state(unit, AttemptState.COMMITTING)
     with pytest.raises(VerificationError) as caught:
         attempts.publish(unit, attempt.attempt_id, nonce=nonce_of(2, 0), snapshot_id="900")
-    assert caught.value.code == "nonce_of_other_attempt"
+    assert caught.value.reason == "nonce_of_other_attempt"
 
 
 @pytest.mark.parametrize("state", [AttemptState.STAGING, AttemptState.VERIFYING, AttemptState.COMMITTING])
@@ -247,7 +247,7 @@ def test_an_attempt_is_not_ended_by_committing(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
     with pytest.raises(InputError) as caught:
         attempts.end(unit, attempt.attempt_id, AttemptState.COMMITTED, reason="no")
-    assert caught.value.code == "attempt_end_invalid"
+    assert caught.value.reason == "attempt_end_invalid"
 
 
 def test_only_live_attempts_are_looked_after(unit: Unit) -> None:
@@ -260,14 +260,14 @@ def test_a_nonce_is_won_once(unit: Unit) -> None:
     break_glass(unit)
     with pytest.raises(ConflictError) as caught:
         break_glass(unit)
-    assert caught.value.code == "nonce_taken"
+    assert caught.value.reason == "nonce_taken"
 
 
 @pytest.mark.parametrize("nonce", ["", "0" * 31, "0" * 33, "G" * 32, "A" * 32, "0" * 31 + "\n"])
 def test_a_nonce_of_another_form_is_refused(unit: Unit, nonce: str) -> None:
     with pytest.raises(InputError) as caught:
         nonces.reserve(unit, nonce, purpose=NoncePurpose.BREAK_GLASS, holder="x")
-    assert caught.value.code == "identifier_invalid"
+    assert caught.value.reason == "identifier_invalid"
 
 
 def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
@@ -275,7 +275,7 @@ def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
     nonces.commit(unit, hex32(1), snapshot_id=None)
     with pytest.raises(ConflictError) as caught:
         nonces.commit(unit, hex32(1), snapshot_id=None)
-    assert caught.value.code == "nonce_not_reserved"
+    assert caught.value.reason == "nonce_not_reserved"
 
 
 ANSWERS: list[CatalogAnswer] = [CommittedAs("900"), NotCommitted(), UnknownYet()]
@@ -337,13 +337,13 @@ def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(
     before = nonces.find(unit, nonce_of(1, 1))
     with pytest.raises(StateUnknownError) as caught:
         attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), second)
-    assert (caught.value.code, nonces.find(unit, nonce_of(1, 1))) == ("nonce_settlement_contradicts", before)
+    assert (caught.value.reason, nonces.find(unit, nonce_of(1, 1))) == ("nonce_settlement_contradicts", before)
 
 
 def test_settling_an_unknown_nonce_is_an_error(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         nonces.settle(unit, hex32("never"), NotCommitted())
-    assert caught.value.code == "nonce_unknown"
+    assert caught.value.reason == "nonce_unknown"
 
 
 def test_reserved_nonces_are_listed_for_a_starting_steward(unit: Unit) -> None:

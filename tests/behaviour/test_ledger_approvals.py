@@ -57,7 +57,7 @@ def unit(scratch: Unit) -> Unit:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tuple[BearerToken, Grant]:
@@ -227,7 +227,7 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
         try:
             found.append(ledger.transact(lambda unit: attestations.challenge(unit, ASKED), at_micros=NOW))
         except PvdmError as error:
-            found.append(error.code)
+            found.append(error.reason)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -332,7 +332,7 @@ def test_the_second_of_two_concurrent_epoch_books_is_not_kept(ledger: Ledger) ->
                 ledger.transact(lambda unit: shared_settings.add_epoch_book(unit, 1, b"second"), at_micros=NOW)
             )
         except PvdmError as error:
-            found.append(error.code)
+            found.append(error.reason)
 
     thread = threading.Thread(target=second)
     with ledger.write(at_micros=NOW) as unit:
@@ -400,7 +400,7 @@ def test_a_notarys_proof_for_a_nonce_is_found(unit: Unit) -> None:
 def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         proofs.domain_of(unit, hex64("x"))
-    assert caught.value.code == "proof_unknown"
+    assert caught.value.reason == "proof_unknown"
 
 
 def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
@@ -408,4 +408,4 @@ def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: 
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
     with pytest.raises(VerificationError) as caught:
         workloads.open_once(unit, opening("lost-1"), pinned())
-    assert caught.value.code == "workload_spent"
+    assert caught.value.reason == "workload_spent"

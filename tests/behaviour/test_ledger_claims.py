@@ -66,7 +66,7 @@ def test_an_overlapping_claim_of_another_workload_is_refused(unit: Unit, first: 
     take(unit, "one", first)
     with pytest.raises(VerificationError) as caught:
         take(unit, "two", second)
-    assert (caught.value.code, caught.value.details["workload_id"]) == ("claim_overlaps", "one")
+    assert (caught.value.reason, caught.value.details["workload_id"]) == ("claim_overlaps", "one")
 
 
 @pytest.mark.parametrize(("first", "second"), APART)
@@ -121,7 +121,7 @@ def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
     take(unit, "one", WEEK)
     with pytest.raises(VerificationError) as caught:
         take(unit, "one", LATER)
-    assert caught.value.code == "claim_differs"
+    assert caught.value.reason == "claim_differs"
 
 
 def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
@@ -150,13 +150,13 @@ def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
 def test_a_claim_that_has_no_place_in_an_order_is_refused(column_type: str, value: ClaimValue) -> None:
     with pytest.raises(InputError) as caught:
         Claim.value("c", column_type, value)
-    assert caught.value.code == "claim_invalid"
+    assert caught.value.reason == "claim_invalid"
 
 
 def test_an_empty_range_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         Claim.between("day", "date", 5, 5)
-    assert caught.value.code == "claim_invalid"
+    assert caught.value.reason == "claim_invalid"
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_an_event_is_not_replaced_under_its_id(unit: Unit) -> None:
 def test_code_does_not_write_the_databases_own_events(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         events.note(unit, "update", "workloads", "orders-1", {})
-    assert caught.value.code == "event_kind_reserved"
+    assert caught.value.reason == "event_kind_reserved"
 
 
 def test_events_are_read_in_pages(unit: Unit) -> None:
@@ -253,7 +253,7 @@ def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
     record = proved(unit)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, record, b"other", log_index=0)
-    assert caught.value.code == "statement_differs"
+    assert caught.value.reason == "statement_differs"
 
 
 def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
@@ -261,13 +261,13 @@ def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
     second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, VerdictWord.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, second, b"second", log_index=logged(unit))
-    assert caught.value.code == "ledger_constraint"
+    assert caught.value.reason == "ledger_constraint"
 
 
 def test_a_proof_for_the_nonce_of_another_attempt_is_refused(unit: Unit) -> None:
     with pytest.raises(ConflictError) as caught:
         proved(unit, nonce=nonce_of("someone", 0))
-    assert caught.value.code == "ledger_constraint"
+    assert caught.value.reason == "ledger_constraint"
 
 
 def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
@@ -275,7 +275,7 @@ def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
         ledger.transact(
             lambda unit: statements.put(unit, StatementKind.EPOCH, hex64(1), b"x", log_index=17), at_micros=NOW
         )
-    assert caught.value.code == "ledger_constraint"
+    assert caught.value.reason == "ledger_constraint"
 
 
 def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
@@ -288,7 +288,7 @@ def test_a_snapshot_has_one_receipt(unit: Unit) -> None:
     everything(unit)
     with pytest.raises(ConflictError) as caught:
         receipts.put(unit, ReceiptRecord(hex64("two"), "orders-1", "t-1", "900"), b"two", log_index=logged(unit))
-    assert caught.value.code == "ledger_constraint"
+    assert caught.value.reason == "ledger_constraint"
 
 
 def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
@@ -313,7 +313,7 @@ def test_an_append_at_another_size_stores_nothing(unit: Unit) -> None:
     log = LedgerLog(unit)
     with pytest.raises(ConflictError) as caught:
         log.append(at=1, entries=[b"x"], hashes={}, checkpoint=b"note")
-    assert (caught.value.code, log.size()) == ("log_moved", 0)
+    assert (caught.value.reason, log.size()) == ("log_moved", 0)
 
 
 def test_the_database_refuses_a_gap_in_the_log(unit: Unit) -> None:
@@ -325,14 +325,14 @@ def test_a_hash_that_is_missing_is_an_error(unit: Unit) -> None:
     logged(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_hashes([(0, 0), (0, 1)])
-    assert caught.value.code == "log_incomplete"
+    assert caught.value.reason == "log_incomplete"
 
 
 def test_an_entry_that_is_missing_is_an_error(unit: Unit) -> None:
     logged(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_entries(0, 2)
-    assert caught.value.code == "log_incomplete"
+    assert caught.value.reason == "log_incomplete"
 
 
 def issued(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
@@ -350,7 +350,7 @@ def test_a_token_ends_at_its_expiry(unit: Unit, late: int, code: str) -> None:
     token, _ = issued(unit)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, token, now_micros=NOW + late)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_revoked_token_opens_nothing(unit: Unit) -> None:
@@ -358,7 +358,7 @@ def test_a_revoked_token_opens_nothing(unit: Unit) -> None:
     tokens.revoke(unit, grant.token_id)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, token, now_micros=NOW)
-    assert caught.value.code == "token_revoked"
+    assert caught.value.reason == "token_revoked"
 
 
 def test_a_revocation_is_not_taken_back(unit: Unit) -> None:
@@ -372,13 +372,13 @@ def test_an_unknown_token_opens_nothing(unit: Unit) -> None:
     issued(unit)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, BearerToken("pvdm_guess"), now_micros=NOW)
-    assert caught.value.code == "token_unknown"
+    assert caught.value.reason == "token_unknown"
 
 
 def test_a_token_that_would_be_expired_is_not_issued(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         tokens.issue(unit, Role.OPERATOR, secret_sha256="ab" * 32, domain="sales", name="x", expires_micros=NOW)
-    assert caught.value.code == "token_expiry_invalid"
+    assert caught.value.reason == "token_expiry_invalid"
 
 
 def test_the_text_of_a_token_is_in_no_table(unit: Unit) -> None:
@@ -407,7 +407,7 @@ def test_two_restores_are_never_under_way_at_once(unit: Unit) -> None:
     restores.begin(unit, marker)
     with pytest.raises(PvdmError) as caught:
         restores.begin(unit, replace(marker, restore_id=2))
-    assert caught.value.code == "restore_unfinished"
+    assert caught.value.reason == "restore_unfinished"
     restores.finish(unit, 1)
     restores.begin(unit, replace(marker, restore_id=restores.next_id(unit)))
     found = restores.find_unfinished(unit)

@@ -43,7 +43,7 @@ def other_uuid(number: int) -> str:
 
 
 def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_namespace_is_found_by_its_levels(unit: Unit) -> None:
@@ -397,7 +397,7 @@ def at_once(*works: Any) -> list[str]:
             works[place]()
             ended[place] = "done"
         except PvdmError as error:
-            ended[place] = error.code
+            ended[place] = error.reason
 
     threads = [threading.Thread(target=run, args=(place,)) for place in range(len(works))]
     for thread in threads:

@@ -145,7 +145,7 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
     home = core.get_namespace()
     with fault.armed("catalog.after_metadata_file", fault.Call(sleep)), pytest.raises(ConflictError) as caught:
         core.commits.create(OPERATOR, home, "gone", state.metadata, returning=True)
-    assert (swept, caught.value.code) == ([1], "table_moved")
+    assert (swept, caught.value.reason) == ([1], "table_moved")
 
 
 def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_a_key_with_other_words_is_refused_as_long_as_it_is_remembered(yard: Yar
     again = catalog.requests.once(producer, key, b"other words")
     with pytest.raises(InputError) as caught:
         catalog.requests.earlier(again)
-    assert caught.value.code == "idempotency_key_reused"
+    assert caught.value.reason == "idempotency_key_reused"
 
 
 def test_clients_are_told_how_long_a_key_is_remembered(lake: Lake) -> None:

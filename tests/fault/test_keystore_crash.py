@@ -61,7 +61,7 @@ def test_a_crash_while_the_keystore_is_created_leaves_none(tmp_path: Path) -> No
     broken = fault.armed("keys.disk.after_temp", fault.Raise(OSError(5, "Input/output error")))
     with broken, pytest.raises(UnavailableError) as caught:
         create_file_keys(path)
-    assert (caught.value.code, path.exists(), left_over(tmp_path)) == ("key_file_unavailable", False, [])
+    assert (caught.value.reason, path.exists(), left_over(tmp_path)) == ("key_file_unavailable", False, [])
 
 
 def test_a_failed_write_changes_nothing_in_memory_either(tmp_path: Path) -> None:

@@ -178,4 +178,4 @@ def test_a_vector_that_only_some_readers_see_fools_one_of_them_and_is_refused(
     else:
         with pytest.raises(InputError) as caught:
             lake.rows()
-        assert caught.value.code == code
+        assert caught.value.reason == code

@@ -63,5 +63,5 @@ def test_a_scene_that_ends_otherwise_than_it_is_told_fails_the_demo(
     monkeypatch.setattr("pvdm.evaluation.scenes.DROPPED_ROWS", 0)
     assert main(["demo", "--rows", "100", "--json"]) == 1
     error = json.loads(capsys.readouterr().out)["error"]
-    assert (error["code"], error["expected"], error["got"]) == ("demo_failed", "VERIFICATION_FAILED", "COMMITTED")
+    assert (error["reason"], error["expected"], error["got"]) == ("demo_failed", "VERIFICATION_FAILED", "COMMITTED")
     assert spark.conf.get("spark.sql.catalog.lake", None) is None

@@ -102,7 +102,7 @@ def test_shredded_variants_are_refused_by_name_on_either_side(shop: Shop, spark:
     tried = source.chunks[0].attempt
     assert tried is not None
     assert tried.refusal is not None
-    assert (tried.refusal.code, tried.refusal.got) == ("source_unusable", "typed_value beside them")
+    assert (tried.refusal.reason, tried.refusal.got) == ("source_unusable", "typed_value beside them")
     staged = publish(shop, spark, "sales.into_shreds", "raw.wholes")
     assert isinstance(staged, VerificationFailed), staged
     attempt = staged.chunks[0].attempt

@@ -128,7 +128,7 @@ def test_an_interrupted_write_is_rolled_back_and_leaves_no_file(shop: Shop, spar
     threading.Thread(target=stop).start()
     outcome = run(shop, spark, "sales.stopped", endless)
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.code == "attempt_interrupted"
+    assert outcome.error.reason == "attempt_interrupted"
     for _ in range(100):
         if not shop.branches("sales.stopped") and not shop.staged_files("sales.stopped"):
             break
@@ -187,7 +187,7 @@ def test_rows_that_do_not_fit_are_refused(shop: Shop, spark: SparkSession, selec
         shop.protect(contract("sales.unfit"))
     with pytest.raises(InputError) as caught:
         run(shop, spark, "sales.unfit", lambda _, chunk: chunk.rows().selectExpr(*select.split(", ")))
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_rows_are_widened_and_go_by_name(shop: Shop, spark: SparkSession) -> None:
@@ -207,7 +207,7 @@ def test_a_job_that_gives_no_frame_is_told_so(shop: Shop, spark: SparkSession) -
     shop.protect(contract("sales.frameless"))
     with pytest.raises(InputError) as caught:
         run(shop, spark, "sales.frameless", lambda *_: [1])
-    assert caught.value.code == "rows_not_a_frame"
+    assert caught.value.reason == "rows_not_a_frame"
 
 
 def test_a_source_is_read_as_it_was_pinned_and_in_groups_of_its_files(shop: Shop, spark: SparkSession) -> None:

@@ -131,7 +131,7 @@ def test_a_filter_keeps_the_same_rows(spark: SparkSession, frame: DataFrame, tab
 def test_a_type_that_spark_has_not_is_told(spark: SparkSession) -> None:
     with pytest.raises(InputError) as caught:
         spark_type(PrimitiveType(Kind.TIME))
-    assert caught.value.code == "spark_type_unsupported"
+    assert caught.value.reason == "spark_type_unsupported"
     assert spark_name("a`b", "c.d") == "`a``b`.`c.d`"
 
 
@@ -155,4 +155,4 @@ def test_nested_columns_fit_whatever_may_be_null(spark: SparkSession) -> None:
     ):
         with pytest.raises(InputError) as caught:
             fitted(given, of(other))
-        assert caught.value.code == "rows_type_differs"
+        assert caught.value.reason == "rows_type_differs"

@@ -43,7 +43,7 @@ def steward(tmp_path: Path) -> Iterator[EmbeddedSteward]:
 def code(work: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         work()
-    return caught.value.code
+    return caught.value.reason
 
 
 def filled(spark: SparkSession, steward: EmbeddedSteward, name: str) -> None:
@@ -155,7 +155,7 @@ def test_a_session_that_was_started_without_iceberg_is_refused(tmp_path: Path) -
             try:
                 pvdm.spark_session(steward)
             except PvdmError as error:
-                print(error.code)
+                print(error.reason)
     """
     done = run(["-c", textwrap.dedent(script), str(tmp_path / "steward")], tmp_path)
     assert done.stdout == "spark_without_iceberg\n"

@@ -55,7 +55,7 @@ def test_a_killed_driver_proves_nothing_and_the_next_job_has_another_one(tmp_pat
         with pytest.raises(UnavailableError) as caught:
             verify(job, lab.on_spark())
         killer.join()
-        assert caught.value.code == code
+        assert caught.value.reason == code
         assert lab.bench.cores(attempt) == []
         threads, spark = lab.both(attempt, lab.on_spark())
         assert (threads.core.verdict.passed, threads.core.rows.staged) == (True, FILES * ROWS)

@@ -62,7 +62,7 @@ def claim_or_none(where: Expression, kind: str) -> Claim | None:
     try:
         return read_claim(where, "c", kind, value_of)
     except InputError as error:
-        if error.code != "claim_empty":
+        if error.reason != "claim_empty":
             raise
         return None
 

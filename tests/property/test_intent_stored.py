@@ -192,7 +192,7 @@ def outcome(scan: Scan, file: ScanFile, data: bytes) -> object:
         batches = scan_batches(scan, file, lambda _: data, read_batches)
         return [row for batch in batches for row in engine.encode(plan, ProjectionName.CONTENT, batch)]
     except PvdmError as error:
-        return error.code, error.message, error.expected, error.got
+        return error.reason, error.message, error.expected, error.got
 
 
 @examples(150)

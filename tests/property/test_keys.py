@@ -211,7 +211,7 @@ class Epochs(RuleBasedStateMachine):
         if not active:
             with pytest.raises(NotAllowedError) as caught:
                 self.book.epoch_for(None)
-            assert caught.value.code == "epoch_none_active"
+            assert caught.value.reason == "epoch_none_active"
             return
         assert self.book.epoch_for(None) == active[0]
         self.workloads[len(self.workloads)] = active[0]
@@ -236,7 +236,7 @@ class Epochs(RuleBasedStateMachine):
             if self.model[epoch] is EpochStage.REVOKED:
                 with pytest.raises(NotAllowedError) as caught:
                     self.book.epoch_for(epoch)
-                assert caught.value.code == "epoch_revoked"
+                assert caught.value.reason == "epoch_revoked"
             else:
                 assert self.book.epoch_for(epoch) == epoch
 

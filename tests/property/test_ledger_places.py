@@ -73,7 +73,7 @@ def test_a_place_that_no_index_holds_is_refused() -> None:
     assert len(tables.place_key(parse_location(fits))) == TABLE_PLACE_MAX_BYTES
     with pytest.raises(InputError) as caught:
         tables.place_key(parse_location(fits + "y"))
-    assert caught.value.code == "location_invalid"
+    assert caught.value.reason == "location_invalid"
 
 
 def test_postgresql_orders_places_by_their_bytes_whatever_its_locale() -> None:

@@ -127,7 +127,7 @@ def refusal(pair: tuple[Partial, Partial]) -> str | None:
     try:
         combine(pair)
     except InputError as error:
-        return error.code
+        return error.reason
     return None
 
 

@@ -55,7 +55,7 @@ def test_a_core_that_lacks_a_key_is_refused(core: ProofCore, data: st.DataObject
     del places[place][data.draw(st.sampled_from(sorted(places[place])))]
     with pytest.raises(InputError) as refusal:
         ProofCore.from_json(value)
-    assert refusal.value.code == "document_key_missing"
+    assert refusal.value.reason == "document_key_missing"
 
 
 @given(cores(), st.data())
@@ -66,7 +66,7 @@ def test_a_core_with_one_more_key_is_refused(core: ProofCore, data: st.DataObjec
     places[data.draw(st.sampled_from(range(len(places))))]["more"] = "x"
     with pytest.raises(InputError) as refusal:
         ProofCore.from_json(value)
-    assert refusal.value.code == "document_key_unknown"
+    assert refusal.value.reason == "document_key_unknown"
 
 
 def _changed(data: bytes, place: int, mask: int) -> bytes:
@@ -81,7 +81,7 @@ def test_a_payload_with_one_byte_changed_is_refused(algorithm: str, place: int, 
     changed = Envelope(envelope.payload_type, _changed(envelope.payload, place, mask), envelope.signatures)
     with pytest.raises(PvdmError) as refusal:
         verify_threshold([changed.to_bytes()], ROOT, threshold=1, now=NOW)
-    assert refusal.value.code == "signature_invalid"
+    assert refusal.value.reason == "signature_invalid"
 
 
 @pytest.mark.parametrize("algorithm", sorted(ENVELOPES))
@@ -92,7 +92,7 @@ def test_a_signature_with_one_byte_changed_is_refused(algorithm: str, place: int
     changed = Envelope(envelope.payload_type, envelope.payload, (spoiled,))
     with pytest.raises(PvdmError) as refusal:
         verify_threshold([changed.to_bytes()], ROOT, threshold=1, now=NOW)
-    assert refusal.value.code in {"signature_invalid", "signature_form_invalid"}
+    assert refusal.value.reason in {"signature_invalid", "signature_form_invalid"}
 
 
 @pytest.mark.parametrize("algorithm", sorted(ENVELOPES))

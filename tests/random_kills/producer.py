@@ -42,10 +42,10 @@ def _published(url: str, token_file: str, work: Work) -> dict[str, Any]:
         ):
             outcome = coordinator.execute_workload(work.workload_id, build, table=work.table, day=work.day)
     except PvdmError as error:
-        return {"outcome": "error", "code": error.code, "got": str(error)[:300]}
+        return {"outcome": "error", "code": error.reason, "got": str(error)[:300]}
     if isinstance(outcome, Committed):
         return {"outcome": outcome.name, "code": None, "got": outcome.published.value}
-    return {"outcome": outcome.name, "code": outcome.error.code, "got": str(outcome.error)[:300]}
+    return {"outcome": outcome.name, "code": outcome.error.reason, "got": str(outcome.error)[:300]}
 
 
 def build(_spark: object, chunk: Chunk) -> pa.Table:

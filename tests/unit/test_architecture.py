@@ -41,7 +41,8 @@ def test_every_room_is_described() -> None:
 
 
 def test_no_file_is_too_long_to_read() -> None:
-    files = [*SOURCES, *RUST_SOURCES]
+    generated = ROOT / "src" / "pvdm" / "errors" / "codes.py"
+    files = [path for path in (*SOURCES, *RUST_SOURCES) if path != generated]
     assert named([path for path in files if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
 
 

@@ -70,7 +70,7 @@ SCHEMAS_REFUSED: list[tuple[str, Callable[[], Any]]] = [
 def test_an_arrow_schema_that_cannot_be_a_table_is_refused(code: str, make: Callable[[], Any]) -> None:
     with pytest.raises(InputError) as caught:
         schema_from_arrow(make())
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_schema_of_the_deepest_nesting_is_read() -> None:

@@ -100,7 +100,7 @@ def test_an_empty_batch_has_no_rows() -> None:
 
 
 def test_an_empty_batch_of_a_wrong_type_is_refused_all_the_same() -> None:
-    assert refusal(pa.array([], pa.string()), "long").code == "cast_refused"
+    assert refusal(pa.array([], pa.string()), "long").reason == "cast_refused"
 
 
 INTEGER_TYPES = [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()]
@@ -115,7 +115,7 @@ def test_every_small_integer_is_an_int_and_fits_a_long(kind: Any) -> None:
 def test_a_uint32_is_a_long_and_no_int() -> None:
     array = pa.array([2**32 - 1], pa.uint32())
     assert cells(array, "long") == [text_cell("02", "4294967295")]
-    assert refusal(array, "int").code == "cast_refused"
+    assert refusal(array, "int").reason == "cast_refused"
 
 
 def test_a_uint64_is_a_decimal_of_twenty_digits() -> None:

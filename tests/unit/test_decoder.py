@@ -247,7 +247,7 @@ MALFORMED: list[tuple[str, Type, Mode, str, int]] = [
 def test_what_no_encoder_writes_is_refused_at_its_offset(kind: Type, mode: Mode, cell: str, offset: int) -> None:
     with pytest.raises(InputError) as refusal:
         decode_cell(Inner(kind), mode, bytes.fromhex(cell))
-    assert (refusal.value.code, refusal.value.details) == ("encoding_malformed", {"offset": offset})
+    assert (refusal.value.reason, refusal.value.details) == ("encoding_malformed", {"offset": offset})
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_row_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_a_schema_without_columns_has_no_rows() -> None:
     with pytest.raises(InputError) as refusal:
         decode_row(Schema(()), S, b"")
-    assert refusal.value.code == "encoding_malformed"
+    assert refusal.value.reason == "encoding_malformed"
 
 
 def test_a_row_with_a_column_too_many_is_refused() -> None:

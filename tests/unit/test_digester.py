@@ -34,21 +34,21 @@ def refused(call: Callable[[], Any]) -> InputError:
 
 
 def test_a_content_projection_of_another_schema_is_refused() -> None:
-    assert refused(lambda: Plan(NEW, (content(OLD),))).code == "coverage_incomplete"
+    assert refused(lambda: Plan(NEW, (content(OLD),))).reason == "coverage_incomplete"
 
 
 def test_a_content_projection_made_by_hand_that_leaves_a_column_out_is_refused() -> None:
-    assert refused(lambda: Plan(NEW, (Projection(ProjectionName.CONTENT, ("id",)),))).code == "coverage_incomplete"
+    assert refused(lambda: Plan(NEW, (Projection(ProjectionName.CONTENT, ("id",)),))).reason == "coverage_incomplete"
 
 
 def test_an_exclusion_made_by_hand_without_a_reason_is_refused() -> None:
     bare = Projection(ProjectionName.CONTENT, ("id",), (Exclusion("amount", " "),))
-    assert refused(lambda: Plan(NEW, (bare,))).code == "exclusion_reason_missing"
+    assert refused(lambda: Plan(NEW, (bare,))).reason == "exclusion_reason_missing"
 
 
 def test_an_identity_that_excludes_is_refused() -> None:
     odd = Projection(ProjectionName.IDENTITY, ("id",), (Exclusion("amount", "not a key"),))
-    assert refused(lambda: Plan(NEW, (odd,))).code == "projection_invalid"
+    assert refused(lambda: Plan(NEW, (odd,))).reason == "projection_invalid"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_identity_that_excludes_is_refused() -> None:
     ids=["mode", "construction", "schema", "projection"],
 )
 def test_words_in_the_place_of_values_are_refused(parts: tuple[Any, ...]) -> None:
-    assert refused(lambda: Plan(*parts)).code == "plan_invalid"
+    assert refused(lambda: Plan(*parts)).reason == "plan_invalid"
 
 
 @pytest.mark.parametrize(
@@ -75,22 +75,22 @@ def test_words_in_the_place_of_values_are_refused(parts: tuple[Any, ...]) -> Non
     ids=["a word", "numbers", "a list"],
 )
 def test_columns_that_are_no_list_of_names_are_refused(call: Callable[[], Any]) -> None:
-    assert refused(call).code == "projection_invalid"
+    assert refused(call).reason == "projection_invalid"
 
 
 @pytest.mark.parametrize("keys", [{}, KEYS[ProjectionName.CONTENT], {ProjectionName.CONTENT: bytes(32)}], ids=str)
 def test_keys_that_do_not_fit_are_refused(keys: Any) -> None:
-    assert refused(lambda: Digester(PLAN, keys)).code == "keys_invalid"
+    assert refused(lambda: Digester(PLAN, keys)).reason == "keys_invalid"
 
 
 @pytest.mark.parametrize("threads", [0, 257, "2", None], ids=str)
 def test_a_number_of_threads_that_makes_no_sense_is_refused(threads: Any) -> None:
-    assert refused(lambda: digest(rows([1]), PLAN, KEYS, threads=threads)).code == "threads_invalid"
+    assert refused(lambda: digest(rows([1]), PLAN, KEYS, threads=threads)).reason == "threads_invalid"
 
 
 @pytest.mark.parametrize("data", [[1], "rows", pa.chunked_array([[1]])], ids=["list", "text", "chunked array"])
 def test_what_is_not_a_table_is_refused(data: Any) -> None:
-    assert refused(lambda: digest(data, PLAN, KEYS)).code == "input_not_arrow"
+    assert refused(lambda: digest(data, PLAN, KEYS)).reason == "input_not_arrow"
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -98,7 +98,7 @@ def test_an_error_names_the_row_of_the_whole_input(engine: Engine, threads: int)
     batches = [rows([1, 2, 3]), rows([4, 5]), rows([6, None])]
     table = pa.Table.from_batches(batches)
     refusal = refused(lambda: digest(table, PLAN, KEYS, threads=threads, engine=engine))
-    assert (refusal.code, refusal.details) == ("null_in_required", {**refusal.details, "column": "id", "row": 6})
+    assert (refusal.reason, refusal.details) == ("null_in_required", {**refusal.details, "column": "id", "row": 6})
 
 
 def test_an_error_of_a_second_update_names_the_row_since_the_first(engine: Engine) -> None:
@@ -115,13 +115,13 @@ def test_a_digester_that_failed_gives_nothing_any_more(engine: Engine) -> None:
     digester = Digester(PLAN, KEYS, engine=engine)
     with pytest.raises(InputError):
         digester.update(rows([None]))
-    assert refused(digester.partials).code == "digester_void"
-    assert refused(lambda: digester.update(rows([1]))).code == "digester_void"
+    assert refused(digester.partials).reason == "digester_void"
+    assert refused(lambda: digester.update(rows([1]))).reason == "digester_void"
 
 
 def test_an_empty_table_of_another_schema_is_refused(engine: Engine) -> None:
     empty = rows([]).schema.set(0, pa.field("id", pa.string())).empty_table()
-    assert refused(lambda: digest(empty, PLAN, KEYS, engine=engine)).code == "cast_refused"
+    assert refused(lambda: digest(empty, PLAN, KEYS, engine=engine)).reason == "cast_refused"
 
 
 def test_an_interruption_ends_several_threads_over_an_endless_stream(engine: Engine) -> None:

@@ -55,13 +55,13 @@ def test_keys_stand_in_the_order_of_rfc_8785() -> None:
 def test_any_other_spelling_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as refusal:
         parse(data, size_max_bytes=1 << 20)
-    assert refusal.value.code == "document_malformed"
+    assert refusal.value.reason == "document_malformed"
 
 
 def test_a_document_over_its_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(InputError) as refusal:
         parse(b"[" * 101, size_max_bytes=100)
-    assert refusal.value.code == "document_too_large"
+    assert refusal.value.reason == "document_too_large"
 
 
 @pytest.mark.parametrize("value", [1.5, b"bytes", {1: 2}, {1}, "\ud800"], ids=repr)

@@ -1,10 +1,10 @@
-"""docs/errors.md lists every error code that the code can raise, with its exit code, and no other."""
+"""The registry of errors has every code and reason that the sources name, and docs/errors.md is made from it."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,145 +13,141 @@ import pytest
 from pvdm import errors
 from pvdm.api.errors import kind_of
 from pvdm.client.wire import FailureKind
+from pvdm.errors import Code
+from pvdm.errors.kinds import KINDS
+from pvdm.errors.registry import codes_by_reason
 from pvdm.steward.http.errors import status_of
-from tests.support.error_codes import CLASSES, Raised, Reader
 from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import manifest
+from tools import make_errors
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
-ROW = re.compile(r"^\| `(?P<code>[a-z0-9_]+)` \| (?P<when>[^|]+) \| (?P<exits>\d(?:, \d)*) \|$", re.MULTILINE)
+CODES = {code.value: code for code in Code}
+CLASSES = {cls.__name__: kind for kind, cls in KINDS.items()}
 RUST = re.compile(
     r"""(?:\bFault::new\(\s*|\bRefused\(\s*|\bthen_some\(|"key", Some\(|\bcode: |: &str = )"([a-z0-9_]+)\""""
 )
-
-# Expressions whose codes the reader cannot follow; in_kernel and in_client read those codes instead.
-FROM_ELSEWHERE = {
-    ("pvdm.digest.kernel", "error.args"),
-    ("pvdm.digest.locating", "error.args"),
-    ("pvdm.client.wire", "failure.how.value"),
-}
-# Doors whose every refusal is NotAllowedError, with the codes that are met there only.
+# Documents whose every refusal is NotAllowedError, with the codes that are met there only.
 ALLOWING = {
     "override": ("override_",),
     "protection": ("approval_", "contract_mismatch"),
     "migration": ("approval_",),
 }
-AT_ALLOWING = ("pvdm.trust.override:", "pvdm.trust.approval:")
 
 
+@functools.cache
 def sources() -> dict[str, str]:
+    """Every module of src/ but the generated one, by its path."""
     found = sorted((ROOT / "src").rglob("*.py"))
-    dotted = [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in found]
-    return {name.removesuffix(".__init__"): path.read_text("utf-8") for name, path in zip(dotted, found, strict=True)}
+    return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in found if path != make_errors.MODULE}
 
 
-@functools.cache
-def read() -> Reader:
-    """Every source, parsed once where a test asks for it; other workers have no need of it."""
-    return Reader(sources())
+def kernel_codes() -> set[str]:
+    texts = (path.read_text("utf-8") for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")))
+    return {code for text in texts for code in RUST.findall(text)}
 
 
-def in_kernel() -> Iterator[Raised]:
-    """Whatever the kernel refuses becomes an InputError at the door; what ends a locating is no fault of the input."""
-    for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")):
-        for code in RUST.findall(path.read_text("utf-8")):
-            kind = errors.UnavailableError if code.startswith("locate_") else errors.InputError
-            yield Raised(re.escape(code), kind.exit_code, str(path.relative_to(ROOT)))
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    for path, text in sources().items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call):
+                yield f"{path}:{node.lineno}", node
 
 
-def in_client() -> Iterator[Raised]:
-    """How there came to be no answer from the Steward: each way is a code."""
-    for how in FailureKind:
-        yield Raised(re.escape(how.value), errors.UnavailableError.exit_code, "pvdm.client.wire")
+def named_code(node: ast.expr) -> str | None:
+    """The code or reason that an expression spells out."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
+        return Code[node.attr].value
+    return None
 
 
-def at_doors() -> Iterator[Raised]:
-    """A code of the model is exit code 3 in a document that somebody brings: the hostile assets show which are."""
-    for asset in manifest():
-        if asset.door not in ALLOWING or asset.code.startswith(ALLOWING[asset.door]):
-            kind = errors.NotAllowedError if asset.door in ALLOWING else errors.VerificationError
-            yield Raised(re.escape(asset.code), kind.exit_code, asset.name)
+def registered_kinds(reason: str) -> tuple[str, ...]:
+    return CODES[codes_by_reason().get(reason, reason)].entry.kinds
 
 
-def in_python() -> Iterator[Raised]:
-    for each in read().raised:
-        # Every refusal of those leaves its door as NotAllowedError; the hostile assets above have these.
-        if not each.where.startswith(AT_ALLOWING):
-            yield each
+def is_registered(reason: str) -> bool:
+    return reason in codes_by_reason() or reason in CODES
 
 
-@functools.cache
-def raised() -> tuple[Raised, ...]:
-    return (*in_python(), *in_kernel(), *in_client(), *at_doors())
+def test_the_page_and_the_enumeration_are_made_from_the_registry() -> None:
+    assert make_errors.PAGE.read_text("utf-8") == make_errors.page()
+    assert make_errors.MODULE.read_text("utf-8") == make_errors.module()
 
 
-DOCUMENTED = {row["code"]: {int(each) for each in row["exits"].split(", ")} for row in ROW.finditer(PAGE)}
-SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+def test_a_reason_belongs_to_one_code_and_is_no_code_itself() -> None:
+    reasons = [reason for code in Code for reason in code.entry.reasons]
+    assert sorted(reasons) == sorted(set(reasons))
+    assert [reason for reason in reasons if reason in CODES] == []
 
 
-@functools.cache
-def documented_codes(pattern: str) -> tuple[str, ...]:
-    """The rows that a pattern is about; nearly every pattern is a code itself."""
-    if pattern in DOCUMENTED:
-        return (pattern,)
-    return tuple(code for code in DOCUMENTED if re.fullmatch(pattern, code))
+def test_every_constructed_error_has_a_registered_code_and_class() -> None:
+    wrong = []
+    for where, call in calls():
+        if isinstance(call.func, ast.Name) and call.func.id in CLASSES and call.args:
+            code = named_code(call.args[0])
+            if code is not None and not (is_registered(code) and CLASSES[call.func.id] in registered_kinds(code)):
+                wrong.append((where, code, call.func.id))
+    assert wrong == []
 
 
-@functools.cache
-def raised_exits() -> dict[str, set[int]]:
-    """The exit codes of each documented code, as the sources raise it."""
-    found: defaultdict[str, set[int]] = defaultdict(set)
-    for each in raised():
-        for code in documented_codes(each.pattern):
-            found[code].add(each.exit_code)
-    return dict(found)
+def test_every_reason_that_a_code_is_called_with_is_registered_for_it() -> None:
+    wrong = []
+    for where, call in calls():
+        code = named_code(call.func)
+        if code is None:
+            continue
+        for reason in [each.value for each in call.keywords if each.arg == "reason"]:
+            if isinstance(reason, ast.Constant) and reason.value not in CODES[code].entry.reasons:
+                wrong.append((where, code, reason.value))
+    assert wrong == []
 
 
-def test_every_code_that_is_raised_is_documented() -> None:
-    assert [each for each in raised() if not documented_codes(each.pattern)] == []
+def test_a_code_that_is_called_has_one_class() -> None:
+    called = {code for _, call in calls() if (code := named_code(call.func)) is not None}
+    assert [code for code in sorted(called) if len(CODES[code].entry.kinds) != 1] == []
 
 
-def test_every_documented_code_is_raised() -> None:
-    assert [code for code in DOCUMENTED if code not in raised_exits()] == []
+def test_every_code_and_reason_is_used() -> None:
+    text = "\n".join(sources().values())
+    members = set(re.findall(r"\bCode\.([A-Z0-9_]+)\b", text))
+    literals = set(re.findall(r'"([a-z0-9_]+)"', text)) | kernel_codes() | {how.value for how in FailureKind}
+    patterns = [re.compile(each) for each in spelled_in_parts(text)]
+    names = [code.value for code in Code if code.name not in members] + list(codes_by_reason())
+    assert [each for each in names if each not in literals and not any(p.fullmatch(each) for p in patterns)] == []
 
 
-@for_each("code", sorted(DOCUMENTED))
-def test_the_documented_exit_codes_are_those_of_the_classes(code: str) -> None:
-    assert raised_exits()[code] == DOCUMENTED[code]
+def spelled_in_parts(text: str) -> set[str]:
+    """Patterns of the names that the sources put together, as f"key_{state}_wrong"."""
+    found = re.findall(r'f"([a-z0-9_]*\{[^}"]+\}[a-z0-9_{}.]*)"', text)
+    return {re.sub(r"\{[^}]+\}", "[a-z0-9_]+", each) for each in found if "_" in re.sub(r"\{[^}]+\}", "", each)}
 
 
-def test_each_code_has_one_row_on_the_page() -> None:
-    codes = [row["code"] for row in ROW.finditer(PAGE)]
-    assert sorted(codes) == sorted(set(codes))
+def test_every_code_of_the_kernel_and_the_client_is_registered() -> None:
+    spelled = kernel_codes() | {how.value for how in FailureKind}
+    assert [code for code in sorted(spelled) if not is_registered(code)] == []
 
 
-@for_each("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
-def test_the_rows_of_a_section_are_in_order(section: str) -> None:
-    codes = [row["code"] for row in ROW.finditer(section)]
-    assert codes
-    assert codes == sorted(codes)
+@for_each("asset", manifest(), ids=lambda asset: asset.name)
+def test_the_class_of_a_hostile_document_is_registered(asset: object) -> None:
+    code, door = asset.code, asset.door  # type: ignore[attr-defined]
+    if door in ALLOWING and not code.startswith(ALLOWING[door]):
+        return
+    assert ("not_allowed" if door in ALLOWING else "verification") in registered_kinds(code)
 
 
-def test_every_row_of_the_tables_is_read() -> None:
-    assert len(re.findall(r"^\| `[a-z]", PAGE, re.MULTILINE)) == len(DOCUMENTED) > 300
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_the_page_names_each_class_as_it_is_told(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_the_page_names_each_class_with_its_exit_code_and_status(name: str) -> None:
     error = getattr(errors, name)("any_code", "words")
     row = f"| `{name}` | {error.exit_code} | {status_of(error)} `{kind_of(error)}` | "
     assert row in PAGE
 
 
-def test_every_code_can_be_read_from_the_source() -> None:
-    """A code that reaches an error in a way that the reader does not know would be left out silently."""
-    assert read().unread == FROM_ELSEWHERE
-
-
 @pytest.mark.parametrize("page", ["canonical.md", "digest.md", "proof.md", "log.md", "keys.md"])
-def test_every_code_that_a_specification_names_is_documented(page: str) -> None:
-    """Codes stand in parentheses in the text, or fill a cell of a table whose head says so."""
+def test_every_code_that_a_specification_names_is_registered(page: str) -> None:
+    """Codes are in parentheses in the text, or fill a cell of a table whose head says so."""
     text = (ROOT / "spec" / page).read_text("utf-8")
     groups = re.findall(r"\((`[a-z_]+`(?:, `[a-z_]+`)*)\)", text)
     for table in re.split(r"\n\n", text):
@@ -161,11 +157,11 @@ def test_every_code_that_a_specification_names_is_documented(page: str) -> None:
             groups += [row.split("|")[column] for row in rows if row.count("|") > column]
     named = {code for group in groups for code in re.findall(r"`([a-z_]+)`", group) if "_" in code}
     assert len(named) > 4
-    assert named - DOCUMENTED.keys() == set()
+    assert [code for code in sorted(named) if not is_registered(code)] == []
 
 
 def test_every_code_of_the_kernel_is_in_the_pattern() -> None:
     """A code that reaches `Fault` in a way that the pattern above does not know would be left out silently."""
     text = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")))
-    found = {code for code in re.findall(r'"([a-z0-9_]+)"', text) if code in DOCUMENTED}
+    found = {code for code in re.findall(r'"([a-z0-9_]+)"', text) if is_registered(code)}
     assert found == set(RUST.findall(text))

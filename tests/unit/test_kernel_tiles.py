@@ -133,7 +133,7 @@ def test_a_refused_dictionary_value_matters_only_where_it_is_used(kernel: Engine
     assert rows == [b"\x0c\x01a"] * 3
     with pytest.raises(InputError) as refusal:
         kernel.encode(plan, ProjectionName.CONTENT, pa.RecordBatch.from_arrays([used], names=["v"]))
-    assert (refusal.value.code, refusal.value.details["row"]) == ("string_not_utf8", 1)
+    assert (refusal.value.reason, refusal.value.details["row"]) == ("string_not_utf8", 1)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["column", "field"])
@@ -144,4 +144,4 @@ def test_a_name_that_arrow_would_cut_short_does_not_pass_for_another(engine: Eng
     batch = pa.RecordBatch.from_arrays([pa.nulls(1, cut)], names=["a" if nested else "a\0b"])
     with pytest.raises(InputError) as refusal:
         engine.encode(plan, ProjectionName.CONTENT, batch)
-    assert refusal.value.code in {"column_unexpected", "column_missing"}
+    assert refusal.value.reason in {"column_unexpected", "column_missing"}

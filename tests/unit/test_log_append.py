@@ -14,7 +14,7 @@ from tests.support.ledger.log_storage import KEY, ORIGIN, MemoryStorage, entries
 
 
 def code_of(refused: pytest.ExceptionInfo[PvdmError]) -> str:
-    return refused.value.code
+    return refused.value.reason
 
 
 def test_an_entry_is_canonical_json_with_a_hash_and_a_time() -> None:

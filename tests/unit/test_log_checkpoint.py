@@ -51,7 +51,7 @@ def opened(note: bytes) -> Checkpoint:
 def refusal(note: bytes) -> str:
     with pytest.raises(VerificationError) as refused:
         opened(note)
-    return refused.value.code
+    return refused.value.reason
 
 
 def signed(text: str) -> bytes:
@@ -76,7 +76,7 @@ def test_a_published_checkpoint_under_an_ecdsa_key_verifies() -> None:
 def test_a_changed_checkpoint_under_an_ecdsa_key_is_refused() -> None:
     with pytest.raises(VerificationError) as refused:
         open_checkpoint(REKOR_NOTE.replace(b"798034", b"798035"), origin="Rekor", keys=[parse_vkey(REKOR_VKEY)])
-    assert refused.value.code == "note_signature_invalid"
+    assert refused.value.reason == "note_signature_invalid"
 
 
 @pytest.mark.parametrize("vkey", [EXAMPLE_VKEY, REKOR_VKEY])
@@ -106,7 +106,7 @@ def test_a_verifier_key_reads_back_as_itself(vkey: str) -> None:
 def test_a_damaged_verifier_key_is_refused(vkey: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_vkey(vkey)
-    assert refused.value.code == "note_key_malformed"
+    assert refused.value.reason == "note_key_malformed"
 
 
 def test_a_checkpoint_is_three_lines_and_a_signature() -> None:
@@ -226,7 +226,7 @@ def test_a_genuine_note_of_another_log_under_the_same_key_is_refused() -> None:
     other = sign_checkpoint(Checkpoint("log.example/other", 1, ROOT), SIGNER)
     with pytest.raises(VerificationError) as refused:
         open_checkpoint(other.note, origin=ORIGIN, keys=[NoteKey("log.example/other", SIGNER.public.der)])
-    assert refused.value.code == "checkpoint_origin"
+    assert refused.value.reason == "checkpoint_origin"
 
 
 @pytest.mark.parametrize("origin", ["", "two words", "a+b", "line\nbreak", "x" * 256])
@@ -245,7 +245,7 @@ class BrokenSigner(MemorySigner):
 def test_a_key_home_that_signs_wrongly_is_found_before_anybody_sees_the_note() -> None:
     with pytest.raises(VerificationError) as refused:
         sign_note("text\n", name=ORIGIN, signer=BrokenSigner(0))
-    assert refused.value.code == "note_signature_invalid"
+    assert refused.value.reason == "note_signature_invalid"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_key_home_that_signs_wrongly_is_found_before_anybody_sees_the_note() -
 def test_a_key_of_another_kind_is_refused(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     with pytest.raises(InputError) as refused:
         NoteKey(ORIGIN, key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
-    assert refused.value.code == "note_key_malformed"
+    assert refused.value.reason == "note_key_malformed"
 
 
 @pytest.mark.parametrize("home", [MemorySigner(3), EcdsaSigner(3)], ids=["ed25519", "ecdsa-p256"])

@@ -23,7 +23,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 def refusal(storage: MemoryStorage, folder: Path) -> str:
     with pytest.raises(PvdmError) as refused:
         export(storage, folder)
-    return refused.value.code
+    return refused.value.reason
 
 
 def test_an_export_has_the_files_that_the_specification_names(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_tile_in_the_folder_that_is_not_the_log_s_is_found_by_the_checker(tmp_
     (tmp_path / "tile/0/000.p/2").write_bytes(b"\x00" * 64)
     with pytest.raises(VerificationError) as refused:
         fsck(tmp_path, [VKEY])
-    assert (refused.value.code, refused.value.details["place"]) == ("fsck_partial", "tile/0/000.p/2")
+    assert (refused.value.reason, refused.value.details["place"]) == ("fsck_partial", "tile/0/000.p/2")
 
 
 # --- what is there already ---
@@ -228,7 +228,7 @@ def test_a_damaged_tile_behind_the_edge_is_found_when_all_are_compared(tmp_path:
     assert export(storage, tmp_path).files_written == 0
     with pytest.raises(VerificationError) as refused:
         export(storage, tmp_path, verify=True)
-    assert (refused.value.code, refused.value.expected) == ("export_conflict", "tile/0/000 as the log has it")
+    assert (refused.value.reason, refused.value.expected) == ("export_conflict", "tile/0/000 as the log has it")
 
 
 def test_a_missing_tile_behind_the_edge_is_written_again_when_all_are_compared(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def folder(exported: Path, tmp_path: Path) -> Path:
 def refusal(folder: Path, vkey: str = VKEY, since: bytes | None = None) -> tuple[str, object]:
     with pytest.raises(PvdmError) as refused:
         fsck(folder, [vkey], since=since)
-    return refused.value.code, refused.value.details.get("place")
+    return refused.value.reason, refused.value.details.get("place")
 
 
 def flip(path: Path, at: int) -> None:
@@ -227,7 +227,7 @@ def test_a_signed_but_malformed_checkpoint_is_found(folder: Path, text: str) -> 
 def test_a_damaged_verifier_key_is_a_usage_error(folder: Path, spoil: Callable[[str], str]) -> None:
     with pytest.raises(InputError) as refused:
         fsck(folder, [spoil(VKEY)])
-    assert refused.value.code == "fsck_vkey"
+    assert refused.value.reason == "fsck_vkey"
 
 
 def test_a_log_that_begins_with_an_earlier_checkpoint_holds(folder: Path) -> None:

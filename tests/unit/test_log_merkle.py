@@ -107,7 +107,7 @@ def test_a_leaf_cannot_pass_for_an_inner_node() -> None:
     proof = InclusionProof(0, 1, ())
     with pytest.raises(VerificationError) as refused:
         verify_inclusion(proof, entry=inner[1:], size=1, root=root(2))
-    assert refused.value.code == "inclusion_root"
+    assert refused.value.reason == "inclusion_root"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_leaf_cannot_pass_for_an_inner_node() -> None:
 def test_each_fault_of_an_inclusion_proof_has_its_code(proof: InclusionProof, size: int, code: str) -> None:
     with pytest.raises(VerificationError) as refused:
         verify_inclusion(proof, entry=LEAVES[5], size=size, root=root(8))
-    assert refused.value.code == code
+    assert refused.value.reason == code
 
 
 GENUINE = tuple(bytes.fromhex(text) for text in CONSISTENCY[6, 8])
@@ -152,7 +152,7 @@ def test_each_fault_of_a_consistency_proof_has_its_code(
 ) -> None:
     with pytest.raises(VerificationError) as refused:
         verify_consistency(proof, old_size=sizes[0], old_root=root(6), new_size=sizes[1], new_root=root(8))
-    assert refused.value.code == code
+    assert refused.value.reason == code
 
 
 @pytest.mark.parametrize(("old", "new"), [(6, 8), (8, 8), (0, 8)])
@@ -160,20 +160,20 @@ def test_another_older_root_is_told_apart_from_a_bad_proof(old: int, new: int) -
     proof = prove_consistency(tree_of(LEAVES), old_size=old, new_size=new)
     with pytest.raises(VerificationError) as refused:
         verify_consistency(proof, old_size=old, old_root=root(5), new_size=new, new_root=root(8))
-    assert refused.value.code == "consistency_old_root"
+    assert refused.value.reason == "consistency_old_root"
 
 
 @pytest.mark.parametrize(("index", "size"), [(8, 8), (-1, 8), (0, 0)])
 def test_no_proof_is_made_for_an_entry_that_is_not_there(index: int, size: int) -> None:
     with pytest.raises(InputError) as refused:
         prove_inclusion(tree_of(LEAVES), index=index, size=size)
-    assert refused.value.code == "log_index_invalid"
+    assert refused.value.reason == "log_index_invalid"
 
 
 def test_no_consistency_proof_goes_backwards() -> None:
     with pytest.raises(InputError) as refused:
         prove_consistency(tree_of(LEAVES), old_size=8, new_size=7)
-    assert refused.value.code == "log_sizes_invalid"
+    assert refused.value.reason == "log_sizes_invalid"
 
 
 @pytest.mark.parametrize("size", [1_000, 10_000, 50_001])

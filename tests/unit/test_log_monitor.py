@@ -19,7 +19,7 @@ def refusal(one: int, other: int, storage: MemoryStorage) -> str:
     """The code for a genuine checkpoint at `one` and a forked log's at `other`, with this storage as tiles."""
     with pytest.raises(PvdmError) as refused:
         compare(filled(one)[1].checkpoint(), filled(other, salt="other")[1].checkpoint(), storage)
-    return refused.value.code
+    return refused.value.reason
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (9, 9), (8, 8), (255, 300), (256, 300)])
@@ -48,7 +48,7 @@ def test_a_fork_after_a_common_beginning_is_found() -> None:
     newer = open_log(other).append(entries(5, 9, salt="other")).checkpoint
     with pytest.raises(VerificationError) as refused:
         compare(seen, newer, other)
-    assert refused.value.code == "log_forked"
+    assert refused.value.reason == "log_forked"
     assert refused.value.details["older"] == seen.note.decode()
     assert refused.value.details["newer"] == newer.note.decode()
 
@@ -75,7 +75,7 @@ def test_checkpoints_of_two_logs_are_not_compared() -> None:
     foreign = sign_checkpoint(Checkpoint("log.example/other", 9, b"\x01" * 32), SIGNER)
     with pytest.raises(PvdmError) as refused:
         compare(filled(5)[1].checkpoint(), foreign, filled(9)[0])
-    assert refused.value.code == "checkpoint_origin"
+    assert refused.value.reason == "checkpoint_origin"
 
 
 def log_proof(index: int, size: int) -> LogProof:
@@ -93,7 +93,7 @@ def test_a_log_proof_file_verifies_offline(index: int, size: int) -> None:
 def test_a_log_proof_is_for_its_entry_alone() -> None:
     with pytest.raises(VerificationError) as refused:
         verify_log_proof(log_proof(3, 7), entry=entry(4).to_bytes(), origin=ORIGIN, keys=[KEY])
-    assert refused.value.code == "inclusion_root"
+    assert refused.value.reason == "inclusion_root"
 
 
 def test_the_checker_of_proof_files_lets_only_logged_entries_pass() -> None:
@@ -102,7 +102,7 @@ def test_the_checker_of_proof_files_lets_only_logged_entries_pass() -> None:
     checker.require_included(entry(3).to_bytes(), file)
     with pytest.raises(VerificationError) as refused:
         checker.require_included(entry(4).to_bytes(), file)
-    assert refused.value.code == "inclusion_root"
+    assert refused.value.reason == "inclusion_root"
 
 
 def test_a_log_proof_has_the_published_form() -> None:
@@ -126,13 +126,13 @@ def test_a_log_proof_has_the_published_form() -> None:
 def test_a_log_proof_of_another_form_is_refused(old: bytes, new: bytes) -> None:
     with pytest.raises(VerificationError) as refused:
         parse_log_proof(log_proof(1, 2).to_bytes().replace(old, new))
-    assert refused.value.code == "log_proof_malformed"
+    assert refused.value.reason == "log_proof_malformed"
 
 
 def test_an_oversized_log_proof_is_refused() -> None:
     with pytest.raises(VerificationError) as refused:
         parse_log_proof(log_proof(1, 2).to_bytes() + b"x" * 200_000)
-    assert refused.value.code == "log_proof_malformed"
+    assert refused.value.reason == "log_proof_malformed"
 
 
 def test_every_checkpoint_of_a_growing_log_agrees_with_the_last() -> None:

@@ -27,7 +27,7 @@ def started(folder: Path, log: Log) -> FileOutsideCheckpoint:
 def refusal(outside: FileOutsideCheckpoint, log: Log) -> str:
     with pytest.raises(PvdmError) as refused:
         require_consistent(outside, log)
-    return refused.value.code
+    return refused.value.reason
 
 
 def test_what_is_stored_is_loaded_by_the_next_process(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_disk_that_is_not_mounted_is_no_first_start(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_written_acknowledges_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as refused:
         outside_at(tmp_path / "not-mounted").store(filled(5)[1].checkpoint())
-    assert refused.value.code == "outside_checkpoint_unavailable"
+    assert refused.value.reason == "outside_checkpoint_unavailable"
 
 
 def test_the_outside_checkpoint_does_not_go_back(tmp_path: Path) -> None:
@@ -88,14 +88,14 @@ def test_the_outside_checkpoint_does_not_go_back(tmp_path: Path) -> None:
     outside_at(tmp_path).store(newer)
     with pytest.raises(VerificationError) as refused:
         outside_at(tmp_path).store(older)
-    assert (refused.value.code, outside_at(tmp_path).load()) == ("checkpoint_goes_back", newer)
+    assert (refused.value.reason, outside_at(tmp_path).load()) == ("checkpoint_goes_back", newer)
 
 
 def test_the_outside_checkpoint_does_not_change_sides(tmp_path: Path) -> None:
     outside_at(tmp_path).store(filled(5)[1].checkpoint())
     with pytest.raises(VerificationError) as refused:
         outside_at(tmp_path).store(filled(5, salt="other")[1].checkpoint())
-    assert refused.value.code == "log_forked"
+    assert refused.value.reason == "log_forked"
 
 
 def test_storing_the_same_checkpoint_again_is_no_error(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_older_file_put_back_under_a_running_process_is_noticed(tmp_path: Pat
     (tmp_path / "newest").write_bytes(older.note)
     with pytest.raises(VerificationError) as refused:
         outside.load()
-    assert refused.value.code == "checkpoint_goes_back"
+    assert refused.value.reason == "checkpoint_goes_back"
 
 
 def test_a_file_removed_under_a_running_process_is_noticed(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_file_removed_under_a_running_process_is_noticed(tmp_path: Path) -> No
     (tmp_path / "newest").unlink()
     with pytest.raises(VerificationError) as refused:
         outside.load()
-    assert refused.value.code == "checkpoint_goes_back"
+    assert refused.value.reason == "checkpoint_goes_back"
 
 
 @pytest.mark.parametrize("damage", [b"", b"half a checkp"])
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_another_key_signed_is_not_stored(tmp_path: Path) -> N
     foreign = sign_checkpoint(filled(5)[1].checkpoint().checkpoint, MemorySigner(9))
     with pytest.raises(VerificationError) as refused:
         outside_at(tmp_path).store(foreign)
-    assert refused.value.code == "note_key_unknown"
+    assert refused.value.reason == "note_key_unknown"
 
 
 def test_a_checkpoint_that_says_other_than_its_note_is_not_stored(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_start_refuses_a_log_that_is_behind(tmp_path: Path) -> None:
     started(tmp_path, filled(6)[1])
     with pytest.raises(VerificationError) as refused:
         start(outside_at(tmp_path), filled(5)[1])
-    assert refused.value.code == "log_behind_checkpoint"
+    assert refused.value.reason == "log_behind_checkpoint"
 
 
 def test_an_entry_is_acknowledged_when_the_outside_covers_it(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_append_that_was_rolled_back_gets_no_checkpoint_outside(tmp_path: Pat
     unsaved = open_log(storage.copy()).append([entry(5)])
     with pytest.raises(VerificationError) as refused:
         acknowledge(outside, log, unsaved)
-    assert (refused.value.code, outside_at(tmp_path).load()) == ("log_behind_checkpoint", log.checkpoint())
+    assert (refused.value.reason, outside_at(tmp_path).load()) == ("log_behind_checkpoint", log.checkpoint())
 
 
 def test_a_log_swapped_under_a_running_process_is_not_acknowledged(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_log_swapped_under_a_running_process_is_not_acknowledged(tmp_path: Pat
     appended = other.append([entry(5)])
     with pytest.raises(VerificationError) as refused:
         acknowledge(outside, other, appended)
-    assert refused.value.code == "log_forked"
+    assert refused.value.reason == "log_forked"
 
 
 def test_many_threads_leave_the_largest_checkpoint(tmp_path: Path) -> None:

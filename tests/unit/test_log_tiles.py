@@ -60,7 +60,7 @@ def test_a_tile_has_the_path_that_the_specification_gives_it(tile: Tile, path: s
 def test_another_spelling_of_a_tile_path_is_refused(path: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_path(path)
-    assert refused.value.code == "tile_path_invalid"
+    assert refused.value.reason == "tile_path_invalid"
 
 
 def test_the_specification_s_example_of_70000_entries_has_these_tiles() -> None:
@@ -94,7 +94,7 @@ def test_a_bundle_gives_its_entries_back() -> None:
 def test_an_entry_that_does_not_fit_its_length_prefix_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         pack_bundle([b"y" * 65_536])
-    assert refused.value.code == "log_entry_too_large"
+    assert refused.value.reason == "log_entry_too_large"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_an_entry_that_does_not_fit_its_length_prefix_is_refused() -> None:
 def test_a_bundle_of_another_width_or_cut_short_is_refused(data: bytes, width: int) -> None:
     with pytest.raises(VerificationError) as refused:
         unpack_bundle(data, width=width)
-    assert refused.value.code == "bundle_malformed"
+    assert refused.value.reason == "bundle_malformed"
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 1_000])
@@ -147,7 +147,7 @@ def test_an_older_tree_is_still_readable_after_its_partial_tiles_are_gone(tmp_pa
 def test_a_missing_tile_is_an_error_and_not_a_gap(tmp_path: Path) -> None:
     with pytest.raises(VerificationError) as refused:
         StaticTiles(tmp_path, 10).read_hashes([Node(0, 3)])
-    assert refused.value.code == "tile_missing"
+    assert refused.value.reason == "tile_missing"
 
 
 def test_a_tile_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_tile_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tile/0/000.p/10").write_bytes(b"\x00" * 319)
     with pytest.raises(VerificationError) as refused:
         StaticTiles(tmp_path, 10).read_hashes([Node(0, 3)])
-    assert refused.value.code == "tile_malformed"
+    assert refused.value.reason == "tile_malformed"
 
 
 def test_a_tile_that_was_exported_wider_serves_a_smaller_tree(tmp_path: Path) -> None:
@@ -180,5 +180,5 @@ def test_a_narrower_tile_does_not_serve_a_larger_tree_and_the_error_says_what_to
     export(filled(7)[0], tmp_path)
     with pytest.raises(VerificationError) as refused:
         root_at(StaticTiles(tmp_path, 8), 8)
-    assert (refused.value.code, refused.value.expected) == ("tile_missing", "tile/0/000.p/8, or a wider one")
+    assert (refused.value.reason, refused.value.expected) == ("tile_missing", "tile/0/000.p/8, or a wider one")
     assert refused.value.hint is not None

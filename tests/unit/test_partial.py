@@ -64,7 +64,7 @@ def test_no_prefix_of_a_partial_is_a_partial() -> None:
     for size in range(len(whole)):
         with pytest.raises(InputError) as caught:
             Partial.from_bytes(whole[:size])
-        assert caught.value.code == "partial_malformed", size
+        assert caught.value.reason == "partial_malformed", size
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_no_prefix_of_a_partial_is_a_partial() -> None:
 def test_damaged_bytes_are_refused(damage: Any) -> None:
     with pytest.raises(InputError) as caught:
         Partial.from_bytes(damage(partial().to_bytes()))
-    assert caught.value.code == "partial_malformed"
+    assert caught.value.reason == "partial_malformed"
 
 
 def test_a_row_count_beyond_the_limit_in_bytes_is_refused() -> None:
@@ -89,7 +89,7 @@ def test_a_row_count_beyond_the_limit_in_bytes_is_refused() -> None:
     whole[-40:-32] = b"\xff" * 8
     with pytest.raises(InputError) as caught:
         Partial.from_bytes(bytes(whole))
-    assert caught.value.code == "row_count_overflow"
+    assert caught.value.reason == "row_count_overflow"
 
 
 def test_combining_adds_rows() -> None:
@@ -103,27 +103,27 @@ def test_combining_adds_sums_modulo_two_to_the_256() -> None:
 def test_combining_nothing_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         combine([])
-    assert caught.value.code == "partial_missing"
+    assert caught.value.reason == "partial_missing"
 
 
 def test_combining_beyond_the_row_limit_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(rows=ROW_COUNT_MAX), partial(rows=1)])
-    assert caught.value.code == "row_count_overflow"
+    assert caught.value.reason == "row_count_overflow"
 
 
 @pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])
 def test_partials_that_do_not_belong_together_are_not_combined(code: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(), partial(**change)])
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 @pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])
 def test_partials_that_do_not_belong_together_are_not_compared(code: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         partial().matches(partial(**change))
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_another_sum_does_not_match() -> None:
@@ -155,13 +155,13 @@ def test_a_partial_does_not_leave_by_the_back_door(leak: Callable[[Partial], obj
 def test_a_sum_of_no_rows_that_is_not_zero_is_refused() -> None:
     with pytest.raises(InputError) as refusal:
         Partial.from_bytes(partial(rows=0).to_bytes())
-    assert refusal.value.code == "partial_malformed"
+    assert refusal.value.reason == "partial_malformed"
 
 
 def test_something_that_is_no_partial_is_not_combined() -> None:
     with pytest.raises(InputError) as refusal:
         combine([partial(), 3])  # type: ignore[list-item]
-    assert refusal.value.code == "partial_missing"
+    assert refusal.value.reason == "partial_missing"
 
 
 @pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])

@@ -171,7 +171,7 @@ def test_an_engine_that_skips_a_column_is_found() -> None:
     blind = Blinded(lambda batch: replaced(batch, "tags", ["same"]))
     with pytest.raises(VerificationError) as caught:
         probe_coverage(nested_plan(), engine=blind)
-    assert (caught.value.code, caught.value.details) == (
+    assert (caught.value.reason, caught.value.details) == (
         "coverage_probe_failed",
         {"leaf": "tags.element", "projection": "content"},
     )

@@ -139,7 +139,7 @@ def test_an_extension_that_is_only_noted_on_the_field_counts() -> None:
     assert ReferenceEngine().encode(plan_for("variant"), CONTENT, batch) == [bytes.fromhex("130100")]
     with pytest.raises(InputError) as caught:
         ReferenceEngine().encode(plan_for(struct_of(metadata="binary", value="binary")), CONTENT, batch)
-    assert caught.value.code == "cast_refused"
+    assert caught.value.reason == "cast_refused"
 
 
 def test_two_binaries_may_also_be_a_plain_struct() -> None:
@@ -154,7 +154,7 @@ def test_names_that_become_one_in_portable_mode_are_refused() -> None:
     value = bytes((0x02, 2, 0, 1, 0, 1, 2, 0, 0))
     array = variants(value, metadata=metadata)
     assert len(cells(array, "variant")) == 1
-    assert refusal(array, "variant", Mode.PORTABLE).code == "variant_key_duplicate"
+    assert refusal(array, "variant", Mode.PORTABLE).reason == "variant_key_duplicate"
 
 
 # --- Refusals ---
@@ -208,7 +208,7 @@ REFUSED: list[tuple[str, Any, object, Mode]] = [
 @for_each(("code", "array", "kind", "mode"), REFUSED)
 def test_what_breaks_a_rule_is_refused_with_its_code(code: str, array: Any, kind: object, mode: Mode) -> None:
     error = refusal(array, kind, mode)
-    assert error.code == code
+    assert error.reason == code
     assert str(error.details["column"]).partition(".")[0] == "c"
 
 
@@ -241,7 +241,7 @@ CAST_REFUSED: list[tuple[Any, object]] = [
 
 @for_each(("source", "target"), CAST_REFUSED, ids=str)
 def test_a_cast_outside_the_closed_list_is_refused_before_any_row(source: Any, target: object) -> None:
-    assert refusal(pa.array([], source), target).code == "cast_refused"
+    assert refusal(pa.array([], source), target).reason == "cast_refused"
 
 
 def test_the_closed_list_holds_at_every_depth() -> None:
@@ -263,7 +263,7 @@ def test_portable_decimals_of_any_scale_meet_at_the_declared_one() -> None:
 
 def test_a_null_in_a_required_column_is_refused_with_its_place() -> None:
     error = refusal(pa.array([1, None]), "long", required=True)
-    assert (error.code, error.details["column"], error.details["row"]) == ("null_in_required", "c", 1)
+    assert (error.reason, error.details["column"], error.details["row"]) == ("null_in_required", "c", 1)
 
 
 def test_an_error_inside_a_nested_value_names_its_path_row_and_type() -> None:
@@ -275,7 +275,7 @@ def test_an_error_inside_a_nested_value_names_its_path_row_and_type() -> None:
 
 
 def test_unknown_is_refused_for_a_required_type() -> None:
-    assert refusal(pa.nulls(0), "int", required=True).code == "cast_refused"
+    assert refusal(pa.nulls(0), "int", required=True).reason == "cast_refused"
 
 
 def test_values_under_a_null_are_not_looked_at() -> None:
@@ -312,7 +312,7 @@ def test_other_columns_of_the_target_may_be_present() -> None:
 def test_columns_that_do_not_fit_the_target_are_refused(code: str, names: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         encode_named(names, ["a", "b"], ["a"])
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_row_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def test_a_row_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.Mo
         (pa.array([["x" * 49] * 2]), list_of("string")),
         (pa.array([[(1, "x" * 49), (2, "x" * 49)]], pa.map_(pa.int32(), pa.string())), map_of("int", "string")),
     ]:
-        assert refusal(array, kind).code == "row_too_large"
+        assert refusal(array, kind).reason == "row_too_large"
 
 
 def test_lists_that_repeat_themselves_do_not_outgrow_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,4 +334,4 @@ def test_lists_that_repeat_themselves_do_not_outgrow_the_limit(monkeypatch: pyte
     for _ in range(40):
         array = ARROW.ListViewArray.from_arrays(pa.array([0, 0], pa.int32()), two, array)
         kind = list_of(kind)
-    assert refusal(array, kind).code == "row_too_large"
+    assert refusal(array, kind).reason == "row_too_large"

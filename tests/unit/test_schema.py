@@ -57,7 +57,7 @@ def nested(levels: int) -> Type:
 def refusal(make: Any) -> str:
     with pytest.raises(InputError) as caught:
         make()
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_the_fingerprint_is_the_one_of_the_specification() -> None:
@@ -245,10 +245,10 @@ def test_a_plan_with_a_projection_twice_is_refused() -> None:
 def test_a_required_unknown_is_refused(slot: Callable[..., object]) -> None:
     with pytest.raises(InputError) as refusal:
         slot("x", PrimitiveType(Kind.UNKNOWN), True)
-    assert refusal.value.code == "schema_invalid"
+    assert refusal.value.reason == "schema_invalid"
 
 
 def test_a_name_that_arrow_would_cut_short_is_refused() -> None:
     with pytest.raises(InputError) as refusal:
         Field("a\0b", PrimitiveType(Kind.LONG))
-    assert refusal.value.code == "schema_invalid"
+    assert refusal.value.reason == "schema_invalid"

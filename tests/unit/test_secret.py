@@ -59,14 +59,14 @@ def test_a_key_keeps_its_own_copy_of_the_bytes() -> None:
 def test_a_key_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(InputError) as caught:
         DigestKey(bytes(length), epoch=0)
-    assert caught.value.code == "key_length"
+    assert caught.value.reason == "key_length"
 
 
 @pytest.mark.parametrize("epoch", [-1, 2**63])
 def test_an_epoch_out_of_range_is_refused(epoch: int) -> None:
     with pytest.raises(InputError) as caught:
         DigestKey(MATERIAL, epoch=epoch)
-    assert caught.value.code == "epoch_invalid"
+    assert caught.value.reason == "epoch_invalid"
 
 
 def test_the_error_about_a_key_does_not_hold_its_bytes() -> None:

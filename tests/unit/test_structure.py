@@ -98,7 +98,7 @@ def test_each_part_of_the_data_is_no_migrations_business(data: str) -> None:
     require_same_data(base, base)
     with pytest.raises(NotAllowedError) as caught:
         require_same_data(base, change(base))
-    assert caught.value.code == "migration_moves_data"
+    assert caught.value.reason == "migration_moves_data"
 
 
 SPEC = {"spec-id": 1, "fields": [{"name": "town", "transform": "identity", "source-id": 3, "field-id": 1001}]}
@@ -206,4 +206,4 @@ def test_no_two_names_are_spelled_alike() -> None:
 def test_what_is_no_full_name_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_full_name(text)
-    assert caught.value.code == "name_invalid"
+    assert caught.value.reason == "name_invalid"

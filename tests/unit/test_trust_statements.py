@@ -64,7 +64,7 @@ ELSEWHERE = {
 
 
 def refusal(code: str) -> pytest.RaisesExc[PvdmError]:
-    return pytest.RaisesExc(PvdmError, check=lambda error: error.code == code)
+    return pytest.RaisesExc(PvdmError, check=lambda error: error.reason == code)
 
 
 def other_key(public: PublicKey) -> Key:

@@ -147,7 +147,7 @@ MALFORMED = {
 def test_malformed_bytes_are_refused(metadata: bytes, value: bytes) -> None:
     with pytest.raises(InputError) as caught:
         decode(metadata, value)
-    assert caught.value.code == "variant_malformed"
+    assert caught.value.reason == "variant_malformed"
 
 
 def nested(levels: int) -> bytes:
@@ -168,10 +168,10 @@ def test_a_variant_may_nest_up_to_the_limit() -> None:
 def test_a_variant_that_nests_deeper_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         decode(EMPTY, nested(64))
-    assert caught.value.code == "nesting_too_deep"
+    assert caught.value.reason == "nesting_too_deep"
 
 
 def test_the_depth_of_the_column_counts() -> None:
     with pytest.raises(InputError) as caught:
         decode(EMPTY, nested(63), depth=2)
-    assert caught.value.code == "nesting_too_deep"
+    assert caught.value.reason == "nesting_too_deep"

@@ -53,14 +53,14 @@ def test_an_input_that_breaks_a_rule_is_refused_with_its_code(engine: Engine, ve
     batch = vector.batch()
     with pytest.raises(PvdmError) as refusal:
         engine.encode(vector.plan(), vector.projection, batch)
-    assert refusal.value.code in {vector.entry["error"], *vector.entry.get("also", ())}, vector.entry["why"]
+    assert refusal.value.reason in {vector.entry["error"], *vector.entry.get("also", ())}, vector.entry["why"]
 
 
 @for_each("vector", [vector for vector in REFUSED if not vector.has_rows], ids=_named)
 def test_a_schema_or_projection_that_breaks_a_rule_is_refused_with_its_code(vector: Vector) -> None:
     with pytest.raises(PvdmError) as refusal:
         vector.plan()
-    assert refusal.value.code == vector.entry["error"], vector.entry["why"]
+    assert refusal.value.reason == vector.entry["error"], vector.entry["why"]
 
 
 def test_every_error_code_of_the_specification_has_a_refused_input() -> None:

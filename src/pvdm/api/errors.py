@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from pvdm.api.base import ResponseModel
 from pvdm.errors import (
+    Code,
     ConflictError,
     InputError,
     NotAllowedError,
@@ -38,7 +39,7 @@ ERROR_KINDS: Final[Mapping[str, type[PvdmError]]] = MappingProxyType(
 )
 _DETAIL: Final = re.compile(r"[a-z0-9_]{1,64}")
 # The constructor of an error has parameters of these names.
-_RESERVED: Final = frozenset({"self", "code", "message", "expected", "got", "hint"})
+_RESERVED: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
 
 
 def _keep_known_details(value: object) -> dict[str, str | int]:
@@ -62,6 +63,7 @@ class ErrorView(ResponseModel):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     code: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]
+    reason: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]
     message: str
     expected: str | None = None
     got: str | None = None
@@ -97,6 +99,7 @@ class RefusalView(ResponseModel):
     """Why verify or the gate refused, or what keeps the Steward from its work at present."""
 
     code: str
+    reason: str
     message: str
     expected: str | None
     got: str | None
@@ -106,7 +109,14 @@ class RefusalView(ResponseModel):
     def of_error(cls, error: PvdmError) -> RefusalView:
         """The error as the caller may see it."""
         shown = public_error(error)
-        return cls(code=shown.code, message=shown.message, expected=shown.expected, got=shown.got, hint=shown.hint)
+        return cls(
+            code=shown.code,
+            reason=shown.reason,
+            message=shown.message,
+            expected=shown.expected,
+            got=shown.got,
+            hint=shown.hint,
+        )
 
 
 def kind_of(error: BaseException) -> str:
@@ -118,4 +128,4 @@ def public_error(error: BaseException) -> PvdmError:
     """The error as the caller may see it; the text of a bug is in the Steward's log only."""
     if isinstance(error, PvdmError) and kind_of(error) != "bug":
         return error
-    return PvdmError("bug", "the Steward met a bug", hint="the Steward's log has the details under the request id")
+    return PvdmError(Code.BUG, "the Steward met a bug", hint="the Steward's log has the details under the request id")

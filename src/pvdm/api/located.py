@@ -70,7 +70,7 @@ def _read(view: LocatedView, _: ValidationInfo) -> Located:
     try:
         found = Located.from_json(document)
     except InputError as error:
-        code = error.code
+        code = error.reason
     else:
         return replace(found, withheld=view.withheld, keys_for=tuple(Role(each) for each in view.keys_for))
     raise PydanticCustomError("located", "Input should be located rows ({code})", {"code": code})

@@ -79,7 +79,7 @@ def _read_state(view: TableStateView, _: ValidationInfo) -> TableState:
     try:
         return TableState(**dict(view))
     except InputError as error:
-        code = error.code
+        code = error.reason
     raise PydanticCustomError("table_state", "Input should be the state of a table ({code})", {"code": code})
 
 

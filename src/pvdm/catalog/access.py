@@ -18,7 +18,7 @@ from pvdm.catalog.sanity import (
     require_sane,
 )
 from pvdm.catalog.state import TableState
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable
 from pvdm.lake.paths import Location, parse_location
@@ -51,8 +51,7 @@ class CatalogAccess:
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
         """Raise `domain_wrong` if the namespace belongs to another domain."""
         if not grant.reaches(namespace.domain):
-            raise NotAllowedError(
-                "domain_wrong",
+            raise Code.DOMAIN_WRONG(
                 "this namespace belongs to another domain",
                 expected="a token of the domain that owns it",
                 got=f"one of the domain {grant.domain}",
@@ -62,8 +61,7 @@ class CatalogAccess:
     def require_making(self, grant: Grant) -> None:
         """Only producers and operators create, drop, rename and register tables and namespaces."""
         if grant.role not in _MAKING or grant.attempt_id is not None:
-            raise NotAllowedError(
-                "role_wrong",
+            raise Code.ROLE_WRONG(
                 "the token's role does not allow this",
                 expected=" or ".join(sorted(_MAKING)),
                 got=grant.role if grant.attempt_id is None else "a token for one attempt",
@@ -95,13 +93,7 @@ class CatalogAccess:
         with self._ledger.read() as unit:
             standing = protections.current_contract(unit, str(after.table_uuid))
         if standing is not None:
-            raise NotAllowedError(
-                "table_uuid_protected",
-                "a table with this UUID is protected, and is not in the catalog any more",
-                expected=Role.OPERATOR,
-                got=grant.role,
-                hint="nothing was made; an operator brings it back, protected as it was",
-            )
+            raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
         """A protected table is not renamed, dropped or replaced."""
@@ -135,12 +127,7 @@ class CatalogAccess:
     def require_not_own(self, place: Location) -> None:
         """Raise `location_reserved` if the place overlaps the Steward's own files."""
         if any(place.overlaps(own) or _lead_to_each_other(place, own) for own in self._own):
-            raise NotAllowedError(
-                "location_reserved",
-                "the Steward's own files lie there",
-                expected="a place of its own",
-                got=str(place)[:200],
-            )
+            raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
         """What the Steward reads for a domain lies neither among its own files nor another domain's."""
@@ -153,12 +140,10 @@ class CatalogAccess:
         foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
         held = None if foreign is not None else tables.find_containing(unit, folders, but_domain=domain)
         if foreign is not None or held is not None:
-            raise NotAllowedError(
-                "source_file_foreign",
-                "the source names files of another domain, or of the Steward",
+            raise Code.SOURCE_NOT_ALLOWED(
+                reason="source_file_foreign",
                 expected=f"files of the domain {domain}, or of no domain",
                 got="in the place of another table" if foreign is None else str(foreign)[:200],
-                hint="nothing was read of them; the source's own table names files of its own",
             )
 
     def require_upstream_place(self, mounted: Levels, place: Location) -> None:
@@ -171,17 +156,14 @@ class CatalogAccess:
                 if levels[: len(mounted)] != mounted
             ]
         if any(place.overlaps(home) for home in homes):
-            raise NotAllowedError(
-                "location_taken", "a namespace's folder lies there", expected="a place of its own", got=str(place)[:200]
-            )
+            raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
     def _require_home(self, levels: Levels, place: Location) -> None:
         """A namespace's folder belongs to its domain, so no other table lies in or around it."""
         home = namespace_folder(self._warehouse, levels)
         if not place.is_under(home) or place == home:
             where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
-            raise NotAllowedError(
-                "location_outside",
+            raise Code.LOCATION_OUTSIDE(
                 f"the location is outside the {where}",
                 expected=f"a place below {home}",
                 got=str(place)[:200],
@@ -194,25 +176,21 @@ class CatalogAccess:
                 if namespace_folder(self._warehouse, each).is_under(place)
             ]
         if around:
-            raise NotAllowedError(
-                "location_taken", "a namespace's folder lies there", expected="a place of its own", got=str(place)[:200]
-            )
+            raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
     def _levels(self, row: TableRow) -> Levels:
         with self._ledger.read() as unit:
             found = namespaces.find_by_id(unit, row.namespace_id)
         if found is None:
-            raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
+            raise Code.NAMESPACE_MOVED("the namespace was dropped meanwhile")
         return found.levels
 
     def require_writing(self, grant: Grant, row: TableRow) -> None:
         """The role may write, and to tables of this kind. Checked before anything is disclosed."""
         if grant.role not in _WRITING:
-            raise NotAllowedError(
-                "role_wrong", "this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role
-            )
+            raise Code.ROLE_WRONG("this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role)
         if not row.protected and (grant.role in _GATED_ONLY or grant.attempt_id is not None):
-            raise NotAllowedError("role_wrong", "this table is not for this token", got=grant.role)
+            raise Code.ROLE_WRONG("this table is not for this token", got=grant.role)
 
     def require_commit(
         self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
@@ -221,11 +199,8 @@ class CatalogAccess:
         name = before.row.name
         self.require_writing(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
-            raise NotAllowedError(
-                "table_uuid_changed",
-                f"{name} keeps its UUID",
-                expected=before.row.table_uuid,
-                got=str(after.table_uuid),
+            raise Code.TABLE_UUID_CHANGED(
+                f"{name} keeps its UUID", expected=before.row.table_uuid, got=str(after.table_uuid)
             )
         if before.row.upstream is not None:  # our own tables need no fences
             rule.require_reserved_kept(before.metadata, after, grant)
@@ -284,7 +259,7 @@ class CatalogAccess:
             attempt = attempts.get(unit, grant.attempt_id)
             opening = workloads.get(unit, attempt.workload_id).opening
         if opening.table_uuid.lower() != row.table_uuid:
-            raise NotAllowedError("attempt_of_other_table", "the token is good for another table's attempt")
+            raise Code.ATTEMPT_OF_OTHER_TABLE()
         if attempt.state is not AttemptState.STAGING:
             raise _not_staging_error(attempt.state)
         return attempt.branch, (parse_location(attempt.prefix),)
@@ -312,14 +287,14 @@ def require_staging(unit: Unit, attempt_id: str) -> None:
 
 def _not_staging_error(state: AttemptState) -> NotAllowedError:
     return NotAllowedError(
-        "attempt_not_staging", "the attempt takes no more writes", expected=AttemptState.STAGING, got=state
+        Code.ATTEMPT_NOT_STAGING, "the attempt takes no more writes", expected=AttemptState.STAGING, got=state
     )
 
 
 def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:
     """Raise `location_taken` if another table lies at, above or below the location."""
     if tables.find_overlapping(unit, parse_location(location), but=None if of is None else of.table_id) is not None:
-        raise NotAllowedError("location_taken", "another table lies there", expected="a place of its own", got=location)
+        raise Code.LOCATION_TAKEN("another table lies there", got=location)
 
 
 def _lead_to_each_other(place: Location, other: Location) -> bool:

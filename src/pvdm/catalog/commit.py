@@ -19,7 +19,7 @@ from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream.commit import Extra, Forwarding, Step, Transact
 from pvdm.catalog.upstream.heads import require_proved
 from pvdm.catalog.visibility import published_view, sees_all
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -38,7 +38,7 @@ from pvdm.metadata.gate.permit import Permit
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
 _T = TypeVar("_T")
-_MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization", MOVED})
+_MOVED: Final = frozenset({Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, MOVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +178,7 @@ class Commits:
         """Commit to an upstream, which compares and swaps one table at a time."""
         (change, (_, row)), *others = changes
         if others or row is None:
-            raise InputError(
-                "upstream_alone",
-                "a transaction changes a table of an upstream catalog together with others",
-                expected="that table alone",
-                got=f"{len(changes)} tables",
-            )
+            raise Code.UPSTREAM_REFUSED(reason="upstream_alone", got=f"{len(changes)} tables")
         before = self._states.of(row)
         sees_staged = sees_all(grant.role) or permit is not None
         if not sees_staged:
@@ -400,20 +395,10 @@ def _require_distinct(changes: Sequence[Change]) -> None:
     """Raise if a table is changed twice, or too many are."""
     names = [(change.levels, change.name) for change in changes]
     if not 0 < len(names) <= COMMIT_TABLES_MAX:
-        raise InputError(
-            "commit_tables_too_many",
-            "a transaction changes too many tables, or none",
-            expected=f"1 to {COMMIT_TABLES_MAX} tables",
-            got=str(len(names)),
-        )
+        raise Code.COMMIT_TABLES_TOO_MANY(expected=f"1 to {COMMIT_TABLES_MAX} tables", got=str(len(names)))
     twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
     if twice is not None:
-        raise InputError(
-            "commit_table_twice",
-            "a transaction changes a table twice",
-            expected="each table once",
-            got=namespaces.dotted_name((*twice[0], twice[1])),
-        )
+        raise Code.COMMIT_TABLE_TWICE(got=namespaces.dotted_name((*twice[0], twice[1])))
 
 
 def _new_table(step: _PlannedStep, pointer: Pointer, contract: str | None) -> NewTable:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, Levels
 from pvdm.model import canonical_json
 
@@ -25,12 +25,7 @@ def parse_levels(text: str) -> Levels:
 def require_levels(levels: list[str]) -> Levels:
     """The levels, if each is a valid name. Raises `namespace_invalid` or `name_invalid`."""
     if not 1 <= len(levels) <= NAMESPACE_LEVELS_MAX:
-        raise InputError(
-            "namespace_invalid",
-            "the namespace cannot be accepted",
-            expected=f"1 to {NAMESPACE_LEVELS_MAX} levels",
-            got=str(len(levels)),
-        )
+        raise Code.NAMESPACE_INVALID(expected=f"1 to {NAMESPACE_LEVELS_MAX} levels", got=str(len(levels)))
     return tuple(require_name(level, "a level of the namespace") for level in levels)
 
 
@@ -50,8 +45,7 @@ def parse_full_name(text: str) -> Levels:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
-            raise InputError(
-                "name_invalid",
+            raise Code.NAME_INVALID(
                 "the name cannot be accepted",
                 expected="parts joined by dots, or a JSON array of them",
                 got=ascii(text[:80]),
@@ -65,8 +59,7 @@ def parse_full_name(text: str) -> Levels:
 def require_name(name: str, what: str) -> str:
     """The name, if it is valid: not empty, not too long, no control characters. Dots and slashes are allowed."""
     if not 0 < len(name) <= NAME_MAX_CHARACTERS or _REFUSED.search(name) or name.strip() != name:
-        raise InputError(
-            "name_invalid",
+        raise Code.NAME_INVALID(
             f"{what} cannot be accepted",
             expected=f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces",
             got=ascii(name[:80]),

@@ -9,7 +9,7 @@ from typing import Final
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.requests import RequestKey
 from pvdm.catalog.upstream.tables import Upstreams
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -105,8 +105,7 @@ class Namespaces:
         def work(unit: Unit) -> None:
             found = self._get(unit, grant, levels)
             if found.protected_by is not None and grant.role is not Role.OPERATOR:
-                raise NotAllowedError(
-                    "namespace_gated",
+                raise Code.NAMESPACE_GATED(
                     f"the namespace {namespaces.dotted_name(levels)} protects its tables",
                     expected=Role.OPERATOR,
                     got=grant.role,
@@ -158,11 +157,8 @@ class Namespaces:
 def _require_operator(grant: Grant) -> None:
     """Only an operator decides to which domain an upstream's namespace belongs."""
     if grant.role is not Role.OPERATOR:
-        raise NotAllowedError(
-            "role_wrong",
-            "namespaces of an upstream catalog are brought in by an operator",
-            expected=Role.OPERATOR,
-            got=grant.role,
+        raise Code.ROLE_WRONG(
+            "namespaces of an upstream catalog are brought in by an operator", expected=Role.OPERATOR, got=grant.role
         )
 
 
@@ -173,8 +169,7 @@ def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str
     if wanted in (None, owner):
         return owner
     if owner != EVERY_DOMAIN or grant.domain != EVERY_DOMAIN:
-        raise NotAllowedError(
-            "domain_wrong",
+        raise Code.DOMAIN_WRONG(
             "the namespace would belong to another domain",
             expected=owner,
             got=ascii(wanted)[:_SHOWN],
@@ -187,8 +182,7 @@ def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals:
     wanted = updates.get(DOMAIN_PROPERTY, found.domain)
     if wanted == found.domain and DOMAIN_PROPERTY not in removals:
         return
-    raise NotAllowedError(
-        "domain_wrong",
+    raise Code.DOMAIN_WRONG(
         "a namespace keeps its domain",
         expected=found.domain,
         got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_SHOWN],
@@ -198,9 +192,4 @@ def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals:
 def _require_apart(updates: Mapping[str, str], removals: Sequence[str]) -> None:
     both = sorted(set(updates) & set(removals))
     if both:
-        raise InputError(
-            "namespace_properties_overlap",
-            "a property is to be set and removed at once",
-            expected="each property in updates or in removals",
-            got=", ".join(both)[:200],
-        )
+        raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(both)[:200])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError, NotAllowedError, UnavailableError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
@@ -63,10 +63,8 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
         return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
         if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
-            raise InputError("metadata_location_missing", "there is no metadata file", got=str(place)[:200]) from None
-        raise UnavailableError(
-            "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
-        ) from None
+            raise Code.METADATA_LOCATION_MISSING(got=str(place)[:200]) from None
+        raise Code.METADATA_FILES_UNAVAILABLE(f"the metadata file cannot be read: {error.strerror}") from None
 
 
 def require_domain_place(
@@ -87,12 +85,9 @@ def require_domain_place(
         inside = any(name.overlaps(root) for root in _resolve_names(warehouse))
         around = any(home.is_under(name) and domain != grant.domain for home, domain in homes)
         if around or (inside and owner is None) or (owner is not None and owner != grant.domain):
-            raise NotAllowedError(
-                "location_of_other_domain",
-                "the place is not one of the token's domain",
+            raise Code.LOCATION_OF_OTHER_DOMAIN(
                 expected=f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse",
                 got=str(place)[:200],
-                hint="leave it out, and the table gets a place of its own; or ask an operator of every domain",
             )
 
 

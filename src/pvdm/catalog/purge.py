@@ -74,7 +74,7 @@ class Purge:
         except _RefusedError as left:
             return Leftover(str(self._place), str(left))
         except PvdmError as error:
-            return Leftover(str(self._place), f"the ledger cannot be asked: {error.code}")
+            return Leftover(str(self._place), f"the ledger cannot be asked: {error.reason}")
         except (OSError, RuntimeError) as error:  # an invalid file name, or a cycle of links
             return Leftover(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
         return None
@@ -95,7 +95,7 @@ class Purge:
                 if not named.is_under(self._place) and (named.scheme != "file" or os.path.lexists(named.local)):
                     raise _RefusedError(f"the table has files outside its place, {named} among them")
         except PvdmError as error:
-            raise _RefusedError(f"the table's own files cannot be listed: {error.code}") from None
+            raise _RefusedError(f"the table's own files cannot be listed: {error.reason}") from None
 
     def _require_place(self) -> None:
         place, warehouse = self._place, self._warehouse
@@ -159,7 +159,7 @@ class Purge:
             if any(parse_location(file).is_under(self._place) for file in files):
                 raise _RefusedError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
-            raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.code}") from None
+            raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.reason}") from None
         self._looked_at[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:

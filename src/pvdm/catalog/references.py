@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,11 +24,41 @@ from pvdm.ledger.catalog.tables import TableRow
 
 REFERENCES_READ_MAX: Final = 2_000
 ORPHANS_READ_MAX: Final = 50_000
+NAMED_FILES_MAX: Final = 65_536
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 class UndecidedError(Exception):
     """A table could not be read completely, so it may name any file."""
+
+
+class NamedFiles:
+    """What lists and manifests name, kept for later searches. No writer of Iceberg changes either in place.
+
+    One that is changed in place all the same is read as it was. That can only keep a file, or remove a file of the
+    attempt that is cleaned up, which no other attempt may name. The least recently used ones are dropped.
+    """
+
+    def __init__(self, *, files_max: int = NAMED_FILES_MAX) -> None:
+        self._files_max = files_max
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._files = 0
+
+    def get(self, path: str, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+        """The paths that the list or manifest at this path names. Errors are not kept."""
+        with self._lock:
+            found = self._kept.get(path)
+            if found is not None:
+                self._kept.move_to_end(path)
+                return found
+        named = tuple(read())
+        with self._lock:
+            self._files += len(named) - len(self._kept.pop(path, ()))
+            self._kept[path] = named
+            while self._files > self._files_max:
+                self._files -= len(self._kept.popitem(last=False)[1])
+        return named
 
 
 class References:
@@ -36,10 +68,12 @@ class References:
     of its Steward.
     """
 
-    def __init__(self, ledger: Ledger, states: States, reader: FileReader) -> None:
+    def __init__(self, ledger: Ledger, states: States, reader: FileReader, named: NamedFiles | None = None) -> None:
+        """`named` is given by a caller that searches often; the others read every list and manifest again."""
         self._ledger = ledger
         self._states = states
         self._reader = reader
+        self._named = named or NamedFiles()
 
     def under(
         self, folders: Sequence[Location], *, after_event: int, known: Mapping[str, int | None], entries: bool = True
@@ -51,6 +85,7 @@ class References:
         """
         look = _FileWalk(
             self._reader,
+            self._named,
             lambda place: any(place.is_under(folder) for folder in folders),
             entries=entries,
             reads_max=REFERENCES_READ_MAX,
@@ -60,7 +95,7 @@ class References:
     def search(self, wanted: Collection[Location], *, after_event: int, known: Mapping[str, int | None]) -> Search:
         """A search for these files, none of which is older than the event. `known` as above."""
         sought = frozenset(wanted)
-        look = _FileWalk(self._reader, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
+        look = _FileWalk(self._reader, self._named, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
         return Search(self._ledger, self._states, look, known, after_event)
 
 
@@ -119,7 +154,7 @@ def _walk_tables(look: _FileWalk, rows: Sequence[TableRow], states: States, know
         try:
             look.at(states.of(row).metadata, known.get(row.table_uuid))
         except PvdmError as error:
-            raise UndecidedError(f"the table {_name(row)} cannot be read: {error.code}") from None
+            raise UndecidedError(f"the table {_name(row)} cannot be read: {error.reason}") from None
         except UndecidedError as why:
             raise UndecidedError(f"of the table {_name(row)}, {why}") from None
 
@@ -132,13 +167,19 @@ class _FileWalk:
     """A walk through the tables that reads every list and manifest once."""
 
     def __init__(
-        self, reader: FileReader, wanted: Callable[[Location], bool], *, entries: bool, reads_max: int
+        self,
+        reader: FileReader,
+        named: NamedFiles,
+        wanted: Callable[[Location], bool],
+        *,
+        entries: bool,
+        reads_max: int,
     ) -> None:
         self._reader = reader
+        self._named = named
         self._wanted = wanted
         self._entries = entries
         self._reads_max = reads_max
-        self._lists: dict[str, tuple[str, ...]] = {}
         self._seen: set[str] = set()
         self._snapshots: dict[tuple[str | None, int | None], set[str]] = {}
         self.found: set[Location] = set()
@@ -159,7 +200,7 @@ class _FileWalk:
             try:
                 self._at_snapshot(metadata, snapshot, older)
             except PvdmError as error:
-                raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.code}") from None
+                raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.reason}") from None
             if snapshot.manifest_list is not None:
                 noted.add(snapshot.manifest_list)
 
@@ -174,19 +215,23 @@ class _FileWalk:
 
     def _note_entries(self, path: str) -> None:
         if self._entries:
-            for entry in read_manifest(self._read(path, AVRO_FILE_MAX_BYTES)).entries:
-                self._note(entry.data_file.file_path)
+            for file in self._named.get(path, lambda: self._read_entries(path)):
+                self._note(file)
+
+    def _read_entries(self, path: str) -> Iterator[str]:
+        for entry in read_manifest(self._read(path, AVRO_FILE_MAX_BYTES)).entries:
+            yield entry.data_file.file_path
 
     def _manifests(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[str, ...]:
         location = snapshot.manifest_list
         if location is None:
             return tuple(snapshot.manifests)
-        found = self._lists.get(location)
-        if found is None:
-            data = self._read(location, MANIFEST_LIST_MAX_BYTES)
-            listed = read_manifest_list(data, format_version=metadata.format_version).manifests
-            found = self._lists[location] = tuple(each.manifest_path for each in listed)
-        return found
+        return self._named.get(location, lambda: self._read_list(location, metadata.format_version))
+
+    def _read_list(self, location: str, format_version: int) -> Iterator[str]:
+        data = self._read(location, MANIFEST_LIST_MAX_BYTES)
+        for each in read_manifest_list(data, format_version=format_version).manifests:
+            yield each.manifest_path
 
     def _note(self, path: str) -> None:
         place = parse_location(path)

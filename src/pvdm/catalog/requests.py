@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError, StateUnknownError
+from pvdm.errors import Code, StateUnknownError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import requests
 from pvdm.ledger.catalog.requests import Request
@@ -44,9 +44,7 @@ def after_change() -> Iterator[None]:
     except StateUnknownError:
         raise
     except Exception as error:
-        raise StateUnknownError(
-            "answer_not_made", "the change was made, but its answer could not be", hint="load the table and see"
-        ) from error
+        raise Code.ANSWER_NOT_MADE() from error
 
 
 class Requests:
@@ -62,9 +60,7 @@ class Requests:
         except ValueError:
             spelled = ""
         if spelled != key.lower():
-            raise InputError(
-                "idempotency_key_invalid", "the Idempotency-Key cannot be accepted", expected="a UUID", got="another"
-            )
+            raise Code.IDEMPOTENCY_KEY_INVALID(got="another")
         identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
         return RequestKey(hashlib.sha256(identity.encode()).hexdigest(), spelled, hashlib.sha256(asked).hexdigest())
 
@@ -75,12 +71,7 @@ class Requests:
         if found is None:
             return None
         if found.request_sha256 != once.request_sha256:
-            raise InputError(
-                "idempotency_key_reused",
-                "the Idempotency-Key was used for another request",
-                expected="a new key for a new request",
-                got="an old one",
-            )
+            raise Code.IDEMPOTENCY_KEY_REUSED(got="an old one")
         answer: Mapping[str, object] = json.loads(found.answer)
         return answer
 

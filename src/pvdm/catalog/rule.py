@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.visibility import shows_same
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.json.node import Raw
 from pvdm.lake.format.schema.document import normal_form
@@ -59,9 +59,8 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
     """What `main` shows, and everything that decides how it is read, is the same, to the byte."""
     changed = MainState.of(before).changed(MainState.of(after))
     if changed and all(fact.startswith(_KEY) for fact in changed):
-        raise NotAllowedError(
-            "encryption_keys_gated",
-            f"{name} is protected: its encryption keys would change; write to its branches without encryption",
+        raise Code.ENCRYPTION_KEYS_GATED(
+            f"{name} is protected: its encryption keys would change; write to its branches without encryption"
         )
     if changed:
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
@@ -86,7 +85,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
         ("the schemas", *_schemas(before, after)),
     ):
         if old != new:
-            raise NotAllowedError("structure_gated", f"{name} is protected: {what} would change; {_TO_MIGRATE}")
+            raise Code.STRUCTURE_GATED(f"{name} is protected: {what} would change; {_TO_MIGRATE}")
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
@@ -114,12 +113,8 @@ def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Gr
     for change in ref_changes(before, after):
         is_new_branch = change.before is None and is_stewards(change.name) and change.name != own
         if is_new_branch or change.name.startswith(FENCE_PREFIX):
-            raise NotAllowedError(
-                "ref_reserved",
-                "refs of this name are the Steward's own",
-                expected=f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…",
-                got=ascii(change.name[:80]),
-                hint="nothing was changed; the Steward makes and removes them itself, with the attempt they belong to",
+            raise Code.REF_RESERVED(
+                expected=f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…", got=ascii(change.name[:80])
             )
 
 
@@ -131,9 +126,7 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
     letters = "".join(each for each in unicodedata.normalize("NFKC", name).casefold() if each.isalnum())
     plain = len(name) <= REF_NAME_MAX_CHARACTERS and name.isprintable() and name.strip() == name
     if not plain or letters == MAIN or (name.isascii() and name.isdigit() and after.snapshot(int(name)) is not None):
-        raise NotAllowedError(
-            "ref_name_misleading",
-            "the name of the new branch or tag could be taken for something else",
+        raise Code.REF_NAME_MISLEADING(
             expected=f"up to {REF_NAME_MAX_CHARACTERS} printable characters, neither like main nor a snapshot's id",
             got=ascii(name[:80]),
         )
@@ -142,19 +135,17 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
 def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
     """Consumers see tags, so a tag points at what was published, and is set by a role that may publish."""
     if grant.role not in _TAGGING:
-        raise NotAllowedError(
-            "tag_not_allowed",
+        raise Code.TAG_REFUSED(
             f"the tag {change.name!r} of a protected table is not for this role",
+            reason="tag_not_allowed",
             expected=" or ".join(sorted(_TAGGING)),
             got=grant.role,
         )
     if change.after is not None and (change.after.type is not RefType.TAG or change.after.snapshot_id not in shown):
-        raise NotAllowedError(
-            "tag_outside_main",
+        raise Code.TAG_REFUSED(
             f"the tag {change.name!r} would show what main never showed",
-            expected="a snapshot of main's ancestry",
+            reason="tag_outside_main",
             got=str(change.after.snapshot_id),
-            hint="publish the data first; a tag then marks it",
         )
 
 
@@ -166,9 +157,9 @@ def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> Non
             continue
         old, new = before.snapshot(ref.snapshot_id), after.snapshot(ref.snapshot_id)
         if old is not None and new is not None and not _same(old.raw, new.raw):
-            raise NotAllowedError(
-                "tagged_snapshot_changed",
+            raise Code.TAG_REFUSED(
                 f"the tag {name[:80]!a} would show something else under the same id",
+                reason="tagged_snapshot_changed",
                 expected=f"snapshot {ref.snapshot_id} as it was",
                 got="another one",
             )
@@ -177,19 +168,14 @@ def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> Non
 def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
     """Producers move staging branches. A token for one attempt moves that attempt's branch only."""
     if grant.role not in _STAGING:
-        raise NotAllowedError(
-            "branch_not_allowed",
+        raise Code.BRANCH_REFUSED(
             f"the branch {change.name!r} of a protected table is not for this role",
+            reason="branch_not_allowed",
             expected=" or ".join(sorted(_STAGING)),
             got=grant.role,
         )
     if own_branch is not None and change.name != own_branch:
-        raise NotAllowedError(
-            "branch_of_other_attempt",
-            "the token is good for one attempt's branch only",
-            expected=own_branch,
-            got=change.name,
-        )
+        raise Code.BRANCH_REFUSED(reason="branch_of_other_attempt", expected=own_branch, got=change.name)
 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -197,12 +183,8 @@ def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, n
     held = reached(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
-        raise NotAllowedError(
-            "snapshot_without_branch",
-            f"{name} is protected: a snapshot would be added that no branch holds",
-            expected="a staging branch",
-            got=str(loose[0]),
-            hint="write to a branch (`spark.wap.branch`), not with `spark.wap.id`",
+        raise Code.SNAPSHOT_WITHOUT_BRANCH(
+            f"{name} is protected: a snapshot would be added that no branch holds", got=str(loose[0])
         )
 
 
@@ -220,12 +202,10 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
         at: int | None = ref.snapshot_id
         while at is not None and at not in walked:
             if at in gone:
-                raise NotAllowedError(
-                    "branch_cut",
+                raise Code.BRANCH_REFUSED(
                     f"{name} is protected: the history of {ref_name[:80]!a} would be cut",
-                    expected="whole branches to go, or whole branches to stay",
+                    reason="branch_cut",
                     got=f"snapshot {at} without them",
-                    hint="remove branches that are done; expiry waits until then",
                 )
             walked.add(at)
             at = parents.get(at)
@@ -245,8 +225,7 @@ def require_own_snapshots(
         own = _reached_by(before, after, lambda ref: ref == own_branch)
         theirs = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
     if theirs:
-        raise NotAllowedError(
-            "snapshot_not_own",
+        raise Code.SNAPSHOT_NOT_OWN(
             f"{name} is protected: the token may not change this snapshot",
             expected="no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone",
             got=str(min(theirs)),
@@ -305,7 +284,7 @@ def tag_unavailable_error() -> NotAllowedError:
 
 def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:
     """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
-    return NotAllowedError("main_gated", f"{name} is protected: {what}; {to}")
+    return NotAllowedError(Code.MAIN_GATED, f"{name} is protected: {what}; {to}")
 
 
 def _ancestry(metadata: TableMetadata) -> list[Snapshot]:

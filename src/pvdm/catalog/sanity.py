@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.rule import added_snapshots
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
@@ -79,12 +79,8 @@ def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, sh
         return
     if snapshot.sequence_number < expected:
         # Iceberg lets a snapshot without parent share the last number; its writer only has to try again.
-        raise ConflictError(
-            "snapshot_sequence_stale",
-            "the snapshot's sequence number was given to another one",
-            expected=str(expected),
-            got=str(snapshot.sequence_number),
-            hint="load the table again and commit on its new state",
+        raise Code.SNAPSHOT_STALE(
+            reason="snapshot_sequence_stale", expected=str(expected), got=str(snapshot.sequence_number)
         )
     if snapshot.sequence_number != expected:
         raise _not_sane_error("sequence number", str(expected), str(snapshot.sequence_number))
@@ -210,7 +206,7 @@ def _count_staged(metadata: TableMetadata) -> int:
 
 def _not_sane_error(what: str, expected: str, got: str) -> InputError:
     return InputError(
-        "staging_not_sane",
+        Code.STAGING_NOT_SANE,
         f"the {what} of what is staged cannot be accepted",
         expected=expected,
         got=got,
@@ -249,13 +245,11 @@ def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAddit
         with ledger.read() as unit:
             own = len(new) + snapshots.count_owned(unit, row.table_id, additions.owner, kind, there - new)
         if own > limit:
-            raise InputError(
-                "staging_not_sane",
+            raise Code.STAGING_NOT_SANE(
                 f"the number of {kind}{'es' if kind is StagedKind.BRANCH else 's'} that this producer keeps staged"
                 " cannot be accepted",
                 expected=f"at most {limit}",
                 got=str(own),
-                hint="remove branches that are done; nothing was changed",
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.upstream.tables import Upstreams
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
@@ -129,4 +129,4 @@ class States:
 
 def unknown_table(levels: Levels, name: str) -> InputError:
     """The error for a table that does not exist."""
-    return InputError("table_unknown", f"Table does not exist: {namespaces.dotted_name((*levels, name))}")
+    return InputError(Code.TABLE_UNKNOWN, f"Table does not exist: {namespaces.dotted_name((*levels, name))}")

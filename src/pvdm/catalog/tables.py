@@ -18,7 +18,7 @@ from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream.commit import Extra
 from pvdm.catalog.upstream.heads import require_proved
 from pvdm.catalog.visibility import sees_all
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -146,10 +146,10 @@ class Tables:
             try:
                 retry_moved(lambda: self._rename(grant, source, target, once))
             except ConflictError as error:
-                if error.code != "name_of_view":
+                if error.code != Code.NAME_OF_VIEW:
                     raise
-                raise ConflictError(
-                    "view_exists", f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. View already exists"
+                raise Code.VIEW_EXISTS(
+                    f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. View already exists"
                 ) from None
 
     def _rename(
@@ -161,12 +161,9 @@ class Tables:
         self._parts.access.require_change(grant, row, "its name would change")
         namespace = self._parts.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
-            raise NotAllowedError(
-                "domain_wrong", "a table stays in its domain", expected=row.domain, got=namespace.domain
-            )
+            raise Code.DOMAIN_WRONG("a table stays in its domain", expected=row.domain, got=namespace.domain)
         if namespace.protected_by is not None:
-            raise NotAllowedError(
-                "namespace_gated",
+            raise Code.NAMESPACE_GATED(
                 f"the namespace {namespaces.dotted_name(target[0])} protects its tables",
                 expected="a table that is created in it",
                 got="one from elsewhere",
@@ -202,12 +199,8 @@ class Tables:
     def _require_purge(self, row: TableRow) -> None:
         left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row))
         if left is not None:
-            raise NotAllowedError(
-                "purge_refused",
-                f"{row.name} is not dropped: a purge would leave files in {left.place}",
-                expected="a place that holds all files of this table and none that others need",
-                got=left.why,
-                hint="drop it without purge; its files stay, and the owner of the place removes them",
+            raise Code.PURGE_REFUSED(
+                f"{row.name} is not dropped: a purge would leave files in {left.place}", got=left.why
             )
 
     def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None, *, purge: bool) -> TableRow:
@@ -268,11 +261,8 @@ class Tables:
         with self._parts.ledger.read() as unit:
             dropped = tables.find_dropped(unit, str(place))
         if dropped is None or dropped.domain != namespace.domain:
-            raise NotAllowedError(
-                "location_outside",
-                "the metadata file is outside the warehouse",
-                expected=str(self._parts.warehouse),
-                got=str(place)[:200],
+            raise Code.LOCATION_OUTSIDE(
+                "the metadata file is outside the warehouse", expected=str(self._parts.warehouse), got=str(place)[:200]
             )
 
 
@@ -282,15 +272,15 @@ def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
     try:
         yield
     except ConflictError as error:
-        if error.code == "table_exists":
+        if error.code == Code.TABLE_EXISTS:
             raise _exists_error(levels, name) from None
-        if error.code == "name_of_view":
-            raise ConflictError(error.code, f"View with same name already exists: {_dotted(levels, name)}") from None
+        if error.code == Code.NAME_OF_VIEW:
+            raise ConflictError(error.reason, f"View with same name already exists: {_dotted(levels, name)}") from None
         raise
 
 
 def _exists_error(levels: Levels, name: str) -> ConflictError:
-    return ConflictError("table_exists", f"Table already exists: {_dotted(levels, name)}")
+    return ConflictError(Code.TABLE_EXISTS, f"Table already exists: {_dotted(levels, name)}")
 
 
 def _dotted(levels: Levels, name: str) -> str:
@@ -316,8 +306,7 @@ def _require_own_files(after: TableMetadata, place: Location, warehouse: Locatio
         files.append(place)
     foreign = next((file for file in files if not file.is_under(own)), None)
     if foreign is not None or any(each.manifest_list is None for each in after.snapshots):
-        raise NotAllowedError(
-            "location_outside",
+        raise Code.LOCATION_OUTSIDE(
             "the metadata names files outside the table's location",
             expected=f"files under {own}",
             got="manifests listed in a snapshot" if foreign is None else str(foreign)[:200],

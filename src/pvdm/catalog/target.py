@@ -8,7 +8,7 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import States, TableState
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
@@ -80,7 +80,7 @@ def find_row_by_uuid(unit: Unit, table_uuid: str) -> tuple[Levels, TableRow]:
     row = tables.find_by_uuid(unit, table_uuid)
     namespace = None if row is None else namespaces.find_by_id(unit, row.namespace_id)
     if row is None or namespace is None:
-        raise InputError("table_unknown", "the catalog has no table of this UUID", got=table_uuid)
+        raise Code.TABLE_UNKNOWN("the catalog has no table of this UUID", got=table_uuid)
     return namespace.levels, row
 
 

@@ -15,7 +15,7 @@ from pvdm.catalog.namespaces import names_from
 from pvdm.catalog.places import is_inside, new_place, read_metadata
 from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.tables import CatalogParts
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node
@@ -126,11 +126,12 @@ class Views:
         try:
             retry_moved(lambda: self._rename(grant, source, target, once))
         except ConflictError as error:
-            what = {"view_exists": "View", "name_of_table": "Table"}.get(error.code)
+            taken: dict[str, str] = {Code.VIEW_EXISTS: "View", Code.NAME_OF_TABLE: "Table"}
+            what = taken.get(error.code)
             if what is None:
                 raise
             message = f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. {what} already exists"
-            raise ConflictError(error.code, message) from None
+            raise ConflictError(error.reason, message) from None
 
     def drop(self, grant: Grant, levels: Levels, name: str, *, once: RequestKey | None = None) -> None:
         """Drop the view. Its metadata files stay."""
@@ -180,7 +181,7 @@ class Views:
         self._require_changing(grant, old)
         new = self._home(grant, target[0])
         if new.domain != row.domain:
-            raise NotAllowedError("domain_wrong", "a view stays in its domain", expected=row.domain, got=new.domain)
+            raise Code.DOMAIN_WRONG("a view stays in its domain", expected=row.domain, got=new.domain)
 
         def work(unit: Unit) -> None:
             views.rename(unit, row, (old, new), target[1])
@@ -262,8 +263,7 @@ class Views:
         self._parts.access.require_making(grant)
         if home.protected_by is not None and grant.role is not Role.OPERATOR:
             where = namespaces.dotted_name(home.levels)
-            raise NotAllowedError(
-                "namespace_gated",
+            raise Code.NAMESPACE_GATED(
                 f"the namespace {where} protects its tables, and a view in it could pass for one",
                 expected=Role.OPERATOR,
                 got=grant.role,
@@ -303,10 +303,13 @@ def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
     try:
         yield
     except ConflictError as error:
-        messages = {"view_exists": "View already exists", "name_of_table": "Table with same name already exists"}
+        messages: dict[str, str] = {
+            Code.VIEW_EXISTS: "View already exists",
+            Code.NAME_OF_TABLE: "Table with same name already exists",
+        }
         if error.code not in messages:
             raise
-        raise ConflictError(error.code, f"{messages[error.code]}: {_dotted(levels, name)}") from None
+        raise ConflictError(error.reason, f"{messages[error.reason]}: {_dotted(levels, name)}") from None
 
 
 def _dotted(levels: Levels, name: str) -> str:
@@ -314,10 +317,10 @@ def _dotted(levels: Levels, name: str) -> str:
 
 
 def _unknown_error(levels: Levels, name: str) -> InputError:
-    return InputError("view_unknown", f"View does not exist: {_dotted(levels, name)}")
+    return InputError(Code.VIEW_UNKNOWN, f"View does not exist: {_dotted(levels, name)}")
 
 
 def _outside_error(expected: str, got: str) -> NotAllowedError:
     return NotAllowedError(
-        "location_outside", "the metadata file is not one that may be registered", expected=expected, got=got[:200]
+        Code.LOCATION_OUTSIDE, "the metadata file is not one that may be registered", expected=expected, got=got[:200]
     )

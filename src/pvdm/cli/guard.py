@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pvdm.cli.common.output import checked_output, discard_unwritten
-from pvdm.errors import InputError, PvdmError, RolledBackError
+from pvdm.errors import Code, InputError, PvdmError, RolledBackError
 
 
 def run(words: Sequence[str]) -> int:
@@ -61,19 +61,19 @@ def _judge(error: BaseException) -> PvdmError:
         case click.UsageError():
             return _usage(error.format_message().rstrip("."), error.ctx.command_path if error.ctx else "pvdm")
         case click.ClickException():
-            return InputError("usage", _lower(error.format_message()))
+            return InputError(Code.USAGE, _lower(error.format_message()))
         case KeyboardInterrupt() | click.Abort():
-            return RolledBackError("interrupted", "interrupted before the end", hint="run the same command again")
+            return RolledBackError(Code.INTERRUPTED, "interrupted before the end", hint="run the same command again")
         case _:
             return PvdmError(
-                "bug",
+                Code.BUG,
                 f"a bug: unexpected {type(error).__name__}: {error}",
                 hint="run it again with PVDM_DEBUG=1 and report the traceback",
             )
 
 
 def _usage(message: str, command: str) -> InputError:
-    return InputError("usage", _lower(message), hint=f"`{command} --help` shows what it takes")
+    return InputError(Code.USAGE, _lower(message), hint=f"`{command} --help` shows what it takes")
 
 
 def _lower(message: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _DOTS: Final = re.compile(r"\.+")
@@ -27,20 +27,9 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
         raise _invalid(given)
     if url.userinfo:
         # The text may hold a password: it is not shown.
-        raise InputError(
-            "steward_address_invalid",
-            "the Steward's address holds a name or password",
-            expected="https://host:port, and the token beside it",
-            got="an address with a name or password",
-        )
+        raise Code.STEWARD_ADDRESS_INVALID(got="an address with a name or password")
     if url.scheme == "http" and not insecure and not is_loopback(url.host):
-        raise NotAllowedError(
-            "steward_address_insecure",
-            "the token would be sent unencrypted",
-            expected="https, or a loopback address",
-            got=f"http to {url.host}",
-            hint="let the Steward serve TLS; insecure=True sends the token unencrypted",
-        )
+        raise Code.STEWARD_ADDRESS_INSECURE(got=f"http to {url.host}")
     return url.copy_with(raw_path=url.raw_path.rstrip(b"/"))
 
 
@@ -60,11 +49,8 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError):
         pass
-    raise InputError(
-        "ca_file_invalid",
-        "the file of certificates cannot be used",
-        expected="certificates in PEM",
-        got=ascii(str(ca_file))[:200],
+    raise Code.CA_FILE_INVALID(
+        "the file of certificates cannot be used", expected="certificates in PEM", got=ascii(str(ca_file))[:200]
     )
 
 
@@ -73,8 +59,7 @@ def segment(value: str, what: str) -> str:
     given: object = value
     if isinstance(given, str) and _SEGMENT.fullmatch(given) and not _DOTS.fullmatch(given):
         return given
-    raise InputError(
-        "identifier_invalid",
+    raise Code.IDENTIFIER_INVALID(
         f"the {what} cannot be accepted",
         expected="1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone",
         got=ascii(given)[:80],
@@ -88,7 +73,7 @@ def segments(path: str, what: str) -> str:
 
 def _invalid(given: object) -> InputError:
     return InputError(
-        "steward_address_invalid",
+        Code.STEWARD_ADDRESS_INVALID,
         "the Steward's address cannot be accepted",
         expected="https://host:port",
         got=ascii(given)[:200] if "@" not in str(given) else "something else",

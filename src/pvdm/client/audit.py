@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pvdm.api.audit import AUDIT_IDS_MAX, AuditView, LoggedList, LoggedView
 from pvdm.client.calls import Calls, Query, number_text, page_query, sha256_text
 from pvdm.client.wire import Call
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 
 class AuditCalls(Calls):
@@ -28,11 +28,8 @@ class AuditCalls(Calls):
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
         """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
-            raise InputError(
-                "page_size_invalid",
-                "the number of ids is out of range",
-                expected=f"1 to {AUDIT_IDS_MAX}",
-                got=str(len(ids)),
+            raise Code.PAGE_SIZE_INVALID(
+                "the number of ids is out of range", expected=f"1 to {AUDIT_IDS_MAX}", got=str(len(ids))
             )
         joined = ",".join(sha256_text(each, "statement id") for each in ids)
         query: Query = {"size": number_text(size, "size of the log"), "ids": joined}
@@ -49,10 +46,7 @@ def _audit(table: str) -> str:
     """The path of the table's audit. Raises for a name with a slash, which would be read as another path."""
     given: object = table
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
-        raise InputError(
-            "identifier_invalid",
-            "the table's name cannot be accepted",
-            expected="namespace.table",
-            got=ascii(given)[:80],
+        raise Code.IDENTIFIER_INVALID(
+            "the table's name cannot be accepted", expected="namespace.table", got=ascii(given)[:80]
         )
     return f"/v1/tables/{quote(given, safe='')}/audit"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.client.responses import parse, read_response
 from pvdm.client.wire import Call, Response, Wire, require_json
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value
 
 Query: TypeAlias = dict[str, str | int | None]
@@ -46,9 +46,7 @@ def page_query(after: str | int | None, limit: int) -> Query:
     """The query of one page. Raises if the limit is out of range."""
     given: object = limit
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_ROWS_MAX:
-        raise InputError(
-            "page_size_invalid", "limit is out of range", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40]
-        )
+        raise Code.PAGE_SIZE_INVALID("limit is out of range", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40])
     return {"after": after, "limit": limit}
 
 
@@ -63,9 +61,7 @@ def number_text(value: int, what: str) -> str:
     given: object = value
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
         return str(given)
-    raise InputError(
-        "identifier_invalid", f"the {what} cannot be accepted", expected="0 to 2^63-1", got=ascii(given)[:40]
-    )
+    raise Code.IDENTIFIER_INVALID(f"the {what} cannot be accepted", expected="0 to 2^63-1", got=ascii(given)[:40])
 
 
 def sha256_text(value: str, what: str = "proof id") -> str:
@@ -73,9 +69,6 @@ def sha256_text(value: str, what: str = "proof id") -> str:
     given: object = value
     if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
         return given
-    raise InputError(
-        "identifier_invalid",
-        f"the {what} cannot be accepted",
-        expected="64 lower-case hex digits",
-        got=ascii(given)[:80],
+    raise Code.IDENTIFIER_INVALID(
+        f"the {what} cannot be accepted", expected="64 lower-case hex digits", got=ascii(given)[:80]
     )

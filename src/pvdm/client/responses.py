@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pvdm.api.base import FROM_WIRE, error_place, expected_value
 from pvdm.api.errors import ERROR_KINDS, ErrorResponse, ErrorView
-from pvdm.errors import PvdmError, UnavailableError, comparison
+from pvdm.errors import Code, PvdmError, UnavailableError, comparison
 
 ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
 
@@ -48,7 +48,7 @@ def read_response(model: type[_M], value: object) -> _M:
 def unreadable(what: str, expected: str, got: str) -> UnavailableError:
     """The error for a response that this client cannot read."""
     return UnavailableError(
-        "steward_answer_invalid",
+        Code.STEWARD_ANSWER_INVALID,
         f"the Steward's response cannot be read: {what}",
         expected=expected,
         got=got,
@@ -69,7 +69,7 @@ def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
     message = _plain(view.message).removesuffix(f": {tail}") if tail else _plain(view.message)
     details = {name: _plain(detail) if isinstance(detail, str) else detail for name, detail in view.details.items()}
     details["request_id"] = _plain(view.request_id or request_id)[:64]
-    return ERROR_KINDS[view.kind](view.code, message, expected=expected, got=got, hint=hint, **details)
+    return ERROR_KINDS[view.kind](view.reason, message, expected=expected, got=got, hint=hint, **details)
 
 
 def _plain(text: str) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 TRIES_MAX: Final = 100
 WAIT_MAX_SECONDS: Final = 86_400
@@ -74,5 +74,8 @@ def _require_seconds(name: str, given: object) -> None:
 
 def _invalid(name: str, expected: str, given: object) -> InputError:
     return InputError(
-        "client_setting_invalid", f"{name} of the client cannot be accepted", expected=expected, got=ascii(given)[:40]
+        Code.CLIENT_SETTING_INVALID,
+        f"{name} of the client cannot be accepted",
+        expected=expected,
+        got=ascii(given)[:40],
     )

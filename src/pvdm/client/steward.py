@@ -58,7 +58,7 @@ from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_sourc
 from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
@@ -69,7 +69,7 @@ DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 _S = TypeVar("_S", bound="StewardClient")
 # The errors of this route are in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
-_NO_TOKEN: Final = frozenset({"clock_jumped"})
+_NO_TOKEN: Final = frozenset({Code.CLOCK_JUMPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,9 +400,7 @@ class StewardClient(WorkCalls, AuditCalls):
         if role not in (None, found.role) or domain not in (None, found.domain):
             wanted = role or found.role
             whose = f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}'s"
-            raise NotAllowedError(
-                "lent_role_wrong",
-                "this client's token has another role or domain",
+            raise Code.LENT_ROLE_WRONG(
                 expected=f"{wanted} of {domain or found.domain}",
                 got=f"{found.role} of {found.domain}",
                 hint=f"name {whose} token with --token-file, or connect with it",
@@ -442,8 +440,6 @@ def _envelope_call(path: str, envelope: bytes, sha256: str | None = None) -> Cal
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InputError(
-            "envelope_malformed", "this is not an envelope", expected="an envelope in JSON", got="something else"
-        )
+        raise Code.ENVELOPE_MALFORMED(got="something else")
     pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
     return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")

@@ -14,6 +14,7 @@ from pvdm.client.responses import parse, read_error, read_response, unreadable
 from pvdm.client.steward import StewardClient
 from pvdm.client.wire import Call, Response, require_json
 from pvdm.errors import (
+    Code,
     ConflictError,
     InputError,
     NotAllowedError,
@@ -141,12 +142,7 @@ def split_name(table: str) -> tuple[tuple[str, ...], str]:
     """Namespace and name of `namespace.name`."""
     *levels, name = table.split(".")
     if not levels or not all((*levels, name)):
-        raise InputError(
-            "table_name_invalid",
-            "the table's name cannot be accepted",
-            expected="namespace.name",
-            got=ascii(table)[:80],
-        )
+        raise Code.TABLE_NAME_INVALID(got=ascii(table)[:80])
     return tuple(levels), name
 
 
@@ -157,7 +153,7 @@ def _read_metadata(response: Response, what: str) -> Document | PvdmError:
     try:
         value = parse_json(body, what=what)
     except InputError as error:
-        raise unreadable(what, "one JSON value", error.code) from None
+        raise unreadable(what, "one JSON value", error.reason) from None
     return read_response(_TableResponse, value).metadata
 
 

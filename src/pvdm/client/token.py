@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, get_args
 from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
 from pvdm.api.service import ExchangedToken, Identity
 from pvdm.client.responses import error_of, read_response
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.secret import Secret
 from pvdm.model.token_text import TOKEN_MAX_CHARACTERS, AccessToken
 
@@ -74,7 +74,7 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
     """The source of the token: a text, a function, or a file that is read again after a rotation."""
     if token is not None and token_file is not None:
         del token
-        raise InputError("token_given_twice", "the token is given twice", expected="token or token_file", got="both")
+        raise Code.TOKEN_GIVEN_TWICE(got="both")
     if token_file is not None:
         return TokenSource(lambda: read_token(Path(token_file)), renewable=True)
     if token is None:
@@ -119,8 +119,7 @@ def _require_private(path: Path, found: os.stat_result) -> None:
         raise _file_error(path, stat.filemode(found.st_mode))
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077 or found.st_uid not in {0, os.geteuid()}:
-        raise NotAllowedError(
-            "token_file_mode",
+        raise Code.TOKEN_FILE_MODE(
             f"{path.name} may be read or written by others",
             expected=f"mode 0600 and user {os.geteuid()}",
             got=f"mode {mode:04o} and user {found.st_uid}",
@@ -151,7 +150,7 @@ def try_token(text: str | AccessToken) -> AccessToken | PvdmError:
 
 def _file_error(path: Path, got: str) -> InputError:
     return InputError(
-        "token_file_invalid", f"{path.name} is not a token file", expected="a plain file of mode 0600", got=got
+        Code.TOKEN_FILE_INVALID, f"{path.name} is not a token file", expected="a plain file of mode 0600", got=got
     )
 
 
@@ -164,9 +163,9 @@ def read_exchanged(value: object) -> ExchangedToken | PvdmError:
     if not isinstance(code, str):
         return error_of(read_response(ErrorResponse, value).error, request_id="")
     if code == "temporarily_unavailable":
-        return UnavailableError("token_exchange_unavailable", "the Steward issues no token at present", got=code)
+        return UnavailableError(Code.TOKEN_EXCHANGE_UNAVAILABLE, "the Steward issues no token at present", got=code)
     return NotAllowedError(
-        "token_exchange_refused",
+        Code.TOKEN_EXCHANGE_REFUSED,
         "the Steward issues no token for these credentials",
         expected="id and text of a live token",
         got=code if code in _OAUTH_ERRORS else "another error",

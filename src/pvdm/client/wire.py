@@ -18,7 +18,7 @@ from pvdm.client.responses import read_error, unreadable
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.token import TokenSource
 from pvdm.client.transport import BoundedTransport, deadline
-from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
 from pvdm.model.token_text import AccessToken
 
 _T = TypeVar("_T")
@@ -74,11 +74,11 @@ class Response:
 class FailureKind(Enum):
     """Why there is no response; the value is the error's code."""
 
-    NOT_SENT = "steward_unreachable"
-    TIME_OUT = "steward_timeout"
-    LOST = "steward_connection_lost"
-    TOO_LARGE = "steward_answer_too_large"
-    ENCODED = "steward_answer_invalid"
+    NOT_SENT = Code.STEWARD_UNREACHABLE
+    TIME_OUT = Code.STEWARD_TIMEOUT
+    LOST = Code.STEWARD_CONNECTION_LOST
+    TOO_LARGE = Code.STEWARD_ANSWER_TOO_LARGE
+    ENCODED = Code.STEWARD_ANSWER_INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +193,10 @@ class Wire:
 
     def _require_usable(self) -> None:
         if self.closed:
-            raise InputError("client_closed", "the client is closed", expected="an open client", got="a closed one")
+            raise Code.CLIENT_CLOSED(got="a closed one")
         if os.getpid() != self._process:
             # Two processes on one connection would read each other's responses.
-            raise InputError(
-                "client_forked",
-                "the client belongs to the process that this one was forked from",
-                expected="a client of its own for each process",
-                got="a forked one",
-            )
+            raise Code.CLIENT_FORKED(got="a forked one")
 
     def _headers(self, call: Call, request_id: str) -> tuple[int | None, httpx.Headers]:
         headers = httpx.Headers({"x-request-id": request_id})
@@ -339,7 +334,7 @@ def _error_text(error: Exception) -> str:
 def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, tries: int) -> PvdmError:
     if failure.how is FailureKind.NOT_SENT:
         return UnavailableError(
-            "steward_unreachable",
+            Code.STEWARD_UNREACHABLE,
             f"the Steward at {host} cannot be reached; nothing was sent",
             expected="a connection",
             got=failure.got,
@@ -370,7 +365,7 @@ def _unreadable_error(call: Call, response: Response, error: UnavailableError) -
 
 def _answer_lost_error(call: Call, got: str, request_id: str) -> StateUnknownError:
     return StateUnknownError(
-        "answer_lost",
+        Code.ANSWER_LOST,
         f"{call.method} {call.path} was sent and its response was lost: it may have happened or not",
         expected="a response",
         got=got,
@@ -381,7 +376,7 @@ def _answer_lost_error(call: Call, got: str, request_id: str) -> StateUnknownErr
 
 def _redirect_error(response: Response) -> UnavailableError:
     return UnavailableError(
-        "steward_redirected",
+        Code.STEWARD_REDIRECTED,
         "the Steward's address redirects, and the token is not sent to another address",
         expected="a response",
         got=f"status {response.status}",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import lib
 
 from pvdm.digest.exported import judge_types
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.schema import (
     FIELD_ID_MAX,
     NESTING_DEPTH_MAX,
@@ -120,7 +120,7 @@ def is_shredded(candidate: Source) -> bool:
 def variant_shredded(path: str) -> InputError:
     """The error for a variant that is not whole in its two columns."""
     return InputError(
-        "variant_shredded",
+        Code.VARIANT_SHREDDED,
         f"column {path!r} is a variant with some of its values in columns of their own",
         expected="a variant of metadata and value alone",
         got="typed_value beside them",
@@ -132,7 +132,7 @@ def type_unsupported(path: str, kind: pa.DataType, extensions: frozenset[str] = 
     """The error for an Arrow type that has no logical type."""
     name = f"{kind} as extension {', '.join(sorted(extensions))}" if extensions else str(kind)
     return InputError(
-        "arrow_type_unsupported",
+        Code.ARROW_TYPE_UNSUPPORTED,
         f"column {path!r} has an Arrow type that has no canonical form",
         expected="a type of spec/canonical.md section 7.1",
         got=name[:200],
@@ -207,8 +207,7 @@ def _inner(path: str, part: pa.Field[Any], depth: int, *, key: bool = False) -> 
 
 def _type(path: str, part: pa.Field[Any], depth: int) -> Type:
     if depth > NESTING_DEPTH_MAX:
-        raise InputError(
-            "nesting_too_deep",
+        raise Code.NESTING_TOO_DEEP(
             f"column {path.partition('.')[0]!r} nests too deeply",
             expected=f"at most {NESTING_DEPTH_MAX} levels",
             got="more",
@@ -231,7 +230,7 @@ def _field_id(path: str, part: pa.Field[Any]) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > len(str(FIELD_ID_MAX)):
-        raise InputError(
-            "schema_invalid", f"the field id of {path!r} cannot be accepted", expected="digits", got=ascii(text)[:40]
+        raise Code.SCHEMA_INVALID(
+            f"the field id of {path!r} cannot be accepted", expected="digits", got=ascii(text)[:40]
         )
     return int(text)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyarrow import lib
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
@@ -54,7 +54,7 @@ def open_column(array: Any) -> Column:
 
 def arrow_invalid(expected: str, got: str) -> InputError:
     """The error for buffers that contradict themselves."""
-    return InputError("arrow_invalid", "the Arrow buffers contradict themselves", expected=expected, got=got[:200])
+    return InputError(Code.ARROW_INVALID, "the Arrow buffers contradict themselves", expected=expected, got=got[:200])
 
 
 def _open(array: Any) -> Column:
@@ -269,7 +269,7 @@ def _days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
         raise InputError(
-            "value_out_of_range", "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
+            Code.VALUE_OUT_OF_RANGE, "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
         )
     return within(days, bits=32)
 
@@ -278,7 +278,7 @@ def within(number: int, *, bits: int) -> int:
     """The number, if a signed integer of so many bits can hold it."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise InputError(
-            "value_out_of_range",
+            Code.VALUE_OUT_OF_RANGE,
             "the value leaves its type",
             expected=f"a signed integer of {bits} bits",
             got=str(number),

@@ -16,7 +16,7 @@ from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
 from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.digest.sharing import share
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 
@@ -77,13 +77,7 @@ class Digester:
     def _adding(self) -> Iterator[None]:
         """One thread at a time; void unless it comes to its end, whatever stops it."""
         if not self._free.acquire(blocking=False):
-            raise InputError(
-                "digester_in_use",
-                "another thread is adding rows to this digester",
-                expected="one digester a thread",
-                got="two threads",
-                hint="give each thread its own and combine their partials, or call digest(threads=…)",
-            )
+            raise Code.DIGESTER_IN_USE(got="two threads")
         try:
             if self._failed:
                 raise _void()
@@ -112,24 +106,24 @@ class Digester:
         }
 
 
-_HINTS: Final = {
-    "arrow_invalid": "read the data again; a reader that makes such arrays is broken",
-    "arrow_type_unsupported": "cast the column to a type of the target before digesting, or drop it from the source",
-    "cast_refused": "only the lossless casts of spec/canonical.md section 7 are made",
-    "column_duplicate": "source and target are matched by name",
-    "column_missing": "source and target are matched by name, upper and lower case included",
-    "column_unexpected": "source and target are matched by name, upper and lower case included",
-    "decimal_not_exact": "nothing is rounded here: round in the job, or declare a larger scale",
-    "decimal_too_wide": "widen the target's precision",
-    "map_key_duplicate": "make the keys of each map distinct; engines disagree on which entry counts",
-    "map_key_null": "map keys are never null",
-    "nesting_too_deep": "flatten the value, or exclude the column with a reason",
-    "null_in_required": "fill the value, or make the target's column optional",
-    "row_too_large": "split the value, or exclude the column with a reason",
-    "string_not_utf8": "store other bytes as binary",
-    "string_unassigned_code_point": "portable mode knows Unicode 14.0.0; remove the character",
-    "value_out_of_range": "correct the value in the source",
-    "variant_malformed": "write the variant again with a conforming writer",
+_HINTS: Final[dict[str, str]] = {
+    Code.ARROW_INVALID: "read the data again; a reader that makes such arrays is broken",
+    Code.ARROW_TYPE_UNSUPPORTED: "cast the column to a type of the target before digesting, or drop it from the source",
+    Code.CAST_REFUSED: "only the lossless casts of spec/canonical.md section 7 are made",
+    Code.COLUMN_DUPLICATE: "source and target are matched by name",
+    Code.COLUMN_MISSING: "source and target are matched by name, upper and lower case included",
+    Code.COLUMN_UNEXPECTED: "source and target are matched by name, upper and lower case included",
+    Code.DECIMAL_NOT_EXACT: "nothing is rounded here: round in the job, or declare a larger scale",
+    Code.DECIMAL_TOO_WIDE: "widen the target's precision",
+    Code.MAP_KEY_DUPLICATE: "make the keys of each map distinct; engines disagree on which entry counts",
+    Code.MAP_KEY_NULL: "map keys are never null",
+    Code.NESTING_TOO_DEEP: "flatten the value, or exclude the column with a reason",
+    Code.NULL_IN_REQUIRED: "fill the value, or make the target's column optional",
+    Code.ROW_TOO_LARGE: "split the value, or exclude the column with a reason",
+    Code.STRING_NOT_UTF8: "store other bytes as binary",
+    Code.STRING_UNASSIGNED_CODE_POINT: "portable mode knows Unicode 14.0.0; remove the character",
+    Code.VALUE_OUT_OF_RANGE: "correct the value in the source",
+    Code.VARIANT_MALFORMED: "write the variant again with a conforming writer",
 }
 
 
@@ -141,8 +135,8 @@ def _explained(refusal: InputError, first_row: int) -> InputError:
     if isinstance(row, int) and first_row:
         message = f"{message} (row {first_row + row} of the input)"
         details["row"] = first_row + row
-    hint = refusal.hint or _HINTS.get(refusal.code)
-    return InputError(refusal.code, message, expected=refusal.expected, got=refusal.got, hint=hint, **details)
+    hint = refusal.hint or _HINTS.get(refusal.reason)
+    return InputError(refusal.reason, message, expected=refusal.expected, got=refusal.got, hint=hint, **details)
 
 
 def digest(
@@ -151,12 +145,7 @@ def digest(
     """The digests of all rows of `data`; with several threads each takes the next batch as it is free."""
     asked: object = threads  # what a caller without type checks may bring
     if not isinstance(asked, int) or not 1 <= asked <= THREADS_MAX:
-        raise InputError(
-            "threads_invalid",
-            "the number of threads cannot be accepted",
-            expected=f"1 to {THREADS_MAX}",
-            got=str(asked),
-        )
+        raise Code.THREADS_INVALID(expected=f"1 to {THREADS_MAX}", got=str(asked))
     workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
 
     def adding(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
@@ -178,12 +167,7 @@ def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
         data = data.to_reader()
     elif not isinstance(data, pa.RecordBatchReader):
         if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.ChunkedArray):
-            raise InputError(
-                "input_not_arrow",
-                "only Arrow data can be digested",
-                expected="a record batch, table or stream",
-                got=type(data).__name__,
-            )
+            raise Code.INPUT_NOT_ARROW(got=type(data).__name__)
         data = pa.RecordBatchReader.from_stream(data)
     empty = True
     for batch in data:
@@ -205,7 +189,7 @@ def kernel_engine() -> Engine:
 def kernel_missing(got: str) -> UnavailableError:
     """For what only the kernel does."""
     return UnavailableError(
-        "kernel_missing",
+        Code.KERNEL_MISSING,
         "the native kernel is not installed",
         expected="the package pvdm-kernel",
         got=got,
@@ -246,34 +230,27 @@ def _judge_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     wanted = {projection.name for projection in plan.projections}
     given: object = keys  # what a caller without type checks may bring
     if not isinstance(given, Mapping) or not all(isinstance(key, DigestKey) for key in given.values()):
-        raise InputError(
-            "keys_invalid",
+        raise Code.KEYS_INVALID(
             "the keys cannot be accepted",
             expected="a mapping from ProjectionName to DigestKey",
             got="something else",
             hint="DigestKey(32 secret bytes, epoch=…)",
         )
     if keys.keys() != wanted:
-        raise InputError(
-            "keys_invalid",
+        raise Code.KEYS_INVALID(
             "the keys do not fit the plan",
             expected=", ".join(sorted(name.value for name in wanted)),
             got=", ".join(sorted(str(getattr(name, "value", name)) for name in keys)) or "none",
         )
     epochs = {key.epoch for key in keys.values()}
     if len(epochs) > 1:
-        raise InputError(
-            "partial_epoch_mismatch",
-            "the keys are of different epochs",
-            expected="one epoch",
-            got=", ".join(map(str, sorted(epochs))),
-        )
+        raise Code.PARTIAL_MISMATCH(reason="partial_epoch_mismatch", got=", ".join(map(str, sorted(epochs))))
     return dict(keys)
 
 
 def _void() -> InputError:
     return InputError(
-        "digester_void",
+        Code.DIGESTER_VOID,
         "this digester met an error and has no digest",
         expected="a new digester",
         got="one that failed",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.schema import NESTING_DEPTH_MAX
 
 BATCH_ROWS_MAX: Final = 2**31 - 1
@@ -30,12 +30,7 @@ def judge(batch: pa.RecordBatch, known: Judged | None = None) -> Judged:
     What is given back may be `known` for the next batch: the same names and types are then not judged again.
     """
     if batch.num_rows > BATCH_ROWS_MAX:
-        raise InputError(
-            "batch_too_large",
-            "the batch has too many rows",
-            expected=f"at most {BATCH_ROWS_MAX}",
-            got=str(batch.num_rows),
-        )
+        raise Code.BATCH_TOO_LARGE(expected=f"at most {BATCH_ROWS_MAX}", got=str(batch.num_rows))
     schema = batch.schema
     if known is None or not schema.equals(known.schema):
         judge_types(schema)
@@ -64,19 +59,13 @@ def judge_types(schema: pa.Schema) -> None:
     while pending:
         path, kind, depth = pending.pop()
         if depth > _LAYERS_MAX:
-            raise InputError(
-                "nesting_too_deep", "a column nests too deeply", expected=f"{NESTING_DEPTH_MAX} levels", got="more"
-            )
+            raise Code.NESTING_TOO_DEEP("a column nests too deeply", expected=f"{NESTING_DEPTH_MAX} levels", got="more")
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
         if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
             if isinstance(kind.value_type, pa.BaseExtensionType):
-                raise InputError(
-                    "arrow_type_unsupported",
-                    f"column {path!r} hides an extension type in an encoding",
-                    expected="an extension type at the outside",
-                    got=str(kind)[:200],
-                    column=path,
+                raise Code.ARROW_TYPE_UNSUPPORTED(
+                    f"column {path!r} hides an extension type in an encoding", got=str(kind)[:200], column=path
                 )
             pending.append((path, kind.value_type, depth + 1))
         elif pa.types.is_nested(kind):
@@ -92,9 +81,7 @@ def _name(field: pa.Field[Any], prefix: str) -> str:
         raise _invalid(f"a name that is not UTF-8: {error.reason}") from None
     if "\0" in name:
         # The C data interface ends a name at U+0000: "a\0b" would pass for "a".
-        raise InputError(
-            "column_unexpected", "a column is not in the target", expected="names without U+0000", got=ascii(name)[:200]
-        )
+        raise Code.COLUMN_UNEXPECTED(got=ascii(name)[:200])
     return prefix + name
 
 
@@ -146,4 +133,4 @@ def _judge_node(array: Any) -> None:
 
 
 def _invalid(got: str) -> InputError:
-    return InputError("arrow_invalid", "the batch contradicts itself", expected="valid Arrow arrays", got=got[:400])
+    return InputError(Code.ARROW_INVALID, "the batch contradicts itself", expected="valid Arrow arrays", got=got[:400])

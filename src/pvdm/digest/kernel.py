@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pvdm.digest import exported
 from pvdm.digest.plan import Plan
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.model.projection import ProjectionName
 
 
@@ -108,11 +108,9 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
     except pvdm_kernel.KernelError as error:
         raise _refused(error, batch) from None
     except pa.ArrowException as error:
-        raise InputError(
-            "arrow_invalid", "the batch cannot be handed over", expected="valid Arrow arrays", got=str(error)[:400]
-        ) from None
+        raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     except pvdm_kernel.PanicException as error:
-        raise PvdmError("kernel_panic", "the kernel met a bug", got=str(error)[:400], hint="report it") from None
+        raise Code.KERNEL_PANIC(got=str(error)[:400]) from None
 
 
 @contextmanager
@@ -124,7 +122,7 @@ def guarded_file() -> Iterator[None]:
         raise _refused_file(error) from None
     except pvdm_kernel.PanicException as error:
         raise VerificationError(
-            "parquet_unreadable", "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
+            Code.PARQUET_UNREADABLE, "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
         ) from None
 
 
@@ -144,7 +142,7 @@ def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got, *_ = error.args
-    if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
+    if code in {Code.CAST_REFUSED, Code.ARROW_TYPE_UNSUPPORTED} and batch.schema.names.count(column) == 1:
         # By the name the user knows: pyarrow's.
         got = str(batch.schema.field(column).type)
     where = f"column {column!r}" if column else "the batch"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from pvdm.digest.plan import KEY_CHECK_BYTES, Construction, Mode, framed
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import EPOCH_MAX
 
@@ -34,16 +34,9 @@ class Partial:
 
     def __post_init__(self) -> None:
         if not 0 <= self.epoch <= EPOCH_MAX:
-            raise InputError(
-                "epoch_invalid", "the epoch cannot be accepted", expected=f"0 to {EPOCH_MAX}", got=str(self.epoch)
-            )
+            raise Code.EPOCH_INVALID(expected=f"0 to {EPOCH_MAX}", got=str(self.epoch))
         if not 0 <= self.rows <= ROW_COUNT_MAX:
-            raise InputError(
-                "row_count_overflow",
-                "too many rows in one digest",
-                expected=f"at most {ROW_COUNT_MAX}",
-                got=str(self.rows),
-            )
+            raise Code.ROW_COUNT_OVERFLOW(expected=f"at most {ROW_COUNT_MAX}", got=str(self.rows))
 
         if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
             raise _malformed("32 bytes of fingerprint and 16 of key check", "others")
@@ -99,8 +92,8 @@ class Partial:
     def require_alike(self, other: Partial) -> None:
         """Raise unless both were made under one epoch, construction, mode, projection, schema and key."""
         if not isinstance(other, Partial):
-            raise InputError(
-                "partial_missing", "this is no partial digest", expected="a Partial", got=type(other).__name__
+            raise Code.PARTIAL_MISMATCH(
+                "this is no partial digest", reason="partial_missing", expected="a Partial", got=type(other).__name__
             )
         for what, ours, theirs in (
             ("epoch", self.epoch, other.epoch),
@@ -136,8 +129,8 @@ def combine(partials: Iterable[Partial]) -> Partial:
         rows += partial.rows
         total = (total + partial.total) % _MODULUS
     if first is None:
-        raise InputError(
-            "partial_missing", "there is nothing to combine", expected="at least one partial digest", got="none"
+        raise Code.PARTIAL_MISMATCH(
+            "there is nothing to combine", reason="partial_missing", expected="at least one partial digest", got="none"
         )
     return Partial(
         first.epoch, first.construction, first.mode, first.projection, first.fingerprint, first.key_check, rows, total

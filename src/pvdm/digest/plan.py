@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.projection import Projection, ProjectionName, content
 from pvdm.model.schema import DecimalType, GeoType, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
@@ -41,13 +41,16 @@ class Plan:
     def __post_init__(self) -> None:
         _judge_parts(self)
         if not self.projections:
-            raise InputError(
-                "projection_empty", "the plan has no projection", expected="identity, content or both", got="none"
+            raise Code.PROJECTION_INVALID(
+                "the plan has no projection",
+                reason="projection_empty",
+                expected="identity, content or both",
+                got="none",
             )
         names = [projection.name for projection in self.projections]
         if len(set(names)) != len(names):
-            raise InputError(
-                "projection_invalid", "a projection is given twice", expected="each at most once", got=str(len(names))
+            raise Code.PROJECTION_INVALID(
+                "a projection is given twice", expected="each at most once", got=str(len(names))
             )
         for projection in self.projections:
             _judge_coverage(self.schema, projection)
@@ -58,8 +61,8 @@ class Plan:
         for projection in self.projections:
             if projection.name is name:
                 return projection
-        raise InputError(
-            "projection_unknown", "the plan has no such projection", expected="one of the plan's", got=name.value
+        raise Code.PROJECTION_INVALID(
+            "the plan has no such projection", reason="projection_unknown", expected="one of the plan's", got=name.value
         )
 
     def projected(self, name: ProjectionName) -> Schema:
@@ -80,9 +83,7 @@ def _judge_parts(plan: Plan) -> None:
         *((projection, Projection) for projection in plan.projections),
     ):
         if not isinstance(value, kind):
-            raise InputError(
-                "plan_invalid", "the plan cannot be accepted", expected=f"a {kind.__name__}", got=type(value).__name__
-            )
+            raise Code.PLAN_INVALID(expected=f"a {kind.__name__}", got=type(value).__name__)
 
 
 def _judge_coverage(schema: Schema, projection: Projection) -> None:
@@ -91,9 +92,7 @@ def _judge_coverage(schema: Schema, projection: Projection) -> None:
         exclude = {gone.column: gone.reason for gone in projection.excluded}
         content(schema, columns=projection.columns, exclude=exclude)
     elif projection.excluded:
-        raise InputError(
-            "projection_invalid", "only content excludes columns", expected="none", got=projection.name.value
-        )
+        raise Code.PROJECTION_INVALID("only content excludes columns", expected="none", got=projection.name.value)
 
 
 def _judge(schema: Schema, mode: Mode) -> None:
@@ -101,17 +100,14 @@ def _judge(schema: Schema, mode: Mode) -> None:
         match slot.type:
             case DecimalType(_, _, declared):
                 if mode is Mode.PORTABLE and declared is None:
-                    raise InputError(
-                        "portable_scale_undeclared",
+                    raise Code.PORTABLE_SCALE_UNDECLARED(
                         f"decimal {path!r} has no declared scale",
-                        expected="a declared scale",
                         got=str(slot.type),
                         hint=f"declare it: schema.with_scales({{{path!r}: …}})",
                         column=path,
                     )
                 if mode is Mode.STORED and declared is not None:
-                    raise InputError(
-                        "schema_invalid",
+                    raise Code.SCHEMA_INVALID(
                         f"decimal {path!r} has a declared scale",
                         expected="none in stored mode",
                         got=str(slot.type),
@@ -119,14 +115,7 @@ def _judge(schema: Schema, mode: Mode) -> None:
                         column=path,
                     )
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
-                raise InputError(
-                    "portable_float",
-                    f"{path!r} is a raw binary float",
-                    expected="a decimal with a declared scale",
-                    got=str(slot.type),
-                    hint="carry it as a decimal; two engines rarely agree on the last bits of a float",
-                    column=path,
-                )
+                raise Code.PORTABLE_FLOAT(f"{path!r} is a raw binary float", got=str(slot.type), column=path)
             case _:
                 pass
 

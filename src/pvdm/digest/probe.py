@@ -14,7 +14,7 @@ from pvdm.digest.digester import digest
 from pvdm.digest.engine import Engine
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Mode, Plan
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import (
     DecimalType,
@@ -233,12 +233,10 @@ def _require_noticed(
         noticed = not partial.matches(after[name])
         if noticed == (name in covering):
             continue
-        raise VerificationError(
-            "coverage_probe_failed",
+        raise Code.COVERAGE_PROBE_FAILED(
             f"a changed {change} of {leaf!r} and the {name.value} projection do not fit together",
             expected="another digest" if name in covering else "the same digest, since the projection leaves it out",
             got="another digest" if noticed else "the same digest",
-            hint="the engine does not hash what the plan says; publish nothing with it",
             leaf=leaf,
             projection=name.value,
         )

@@ -24,7 +24,7 @@ from pvdm.digest.arrow import Shape, Source, holds_variant, is_shredded, source,
 from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import (
     ROW_SIZE_MAX_BYTES,
@@ -93,7 +93,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 def require_row_size(size: int) -> None:
     """Section 8, asked as a row grows, so that hostile buffers cannot make it outgrow the memory."""
     if size > ROW_SIZE_MAX_BYTES:
-        raise _refused("row_too_large", "the row is too large", f"at most {ROW_SIZE_MAX_BYTES} bytes", "more")
+        raise _refused(Code.ROW_TOO_LARGE, "the row is too large", f"at most {ROW_SIZE_MAX_BYTES} bytes", "more")
 
 
 # --- Section 5: values ---
@@ -119,7 +119,7 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
             return frame(Tag.BOOLEAN, b"true" if value else b"false")
         case PrimitiveType(number) if number in _INTEGERS:
             if number in _DAY and not 0 <= value < _DAY[number]:
-                raise _refused("value_out_of_range", "the time is not in one day", f"below {_DAY[number]}", value)
+                raise _refused(Code.VALUE_OUT_OF_RANGE, "the time is not in one day", f"below {_DAY[number]}", value)
             return frame(_INTEGERS[number], str(value).encode())
         case DecimalType():
             return frame(Tag.DECIMAL, decimal_text(value, _written_scale(kind)))
@@ -158,10 +158,10 @@ def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
     result: int
     result, lost = divmod(unscaled * 10**wanted, 10**scale)
     if lost:
-        raise _refused("decimal_not_exact", "the decimal has further digits", f"{wanted} after the point", "more")
+        raise _refused(Code.DECIMAL_NOT_EXACT, "the decimal has further digits", f"{wanted} after the point", "more")
     if abs(result) >= 10**target.precision:
         digits = len(str(abs(result)))
-        raise _refused("decimal_too_wide", "the decimal is too wide", f"at most {target.precision} digits", digits)
+        raise _refused(Code.DECIMAL_TOO_WIDE, "the decimal is too wide", f"at most {target.precision} digits", digits)
     return result
 
 
@@ -174,14 +174,14 @@ def text(data: bytes, mode: Mode) -> bytes:
         decoded = data.decode()
     except UnicodeDecodeError as error:
         place = f"a bad byte at {error.start}"
-        raise _refused("string_not_utf8", "the string is not UTF-8", "well-formed text", place) from None
+        raise _refused(Code.STRING_NOT_UTF8, "the string is not UTF-8", "well-formed text", place) from None
     if mode is Mode.STORED or decoded.isascii():
         return data
     for code in map(ord, decoded):
         near = bisect_right(_RANGE_STARTS, code) - 1
         if near >= 0 and code <= UNASSIGNED[near][1]:
             raise _refused(
-                "string_unassigned_code_point",
+                Code.STRING_UNASSIGNED_CODE_POINT,
                 "the string holds a code point that has no normal form",
                 "code points that Unicode 14.0.0 assigns",
                 f"U+{code:04X}",
@@ -206,9 +206,11 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
         case variant.Object(fields):
             return frame(Tag.OBJECT, _object_body(fields, mode))
         case variant.Scalar(PrimitiveType(Kind.FLOAT | Kind.DOUBLE) as kind, _) if mode is Mode.PORTABLE:
-            raise _refused("portable_float", "the variant holds a raw binary float", "a decimal outside variants", kind)
+            raise _refused(
+                Code.PORTABLE_FLOAT, "the variant holds a raw binary float", "a decimal outside variants", kind
+            )
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
-            raise _refused("portable_scale_undeclared", "the variant holds a decimal", "a declared scale", kind)
+            raise _refused(Code.PORTABLE_SCALE_UNDECLARED, "the variant holds a decimal", "a declared scale", kind)
         # Engines copy the bytes of a variant, so that a NaN inside keeps its bits.
         case variant.Scalar(PrimitiveType(Kind.FLOAT), int(value)):
             return frame(Tag.FLOAT, value.to_bytes(4, "big"))
@@ -223,7 +225,9 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
     for name, node in fields:
         key = text(name.encode(), mode)
         if key in named:
-            raise _refused("variant_key_duplicate", "two names of an object become one", "distinct names", "one twice")
+            raise _refused(
+                Code.VARIANT_KEY_DUPLICATE, "two names of an object become one", "distinct names", "one twice"
+            )
         named[key] = node
     # Sorted as they are written: normalization may have changed the order. UTF-8 bytes sort like code points.
     return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
@@ -260,12 +264,10 @@ def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Sl
         case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(found):
             raise variant_shredded(path)
         case _ if not accepted(found, target, mode):
-            raise InputError(
-                "cast_refused",
+            raise Code.CAST_REFUSED(
                 f"column {path!r} cannot be brought to its target type",
                 expected=f"{kind}, required" if target.required else str(kind),
                 got=str(found)[:200],
-                hint="only the lossless casts of spec/canonical.md section 7 are made",
                 column=path,
             )
     parts = tuple((name, bind(slot, source(f"{path}.{name}", part), mode, depth + 1)) for name, slot, part in inside)
@@ -318,13 +320,13 @@ def by_name(
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
         if part.name in found:
-            raise _misnamed("column_duplicate", f"column {prefix + part.name!r} is there twice", prefix + part.name)
+            raise _misnamed(Code.COLUMN_DUPLICATE, f"column {prefix + part.name!r} is there twice", prefix + part.name)
         found[part.name] = part
     known = set(wanted)
     for name in sorted(known - found.keys()):
-        raise _misnamed("column_missing", f"column {prefix + name!r} is missing", prefix + name)
+        raise _misnamed(Code.COLUMN_MISSING, f"column {prefix + name!r} is missing", prefix + name)
     for name in sorted(found.keys() - known - set(beside)):
-        raise _misnamed("column_unexpected", f"column {prefix + name!r} is not in the target", prefix + name)
+        raise _misnamed(Code.COLUMN_UNEXPECTED, f"column {prefix + name!r} is not in the target", prefix + name)
     return found
 
 
@@ -338,7 +340,7 @@ def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
         if not column.null(at):
             return value_cell(slot, column, at, mode)
         if slot.required:
-            raise _refused("null_in_required", "a required value is null", "a value", "null")
+            raise _refused(Code.NULL_IN_REQUIRED, "a required value is null", "a value", "null")
         return NULL
     except InputError as error:
         # The innermost part that failed names itself; the row is added where rows are counted.
@@ -373,10 +375,10 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
     size = 0
     for there in column.span(at):
         if keys.null(there):
-            raise _refused("map_key_null", "a key of the map is null", "a value", "null")
+            raise _refused(Code.MAP_KEY_NULL, "a key of the map is null", "a value", "null")
         key = cell(key_slot, keys, there, mode)
         if key in entries:
-            raise _refused("map_key_duplicate", "two entries have the same key", "distinct keys", "one twice")
+            raise _refused(Code.MAP_KEY_DUPLICATE, "two entries have the same key", "distinct keys", "one twice")
         entries[key] = cell(value_slot, values, there, mode)
         size += len(key) + len(entries[key])
         require_row_size(size)
@@ -419,7 +421,7 @@ def _located(error: InputError) -> InputError:
     if "row" in details:
         words.append(f"row {details['row']}")
     message = f"{', '.join(words)}: {error.message}"
-    return InputError(error.code, message, expected=error.expected, got=error.got, hint=error.hint, **details)
+    return InputError(error.reason, message, expected=error.expected, got=error.got, hint=error.hint, **details)
 
 
 # --- The engine (spec/digest.md section 3) ---

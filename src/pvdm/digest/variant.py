@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.schema import NESTING_DEPTH_MAX, DecimalType, Kind, PrimitiveType
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -49,7 +49,7 @@ def decode(metadata: bytes, value: bytes, *, depth: int = 1) -> Node:
 
 def malformed(expected: str, got: str) -> InputError:
     """The error for bytes that are no variant."""
-    return InputError("variant_malformed", "the variant cannot be decoded", expected=expected, got=got)
+    return InputError(Code.VARIANT_MALFORMED, "the variant cannot be decoded", expected=expected, got=got)
 
 
 class _Reader:
@@ -110,11 +110,8 @@ def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
 def _node(data: bytes, names: list[str], depth: int) -> Node:
     """The one value that fills all of `data`."""
     if depth > NESTING_DEPTH_MAX:
-        raise InputError(
-            "nesting_too_deep",
-            "the variant nests too deeply",
-            expected=f"at most {NESTING_DEPTH_MAX} levels",
-            got="more",
+        raise Code.NESTING_TOO_DEEP(
+            "the variant nests too deeply", expected=f"at most {NESTING_DEPTH_MAX} levels", got="more"
         )
     reader = _Reader(data)
     first = reader.unsigned(1)

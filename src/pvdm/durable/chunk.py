@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pvdm.client import ChunkView, StewardClient, WorkloadView
 from pvdm.client.table import TableClient, split_name
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.types import schema_from_text
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.schema.logical import to_model
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # The Steward pins no larger manifest.
 _MANIFEST_BYTES: Final = 67_108_864
 _FILE: Final = "_file"
-_UNKNOWN: Final = frozenset({"table_unknown", "namespace_unknown"})
+_UNKNOWN: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
 
 
 class Source:
@@ -61,18 +61,12 @@ class Source:
                 data = file.read(_MANIFEST_BYTES + 1)
             found = json.loads(data)
         except (OSError, ValueError) as error:
-            raise UnavailableError(
-                "source_manifest_unreadable",
-                "the manifest of the source's files cannot be read",
-                expected=str(place),
-                got=type(error).__name__,
+            raise Code.SOURCE_MANIFEST_UNREADABLE(
+                "the manifest of the source's files cannot be read", expected=str(place), got=type(error).__name__
             ) from error
         if not isinstance(found, dict) or int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1 != self._snapshot_id:
-            raise InputError(
-                "source_manifest_changed",
-                "the manifest of the source's files is not the one that the workload pinned",
-                expected=str(self._snapshot_id),
-                got=str(place),
+            raise Code.SOURCE_UNSUPPORTED(
+                reason="source_manifest_changed", expected=str(self._snapshot_id), got=str(place)
             )
         return found
 
@@ -106,7 +100,7 @@ class Source:
     def _gone_error(self, table: str, got: str) -> InputError:
         """The error for a source that is not the pinned one; a change of the job cannot fix it."""
         return InputError(
-            "source_gone",
+            Code.SOURCE_GONE,
             f"{table} is not what the workload has pinned any more",
             expected=f"the table {self._workload.source} with snapshot {self._snapshot_id}",
             got=got,
@@ -228,14 +222,7 @@ class Chunk:
     def source(self) -> DataFrame:
         """The chunk's rows of the pinned source, with the source's columns."""
         if self._source is None:
-            raise InputError(
-                "chunk_without_spark",
-                "the source is read through Spark, and a small job has none",
-                expected="a job that reads its rows itself",
-                got="a small job",
-                hint="read the rows of `chunk` by yourself (docs/client.md shows how), give the Coordinator a Spark "
-                "session, or leave --small out",
-            )
+            raise Code.CHUNK_WITHOUT_SPARK(got="a small job")
         return self._source.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:

@@ -14,7 +14,7 @@ from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import Outcome
 from pvdm.durable.progress import Watch, unwatched
 from pvdm.durable.run import Run, Settings
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
@@ -131,19 +131,18 @@ class Coordinator:
     def _target(self, table: str | None, contract: DataProductContract | None) -> str:
         if contract is None:
             if table is None:
-                raise InputError("target_missing", "it is not clear which table is meant", expected="table or contract")
+                raise Code.TARGET_MISSING()
             return table
         target = contract.boundary.target
         if table not in (None, target):
-            raise InputError("target_differs", "the contract has another target", expected=target, got=str(table)[:200])
+            raise Code.TARGET_DIFFERS(expected=target, got=str(table)[:200])
         found = self._client.protected("table", name=target)
         if not found or found[0].contract_sha256 != contract.sha256:
-            raise NotAllowedError(
-                "contract_not_protecting",
+            raise Code.CONTRACT_NOT_APPLICABLE(
                 f"{target} is not protected under this contract",
+                reason="contract_not_protecting",
                 expected=found[0].contract_sha256 if found else "a protected table",
                 got=contract.sha256,
-                hint="only the contract that the table is protected under counts; an operator changes it",
             )
         return target
 
@@ -166,8 +165,7 @@ class Coordinator:
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:
-            raise InputError(
-                "job_missing",
+            raise Code.JOB_MISSING(
                 "without Spark the contract's filter and mapping cannot be the job",
                 expected="build(None, chunk) -> pyarrow.Table",
                 got="none",
@@ -196,7 +194,7 @@ def _session(spark: SparkSession | Callable[[], SparkSession] | None) -> Callabl
 
 
 def _no_build(_spark: object, chunk: Chunk) -> None:
-    raise InputError("branch_not_adopted", "the branch is not at this chunk's last attempt", got=chunk.chunk_id)
+    raise Code.BRANCH_NOT_ADOPTED(got=chunk.chunk_id)
 
 
 def _text(name: str, value: object) -> str:
@@ -210,8 +208,7 @@ def _text(name: str, value: object) -> str:
             return str(value)
         case datetime() | date():
             return value.isoformat()
-    raise InputError(
-        "parameter_invalid",
+    raise Code.PARAMETER_INVALID(
         f"parameter {name[:80]} cannot be accepted",
         expected="a text, a number, true or false, a date or time, or a UUID",
         got=type(value).__name__,

@@ -6,7 +6,7 @@ from typing import Final
 
 from pvdm.client import AttemptView, WorkloadView
 from pvdm.durable.outcome import SourceMoved, must_read_hint
-from pvdm.errors import ConflictError, RolledBackError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, RolledBackError, UnavailableError, VerificationError
 from pvdm.model.branch import is_stewards
 from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.located import LocatedClass
@@ -14,7 +14,7 @@ from pvdm.model.located_text import counted, fields_that_differ, files_of, first
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import FailureClass
 
-_FAILED: Final = "verification_failed"
+_FAILED: Final = Code.VERIFICATION_FAILED
 
 
 def failure_error(
@@ -45,7 +45,7 @@ def failure_error(
     if before:
         hint = f"{_not_tried_note(attempt, 'the verdict of')}; {hint}"
     return VerificationError(
-        _FAILED if refusal is None else refusal.code,
+        _FAILED if refusal is None else refusal.reason,
         f"nothing was published: {_why(attempt)}",
         expected=None if refusal is None else refusal.expected,
         got=_got(attempt),
@@ -111,7 +111,7 @@ def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBac
     if before:
         way = f"{_not_tried_note(attempt, 'the end of')}; {way}"
     return RolledBackError(
-        refusal.code,
+        refusal.reason,
         f"nothing was published, and there is no verdict: {refusal.message}",
         expected=refusal.expected,
         got=refusal.got,
@@ -151,7 +151,7 @@ def stuck_error(attempt: AttemptView) -> UnavailableError:
     retry = "" if seconds is None else f"the Steward tries again by itself in {max(1, seconds)} s; "
     cure = "" if problem is None or problem.hint is None else f"{problem.hint}; "
     return UnavailableError(
-        "attempt_stuck" if problem is None else problem.code,
+        Code.ATTEMPT_STUCK if problem is None else problem.reason,
         "the Steward cannot go on with the attempt" + ("" if problem is None else f": {problem.message}"),
         expected=None if problem is None else problem.expected,
         got=None if problem is None else problem.got,
@@ -165,7 +165,7 @@ def abandoned_error(workload: WorkloadView) -> ConflictError:
     claim = workload.claim
     way = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
     return ConflictError(
-        "workload_abandoned",
+        Code.WORKLOAD_ABANDONED,
         "the workload was given up, and never goes on",
         expected="an open workload",
         got=f"abandoned: {workload.reason}",
@@ -178,4 +178,4 @@ def interrupted_error(*, staged: bool) -> RolledBackError:
     hint = "the same call takes the workload up again"
     if staged:
         hint = f"the Steward goes on with what was handed in; {hint}"
-    return RolledBackError("interrupted", "the run was interrupted", hint=hint)
+    return RolledBackError(Code.INTERRUPTED, "the run was interrupted", hint=hint)

@@ -225,7 +225,7 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 def _failure_text(outcome: VerificationFailed | RolledBack) -> str:
     """The same lines as the command prints."""
     error = outcome.error
-    lines = [f"{outcome.name}  {outcome.workload_id} of {outcome.table}", f"error: {error.message} ({error.code})"]
+    lines = [f"{outcome.name}  {outcome.workload_id} of {outcome.table}", f"error: {error.message} ({error.reason})"]
     if tail := comparison(error.expected, error.got):
         lines.append(f"  {tail}")
     if error.hint is not None:

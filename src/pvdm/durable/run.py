@@ -30,7 +30,7 @@ from pvdm.durable.outcome import (
     source_moved,
 )
 from pvdm.durable.progress import Doing, Step, Watch, unwatched
-from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
+from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError, UnavailableError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
@@ -236,14 +236,14 @@ class Run:
         except PvdmError as error:
             return error
         if found.state is AttemptState.STAGING:
-            return UnavailableError("attempt_left_staging", "the attempt could not be given up", got="STAGING")
+            return UnavailableError(Code.ATTEMPT_LEFT_STAGING, "the attempt could not be given up", got="STAGING")
         return found
 
     def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
         except ConflictError as error:
-            if error.code != "attempt_moved":
+            if error.code != Code.ATTEMPT_MOVED:
                 raise
             now = self._client.attempt(attempt.attempt_id)
             self._found[chunk.chunk_id] = now
@@ -395,14 +395,13 @@ def _override_outcome(attempt: AttemptView, watch: Watch, published: Doing) -> O
         case AttemptState.ROLLED_BACK:
             _report_step(watch, attempt, Doing.ROLLED_BACK)
             hint = "the same call brings the bytes back once more"
-            error = RolledBackError("attempt_rolled_back", "the attempt was rolled back", got=attempt.reason, hint=hint)
+            error = RolledBackError(
+                Code.ATTEMPT_ROLLED_BACK, "the attempt was rolled back", got=attempt.reason, hint=hint
+            )
             return RolledBack(workload_id, table, chunks, error)
     if not attempt.waiting:
         raise stuck_error(attempt)
-    raise ConflictError(
-        "attempt_waiting",
-        "nothing is published yet: the workload becomes visible whole, and other chunks of it are not proved",
-        expected="every chunk proved",
+    raise Code.ATTEMPT_WAITING(
         got=f"chunk {attempt.chunk_id} waits",
         hint=f"`pvdm status --workload-id {workload_id}` shows the others; with the last of them it is published",
         attempt_id=attempt.attempt_id,

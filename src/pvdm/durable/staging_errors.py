@@ -10,11 +10,19 @@ from types import CodeType, TracebackType
 from typing import Final
 
 from pvdm.client import AttemptView
-from pvdm.errors import InputError, NotAllowedError, PvdmError, RolledBackError, StateUnknownError, UnavailableError
+from pvdm.errors import (
+    Code,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+)
 from pvdm.lake.spark.java_errors import CALLING, cause_of
 from pvdm.model.states import AttemptState
 
-ATTEMPT_TAKEN_OVER: Final = "attempt_taken_over"
+ATTEMPT_TAKEN_OVER: Final = Code.ATTEMPT_TAKEN_OVER
 TAKEN_OVER: Final = "another run of the workload took it over"
 _OWN: Final = str(Path(__file__).parents[1])
 _INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -38,14 +46,14 @@ def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseEx
         return error
     if _is_unknown(error):
         return RolledBackError(
-            "staging_unknown",
+            Code.STAGING_UNKNOWN,
             "whether the rows were staged is not known, and the attempt was rolled back",
             got=_summary(error, 300),
             hint="the same call takes the workload up again",
         )
     if _is_unauthorized(error):
         return RolledBackError(
-            "catalog_token_refused",
+            Code.CATALOG_TOKEN_REFUSED,
             "the catalog refused the token of the job's session, and the attempt was rolled back",
             expected="a token that is still good",
             got=_summary(error, 300),
@@ -53,7 +61,7 @@ def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseEx
             "settings; then the same call takes the workload up again",
         )
     return RolledBackError(
-        "job_failed",
+        Code.JOB_FAILED,
         "the job failed and its attempt was rolled back",
         got=_summary(error, 300),
         hint="fix the job; the same call takes the workload up again",
@@ -66,7 +74,7 @@ def taken_over_error(now: AttemptView, **details: str) -> RolledBackError:
     what = f"attempt {now.number} at chunk {now.chunk_id}"
     if now.state is AttemptState.ROLLED_BACK and now.reason != TAKEN_OVER:
         return RolledBackError(
-            "attempt_rolled_back",
+            Code.ATTEMPT_ROLLED_BACK,
             f"{what} was rolled back, and not by this run",
             got=now.reason,
             hint="the same call takes the workload up again, unless it was given up",
@@ -105,7 +113,7 @@ def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError)
     """The error of a failed job whose failure could not be reported; `why` is the error of that report."""
     if isinstance(why, NotAllowedError):
         return NotAllowedError(
-            why.code,
+            why.reason,
             f"the chunk could not be staged, and the Steward refuses the run: {why.message}; attempt {attempt.number} "
             f"at chunk {attempt.chunk_id} is STAGING as far as is known",
             expected=why.expected,
@@ -121,7 +129,7 @@ def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError)
             attempt_id=attempt.attempt_id,
         )
     return UnavailableError(
-        "attempt_left_staging",
+        Code.ATTEMPT_LEFT_STAGING,
         f"the chunk could not be staged, and the Steward could not be reached: attempt {attempt.number} at chunk "
         f"{attempt.chunk_id} is STAGING as far as is known",
         expected="an answer",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pvdm.digest import Engine, Plan, digest
 from pvdm.digest.probe import arrow_schema
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.evaluation.lattice import find_relation, repeated, split
 from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.evaluation.record import write_json
@@ -137,12 +137,8 @@ def load(path: Path | None = None) -> Collision:
     try:
         return _parse(json.loads(source.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError, pa.ArrowInvalid) as error:
-        raise InputError(
-            "collision_file_invalid",
-            f"{source} is not a crafted collision",
-            expected="rows with their multiplicities left and right",
-            got=f"{type(error).__name__}: {error}",
-            hint="make it again with `pvdm eval collision --lattice --write-collision FILE`",
+        raise Code.COLLISION_FILE_INVALID(
+            f"{source} is not a crafted collision", got=f"{type(error).__name__}: {error}"
         ) from error
 
 

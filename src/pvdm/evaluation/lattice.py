@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pvdm.digest import Engine, Keys, Plan, digest
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import Code
 from pvdm.evaluation import rows
 from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.model.projection import ProjectionName, content
@@ -56,13 +56,7 @@ def require_lattice() -> Any:
     try:
         return importlib.import_module("flint")
     except ImportError as error:
-        raise UnavailableError(
-            "lattice_missing",
-            "lattice reduction is not installed",
-            expected="the package python-flint",
-            got=str(error),
-            hint="pip install 'pvdm[lattice]'",
-        ) from None
+        raise Code.LATTICE_MISSING(got=str(error)) from None
 
 
 def find_relation(values: Sequence[int]) -> tuple[int, ...]:
@@ -80,13 +74,7 @@ def find_relation(values: Sequence[int]) -> tuple[int, ...]:
         if vector[size] == vector[size + 1] == 0 and any(vector):
             short.append(vector[:size])
     if not short:
-        raise VerificationError(
-            "relation_not_found",
-            "lattice reduction found no relation",
-            expected="a short vector",
-            got=f"none among {size} values",
-            hint="take more rows; 64 to 128 are enough for 256 bits",
-        )
+        raise Code.RELATION_NOT_FOUND(got=f"none among {size} values")
     return min(short, key=lambda vector: sum(map(abs, vector)))
 
 

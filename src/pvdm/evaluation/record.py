@@ -8,7 +8,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.version import __version__
 
 _PACKAGES = ("pvdm-kernel", "pyarrow", "blake3", "python-flint")
@@ -58,7 +58,7 @@ def write_json(path: Path, record: dict[str, object]) -> None:
 
 def _not_writable(path: Path, why: str) -> InputError:
     return InputError(
-        "output_not_writable",
+        Code.OUTPUT_NOT_WRITABLE,
         f"{path} cannot be written",
         expected="a place for the result",
         got=why,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pvdm.durable.chunk import Chunk
 from pvdm.durable.coordinator import Build, Coordinator
 from pvdm.durable.outcome import Committed, Outcome, VerificationFailed
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.evaluation.orders import DAYS, SHOPS, Sight
 from pvdm.evaluation.shop import DOMAIN, ORDERS, PRODUCER, RETURNS, SOURCE, Shop
 from pvdm.evaluation.thefts import replay, swap_bytes, unsigned_override
@@ -42,7 +42,7 @@ class Told:
     @classmethod
     def of(cls, error: PvdmError) -> Told:
         """The error's own words."""
-        return cls(error.code, error.message, error.expected, error.got, error.hint, error.check)
+        return cls(error.reason, error.message, error.expected, error.got, error.hint, error.check)
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
@@ -294,7 +294,7 @@ def require_as_told(script: Script, scene: Scene, sight: Sight) -> None:
 
 def demo_failed(message: str, expected: str, got: str) -> PvdmError:
     """A demo that shows something else than it says is a bug, here or in what it shows."""
-    return PvdmError("demo_failed", message, expected=expected, got=got)
+    return PvdmError(Code.DEMO_FAILED, message, expected=expected, got=got)
 
 
 def _shown(sight: Sight) -> str:

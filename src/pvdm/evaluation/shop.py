@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import pvdm
 from pvdm.digest import kernel_engine
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.evaluation.orders import COLUMNS, Orders, Sight
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark.session import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
@@ -221,7 +221,7 @@ def _not_started(log: Path, error: Exception) -> UnavailableError:
     with contextlib.suppress(OSError):
         said += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]
     return UnavailableError(
-        "spark_not_started",
+        Code.SPARK_NOT_STARTED,
         "Spark could not be started",
         expected=f"Spark with {ICEBERG_RUNTIME}",
         got=" / ".join(dict.fromkeys((said[0], said[-1])))[:400] if said else type(error).__name__,

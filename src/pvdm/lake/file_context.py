@@ -6,11 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 
-_HINTS: Final = {
-    "field_id_missing": "files of a source carry Iceberg's field ids: write it as an Iceberg table, or with field ids",
-    "field_name_unknown": "a file without field ids is read by exact names: put the column into the manifest's schema",
+_HINTS: Final[dict[str, str]] = {
+    Code.FIELD_ID_MISSING: (
+        "files of a source carry Iceberg's field ids: write it as an Iceberg table, or with field ids"
+    ),
+    Code.FIELD_NAME_UNKNOWN: (
+        "a file without field ids is read by exact names: put the column into the manifest's schema"
+    ),
 }
 
 
@@ -23,11 +27,11 @@ def in_file(location: str) -> Iterator[None]:
         if "file" in error.details:
             raise
         raise type(error)(
-            error.code,
+            error.reason,
             f"{location}: {error.message}",
             expected=error.expected,
             got=error.got,
-            hint=error.hint or _HINTS.get(error.code),
+            hint=error.hint or _HINTS.get(error.reason),
             **error.details,
             file=location,
         ) from None

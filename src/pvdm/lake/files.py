@@ -11,7 +11,7 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import Code, UnavailableError, VerificationError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.store import UNFINISHED, Moments, read
 from pvdm.lake.stores.stores import Place, Stores, place_of
@@ -73,13 +73,7 @@ class MetadataFiles:
         """The bytes, if they are still those that were written."""
         data = self._bytes(stored.location)
         if not compare_digest(hashlib.sha256(data).hexdigest(), stored.sha256):
-            raise VerificationError(
-                "metadata_file_changed",
-                "the table's metadata file is not the one that was written",
-                expected=stored.sha256,
-                got=hashlib.sha256(data).hexdigest(),
-                hint="somebody changed it where it lies; bring the right one back from a backup",
-            )
+            raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=hashlib.sha256(data).hexdigest())
         return data
 
     def read_found(self, found: FoundFile) -> bytes:
@@ -91,13 +85,7 @@ class MetadataFiles:
         try:
             return read(self._store, place, _FILE_MOST_BYTES)
         except FileNotFoundError:
-            raise VerificationError(
-                "metadata_file_missing",
-                "the table's metadata file is gone",
-                expected=location,
-                got="nothing",
-                hint="bring it back from a backup; nobody can read the table without it",
-            ) from None
+            raise Code.METADATA_FILE_MISSING(expected=location, got="nothing") from None
         except OSError as error:
             raise _unavailable(error) from None
 
@@ -158,13 +146,7 @@ class MetadataFiles:
 
     def _own(self, location: Location) -> Location:
         if not location.is_under(self._root) or location.link_below(self._root) is not None:
-            raise VerificationError(
-                "metadata_file_foreign",
-                "the metadata file is not in the Steward's own place",
-                expected=str(self._root),
-                got=str(location),
-                hint="bring the folder back to its old path, and name it as `metadata` under [catalog]",
-            )
+            raise Code.METADATA_FILE_FOREIGN(expected=str(self._root), got=str(location))
         return location
 
 
@@ -188,7 +170,7 @@ def revision_of(name: str) -> int | None:
 
 def _unavailable(error: OSError) -> UnavailableError:
     return UnavailableError(
-        "metadata_files_unavailable",
+        Code.METADATA_FILES_UNAVAILABLE,
         f"the catalog's metadata files cannot be reached: {error.strerror or type(error).__name__}",
         hint="nothing was committed",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 LOCATION_MAX_CHARACTERS: Final = 4_096
 _REMEMBERED_MAX: Final = 4_096
@@ -128,4 +128,6 @@ def _parts(path: str, text: str) -> tuple[str, ...]:
 def _invalid(expected: str, text: str) -> InputError:
     # Whoever wrote a credential into a location does not want to find it in a log.
     shown = re.sub(r"\?.*", "?...", re.sub(r"//.*@", "//...@", text, flags=re.DOTALL), flags=re.DOTALL)
-    return InputError("location_invalid", "the location cannot be accepted", expected=expected, got=ascii(shown[:200]))
+    return InputError(
+        Code.LOCATION_INVALID, "the location cannot be accepted", expected=expected, got=ascii(shown[:200])
+    )

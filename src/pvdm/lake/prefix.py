@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.errors import NotAllowedError, UnavailableError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.store import Moments, read
@@ -50,9 +50,7 @@ class Prefix(Protocol):
 def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
     """The folder below `root`, in the store that it lies in."""
     if not folder.is_under(root) or folder == root:
-        raise NotAllowedError(
-            "prefix_outside", "the folder is not an attempt's own", expected=f"below {root}", got=str(folder)
-        )
+        raise Code.PREFIX_OUTSIDE(expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
         return LocalPrefix(root, folder)
     return ObjectPrefix(folder, (stores or Stores()).object_store(folder))
@@ -210,23 +208,12 @@ class ObjectPrefix:
 
 def _require_inside(folder: Location, location: Location) -> None:
     if not location.is_under(folder) or location == folder:
-        raise NotAllowedError(
-            "file_not_own",
-            "the file is not in the attempt's own folder",
-            expected=f"below {folder}",
-            got=str(location),
-        )
+        raise Code.FILE_NOT_OWN(expected=f"below {folder}", got=str(location))
 
 
 def _require_bounded(found: list[Left]) -> None:
     if len(found) > PREFIX_ENTRIES_MAX:
-        raise NotAllowedError(
-            "prefix_too_large",
-            "an attempt's folder holds too much",
-            expected=f"at most {PREFIX_ENTRIES_MAX} files",
-            got="more",
-            hint="an operator looks what was put there",
-        )
+        raise Code.PREFIX_TOO_LARGE(expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
 
 
 def _names(opened: int) -> list[str]:
@@ -286,6 +273,6 @@ def _unavailable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnavailableError(
-            "prefix_unavailable", f"an attempt's folder cannot be reached: {error.strerror or type(error).__name__}"
+        raise Code.PREFIX_UNAVAILABLE(
+            f"an attempt's folder cannot be reached: {error.strerror or type(error).__name__}"
         ) from None

@@ -11,7 +11,7 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.errors import Code, UnavailableError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
@@ -74,13 +74,7 @@ class Vault:
         data = self._read(self._own(location), most)
         got = hashlib.sha256(data).hexdigest()
         if not compare_digest(got, sha256):
-            raise VerificationError(
-                "vault_file_changed",
-                "a file of the vault is not the one that was written",
-                expected=sha256,
-                got=got,
-                hint="somebody changed it on disk; only the Steward may write there",
-            )
+            raise Code.VAULT_DAMAGED(reason="vault_file_changed", expected=sha256, got=got)
         return data
 
     def listed(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
@@ -159,43 +153,32 @@ class Vault:
     def _place(self, table_uuid: str, kind: VaultKind, name: str) -> Location:
         parts = name.split("/")
         if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
-            raise InputError(
-                "vault_name_invalid",
-                "this is no name for a file of the vault",
-                expected="a table's UUID, and one or two plain parts",
-                got=ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS]),
-            )
+            raise Code.VAULT_NAME_INVALID(got=ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS]))
         return self._root.child(table_uuid, kind.value, *parts)
 
     def _own(self, location: str) -> Location:
         place = parse_location(location)
         if not place.is_under(self._root) or place == self._root or place.link_below(self._root) is not None:
-            raise VerificationError(
-                "vault_file_foreign", "the file is not in the vault", expected=str(self._root), got=str(place)
+            raise Code.VAULT_DAMAGED(
+                "the file is not in the vault", reason="vault_file_foreign", expected=str(self._root), got=str(place)
             )
         return place
 
     def _require_same(self, place: Location, data: bytes) -> None:
         if self._read(place, len(data) + 1) != data:
-            raise VerificationError(
-                "vault_file_differs",
-                "another file has this name in the vault",
-                expected=hashlib.sha256(data).hexdigest(),
-                got=str(place),
-                hint="only the Steward may write there, and it never writes a name twice",
+            raise Code.VAULT_DAMAGED(
+                reason="vault_file_differs", expected=hashlib.sha256(data).hexdigest(), got=str(place)
             )
 
     def _read(self, place: Location, most: int) -> bytes:
         try:
             return read(self._store, place, most)
         except FileNotFoundError:
-            raise VerificationError(
-                "vault_file_missing", "a file of the vault is gone", expected=str(place), got="nothing"
-            ) from None
+            raise Code.VAULT_DAMAGED(reason="vault_file_missing", expected=str(place), got="nothing") from None
         except OSError as error:
             if error.errno in NOT_PLAIN:
-                raise VerificationError(
-                    "vault_file_foreign", "a file of the vault is no plain file", got=str(place)
+                raise Code.VAULT_DAMAGED(
+                    "a file of the vault is no plain file", reason="vault_file_foreign", got=str(place)
                 ) from None
             raise _unavailable(error) from None
 
@@ -215,5 +198,5 @@ def quarantine_name(attempt_id: str, sha256: str) -> str:
 
 def _unavailable(error: OSError) -> UnavailableError:
     return UnavailableError(
-        "vault_unavailable", f"the vault cannot be reached: {error.strerror or type(error).__name__}"
+        Code.VAULT_UNAVAILABLE, f"the vault cannot be reached: {error.strerror or type(error).__name__}"
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.ledger import ids
 from pvdm.ledger.engine import Ledger
 from pvdm.ledger.record import events
@@ -147,7 +147,7 @@ class LedgerClock:
         """
         ids.require_name(operator, "operator")
         if not reason.strip():
-            raise InputError("reason_missing", "a confirmation needs a reason")
+            raise Code.REASON_MISSING("a confirmation needs a reason")
         with self._lock:
             before, host = self._base + self._elapsed() + self._followed, self._wall()
             after = max(before, host)
@@ -257,7 +257,7 @@ def format_micros(micros: int) -> str:
 
 def _jump_error(expected: int, jumped: int, host: int) -> UnavailableError:
     return UnavailableError(
-        "clock_jumped",
+        Code.CLOCK_JUMPED,
         "the clock jumped forward; the Steward waits until an operator confirms it",
         expected=f"about {format_micros(expected)}",
         got=f"{format_micros(jumped)} at the jump; the host's clock is at {format_micros(host)} now",

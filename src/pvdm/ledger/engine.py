@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError
+from pvdm.errors import Code, ConflictError, InputError, UnavailableError
 from pvdm.ledger.failures import SERIALIZATION, Phase, translate
 from pvdm.ledger.locks import ReaderWriterLock, file_lock, lock_names, session_lock, transaction_lock
 from pvdm.ledger.unit import Unit, begin
@@ -225,7 +225,7 @@ def _parse(url: str) -> URL:
 
 def _url_invalid(got: str) -> InputError:
     return InputError(
-        "ledger_url_invalid",
+        Code.LEDGER_URL_INVALID,
         "the ledger's URL is invalid",
         expected="sqlite:///FILE or postgresql://USER@HOST/DATABASE",
         got=got,
@@ -273,14 +273,10 @@ def _make_private(path: Path) -> None:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         os.close(descriptor)
     except OSError as error:
-        raise UnavailableError(
-            "ledger_unreachable", "the ledger's file cannot be opened", got=os.strerror(error.errno or 0)
-        ) from None
+        raise Code.LEDGER_UNREACHABLE("the ledger's file cannot be opened", got=os.strerror(error.errno or 0)) from None
     if mode & _NOT_PRIVATE:
-        raise NotAllowedError(
-            "ledger_mode",
+        raise Code.LEDGER_MODE(
             f"{path.name} can be read or written by others",
-            expected="mode 0600",
             got=f"mode {mode:04o}",
             hint=f"find out who could read or change it; then chmod 600 {path.name}",
         )
@@ -338,5 +334,5 @@ def _require_durable(connection: Connection) -> None:
 
 def _not_durable(expected: str, got: str) -> UnavailableError:
     return UnavailableError(
-        "ledger_not_durable", "the database could lose acknowledged writes", expected=expected, got=got
+        Code.LEDGER_NOT_DURABLE, "the database could lose acknowledged writes", expected=expected, got=got
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 _WORKLOAD: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _WORKLOAD_WORDS: Final = "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
@@ -50,4 +50,4 @@ def require_reason(value: str) -> str:
 
 
 def _refuse(what: str, expected: str, got: str) -> str:
-    raise InputError("identifier_invalid", f"the {what} cannot be accepted", expected=expected, got=ascii(got[:80]))
+    raise Code.IDENTIFIER_INVALID(f"the {what} cannot be accepted", expected=expected, got=ascii(got[:80]))

@@ -22,7 +22,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code
 from pvdm.ledger.failures import Phase, translate
 
 _LOCK_FILE_MODE: Final = 0o600
@@ -131,8 +131,8 @@ def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
     try:
         handle = _lock_file(path, wait=wait)
     except OSError as error:
-        raise UnavailableError(
-            "ledger_unreachable", "a lock file beside the ledger cannot be locked", got=os.strerror(error.errno or 0)
+        raise Code.LEDGER_UNREACHABLE(
+            "a lock file beside the ledger cannot be locked", got=os.strerror(error.errno or 0)
         ) from None
     if handle is None:
         yield False

@@ -15,7 +15,7 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger.connection import Row, TransactionConnection
 from pvdm.ledger.failures import Phase, translate
 from pvdm.ledger.locks import ReaderWriterLock, lock_key
@@ -168,7 +168,7 @@ class Unit:
         """Make it durable. A lost answer is StateUnknownError; any other error means that nothing happened."""
         self._require_open()
         if not self._writing:
-            raise PvdmError("unit_read_only", "a reading unit has nothing to commit")
+            raise Code.UNIT_READ_ONLY()
         actor = current_actor()
         if actor is not None and self._changed:
             self._log_request(actor)
@@ -206,7 +206,7 @@ class Unit:
 
     def _require_open(self) -> None:
         if not self._open:
-            raise PvdmError("unit_closed", "this unit of work is over")
+            raise Code.UNIT_CLOSED()
 
     def close(self) -> None:
         """Refuse all further statements."""
@@ -246,7 +246,7 @@ def _insert_new(table: Table, names: tuple[str, ...], is_sqlite: bool) -> Execut
 def begin(engine: Engine, lock: ReaderWriterLock | None, *, writing: bool, at_micros: int) -> Iterator[Unit]:
     """Begin a transaction on a connection. What is not committed at the end of the block is rolled back."""
     if in_transaction():
-        raise PvdmError("unit_nested", "a unit of work began inside another one; it would wait for itself")
+        raise Code.UNIT_NESTED()
     token = _in_transaction.set(True)
     try:
         # The lock comes first: a thread that waits for it must not keep one of the few pooled connections.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 Value: TypeAlias = "bool | int | str | Sequence[Value] | Mapping[str, Value] | None"
 
@@ -23,9 +23,7 @@ def dump(value: Value) -> bytes:
 def parse(data: bytes, *, size_max_bytes: int) -> Value:
     """The value of canonical bytes; duplicate keys, floats, trailing bytes and any other spelling are refused."""
     if len(data) > size_max_bytes:
-        raise InputError(
-            "document_too_large", "the document is too large", expected=f"{size_max_bytes} bytes", got=str(len(data))
-        )
+        raise Code.DOCUMENT_TOO_LARGE(expected=f"{size_max_bytes} bytes", got=str(len(data)))
     try:
         value: Value = json.loads(
             data.decode(),
@@ -98,4 +96,4 @@ def _no_float(text: str) -> NoReturn:
 
 
 def _malformed(expected: str, got: str) -> InputError:
-    return InputError("document_malformed", "the document is not canonical JSON", expected=expected, got=got)
+    return InputError(Code.DOCUMENT_MALFORMED, "the document is not canonical JSON", expected=expected, got=got)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.fields import Fields, invalid, require_sequence, require_text
 from pvdm.model.filter.expression import Expression, parameters_of
@@ -40,9 +40,7 @@ class ChunkDefinition:
             raise invalid("a chunk", "a filter or a list of files", "both or neither")
         size = len(self.to_bytes())
         if size > CHUNK_DEFINITION_MAX_BYTES:
-            raise InputError(
-                "chunk_definition_too_large",
-                "a chunk's definition is too large",
+            raise Code.CHUNK_DEFINITION_TOO_LARGE(
                 expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
                 got=str(size),
                 hint="cut the source another way: by fewer values, by ranges, or by files",
@@ -91,7 +89,7 @@ class ChunkPlan:
         seen: set[str] = set()
         for chunk in self.chunks:
             if chunk.chunk_id in seen:
-                raise InputError("chunk_repeated", "the plan names a chunk twice", got=ascii(chunk.chunk_id))
+                raise Code.CHUNK_REPEATED(got=ascii(chunk.chunk_id))
             seen.add(chunk.chunk_id)
 
     def __iter__(self) -> Iterator[ChunkDefinition]:
@@ -106,9 +104,7 @@ class ChunkPlan:
 def require_chunks(count: int, most: int) -> None:
     """A plan has a chunk, and not too many."""
     if not 1 <= count <= most:
-        raise InputError(
-            "chunks_too_many", "the plan's size cannot be accepted", expected=f"1 to {most} chunks", got=str(count)
-        )
+        raise Code.CHUNKS_TOO_MANY(expected=f"1 to {most} chunks", got=str(count))
 
 
 def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, TypeVar
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import INTEGER_MAX, Value
 
 TEXT_MAX_BYTES: Final = 4_096
@@ -37,10 +37,10 @@ class Fields:
             raise invalid(what, "an object", kind(value))
         wanted = set(keys)
         if missing := sorted(wanted - set(value)):
-            raise InputError("document_key_missing", f"{what} lacks a key", expected=missing[0], got="no such key")
+            raise InputError(Code.DOCUMENT_KEY_MISSING, f"{what} lacks a key", expected=missing[0], got="no such key")
         if unknown := sorted(set(value) - wanted):
             raise InputError(
-                "document_key_unknown",
+                Code.DOCUMENT_KEY_UNKNOWN,
                 f"{what} has an unknown key",
                 expected=", ".join(sorted(wanted)),
                 got=repr(unknown[0][:64]),
@@ -141,7 +141,7 @@ def kind(value: object) -> str:
 
 def invalid(what: str, expected: str, got: str) -> InputError:
     """A value that has not the form that its place wants."""
-    return InputError("document_value_invalid", f"{what} cannot be accepted", expected=expected, got=got)
+    return InputError(Code.DOCUMENT_VALUE_INVALID, f"{what} cannot be accepted", expected=expected, got=got)
 
 
 def require_form(text: str, form: str, what: str) -> None:

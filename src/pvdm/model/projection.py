@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.schema import Schema
 
 
@@ -35,9 +35,9 @@ class Projection:
 
     def __post_init__(self) -> None:
         if not self.columns:
-            raise InputError(
-                "projection_empty",
+            raise Code.PROJECTION_INVALID(
                 f"the {self.name.value} projection has no column",
+                reason="projection_empty",
                 expected="at least one column",
                 got="none",
             )
@@ -57,9 +57,7 @@ def identity(schema: Schema, keys: Iterable[str]) -> Projection:
     for name in names:
         schema.column(name)
     if len(set(names)) != len(names):
-        raise InputError(
-            "projection_invalid", "a key column is named twice", expected="distinct columns", got=", ".join(names)
-        )
+        raise Code.PROJECTION_INVALID("a key column is named twice", expected="distinct columns", got=", ".join(names))
     return Projection(ProjectionName.IDENTITY, tuple(sorted(names)))
 
 
@@ -70,22 +68,14 @@ def content(
     exclude = exclude or {}
     given: object = exclude  # what a caller without type checks may bring
     if not isinstance(given, Mapping):
-        raise InputError(
-            "projection_invalid",
-            "exclusions cannot be accepted",
-            expected="a mapping from column to reason",
-            got=type(given).__name__,
+        raise Code.PROJECTION_INVALID(
+            "exclusions cannot be accepted", expected="a mapping from column to reason", got=type(given).__name__
         )
     for name, reason in given.items():
         schema.column(name)
         if not isinstance(reason, str) or not reason.strip():
-            raise InputError(
-                "exclusion_reason_missing",
-                f"column {name!r} is excluded from the content projection without a reason",
-                expected="a reason",
-                got="none",
-                hint="say why consumers do not rely on it; the reason is bound into the proof",
-                column=name,
+            raise Code.EXCLUSION_REASON_MISSING(
+                f"column {name!r} is excluded from the content projection without a reason", got="none", column=name
             )
     required = {name for name in schema.names if name not in exclude}
     if columns is not None:
@@ -94,14 +84,11 @@ def content(
             schema.column(name)
         if declared != required:
             missing = ", ".join(sorted(required - declared))
-            raise InputError(
-                "coverage_incomplete",
-                "the content projection does not cover the target",
+            raise Code.COVERAGE_INCOMPLETE(
                 expected=f"{len(required)} columns",
                 got=f"{len(declared)}; missing: {missing}"
                 if missing
                 else f"{len(declared)}; excluded ones are listed too",
-                hint="list every column, or declare an exclusion with a reason",
             )
     return Projection(
         ProjectionName.CONTENT,
@@ -113,10 +100,7 @@ def content(
 def _names(columns: Iterable[str]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            "projection_invalid",
-            "columns cannot be accepted",
-            expected="a list of column names",
-            got=repr(columns)[:80],
+        raise Code.PROJECTION_INVALID(
+            "columns cannot be accepted", expected="a list of column names", got=repr(columns)[:80]
         )
     return names

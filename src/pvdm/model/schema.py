@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 COLUMNS_MAX: Final = 10_000
 NAME_MAX_BYTES: Final = 1_024
@@ -180,8 +180,7 @@ class Schema:
         for field in self.fields:
             depth = _depth(field.type)
             if depth > NESTING_DEPTH_MAX:
-                raise InputError(
-                    "nesting_too_deep",
+                raise Code.NESTING_TOO_DEEP(
                     f"column {field.name!r} nests too deeply",
                     expected=f"at most {NESTING_DEPTH_MAX} levels",
                     got=str(depth),
@@ -203,9 +202,9 @@ class Schema:
         for field in self.fields:
             if field.name == name:
                 return field
-        raise InputError(
-            "projection_column_unknown",
+        raise Code.PROJECTION_INVALID(
             f"no column {name!r} in the schema",
+            reason="projection_column_unknown",
             expected=f"one of {', '.join(self.names)}",
             got=name,
         )
@@ -241,7 +240,7 @@ class Schema:
 
 
 def _invalid(what: str, expected: str, got: str) -> InputError:
-    return InputError("schema_invalid", f"{what} cannot be accepted", expected=expected, got=got)
+    return InputError(Code.SCHEMA_INVALID, f"{what} cannot be accepted", expected=expected, got=got)
 
 
 def _check_text(what: str, text: str) -> None:
@@ -362,11 +361,8 @@ _FIXED: Final = re.compile(r"fixed\((\d{1,10})\)", re.ASCII)
 
 def _type_from_json(value: object, depth: int) -> Type:
     if depth > NESTING_DEPTH_MAX:
-        raise InputError(
-            "nesting_too_deep",
-            "the schema nests too deeply",
-            expected=f"at most {NESTING_DEPTH_MAX} levels",
-            got="more",
+        raise Code.NESTING_TOO_DEEP(
+            "the schema nests too deeply", expected=f"at most {NESTING_DEPTH_MAX} levels", got="more"
         )
     if isinstance(value, str):
         return _named_type(value)
@@ -395,12 +391,7 @@ def _named_type(name: str) -> Type:
     try:
         return PrimitiveType(Kind(name))
     except ValueError:
-        raise InputError(
-            "schema_type_unknown",
-            "the type is not known",
-            expected="a type of spec/canonical.md section 1",
-            got=repr(name)[:120],
-        ) from None
+        raise Code.SCHEMA_TYPE_UNKNOWN(got=repr(name)[:120]) from None
 
 
 def _slot_from_json(value: object, allowed: frozenset[str], depth: int) -> tuple[dict[str, Any], Type]:

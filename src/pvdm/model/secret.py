@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 KEY_BYTES: Final = 32
 EPOCH_MAX: Final = 2**63 - 1
@@ -60,14 +60,11 @@ class _EpochKey(Secret):
         # A traceback may show the locals of the frame that raises: the raw bytes must not be among them.
         del material
         if len(self._material) != KEY_BYTES:
-            raise InputError(
-                "key_length",
-                f"the {self._what()} has the wrong length",
-                expected=f"{KEY_BYTES} bytes",
-                got=str(len(self._material)),
+            raise Code.KEY_LENGTH(
+                f"the {self._what()} has the wrong length", expected=f"{KEY_BYTES} bytes", got=str(len(self._material))
             )
         if not 0 <= epoch <= EPOCH_MAX:
-            raise InputError("epoch_invalid", "the epoch cannot be accepted", expected="0 to 2^63-1", got=str(epoch))
+            raise Code.EPOCH_INVALID(expected="0 to 2^63-1", got=str(epoch))
 
     def _what(self) -> str:
         return "key"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from pvdm.errors import PvdmError
+from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
 """Attempts at one chunk that may be rolled back. They tell nobody anything, so no contract says how many they are."""
@@ -83,8 +83,7 @@ class Machine:
         """Raise unless the step is in the table; a caller that asks for another one is a bug."""
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
-            raise PvdmError(
-                "transition_not_allowed",
+            raise Code.TRANSITION_NOT_ALLOWED(
                 f"no such step of the {self.name}",
                 expected=f"{old} to {' or '.join(steps) or 'nothing'}",
                 got=f"{old} to {new}",

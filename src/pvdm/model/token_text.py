@@ -7,7 +7,7 @@ import re
 import secrets
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.secret import Secret
 
 TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - what a token begins with, so that scanners find a leaked one
@@ -31,7 +31,7 @@ class AccessToken(Secret):
         del material
         if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
             raise InputError(
-                "token_malformed",
+                Code.TOKEN_MALFORMED,
                 "the token cannot be accepted",
                 expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
                 got="something else",

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.partition.spec import PartitionField, source_types
@@ -57,10 +57,9 @@ def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
         if not _fits(column.type, field.type):
             raise type_error(field.name, str(field.type), str(column.type))
         if not field.nullable and column.null_count:
-            raise InputError(
-                "rows_null_required",
+            raise Code.ROWS_INVALID(
                 f"column {field.name[:80]!a} is required and has no value in some rows",
-                expected="a value in every row",
+                reason="rows_null_required",
                 got=f"{column.null_count} nulls",
             )
         try:
@@ -99,13 +98,7 @@ def _type(kind: Type) -> pa.DataType:
         case MapType(key, value):
             made: pa.DataType = arrow.map_(_field("key", key), _field("value", value))
             return made
-    raise InputError(
-        "rows_type_unsupported",
-        "small jobs cannot write this type",
-        expected="a type without variant, geometry or unknown",
-        got=str(kind),
-        hint="stage it with Spark",
-    )
+    raise Code.ROWS_INVALID(reason="rows_type_unsupported", got=str(kind))
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -171,13 +164,7 @@ def parts(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Pa
     keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     grouped = keys.group_by([str(at) for at in range(len(fields))], use_threads=False).aggregate([("row", "list")])
     if grouped.num_rows > PARTS_MAX:
-        raise InputError(
-            "partitions_too_many",
-            "the rows lie in too many partitions for a small job",
-            expected=f"at most {PARTS_MAX}",
-            got=str(grouped.num_rows),
-            hint="stage it with Spark",
-        )
+        raise Code.PARTITIONS_TOO_MANY(expected=f"at most {PARTS_MAX}", got=str(grouped.num_rows))
     for at in range(grouped.num_rows):
         values = IdMap(
             (field.field_id, transformed[grouped.column(str(place))[at].as_py()])
@@ -192,11 +179,8 @@ def _index_values(
     """For each row the index of its partition value, and the distinct values."""
     source = field.source_ids[0]
     if len(field.source_ids) != 1 or source not in kinds:
-        raise InputError(
-            "partition_source_unknown",
-            f"partition field {field.name[:80]!a} has no source among the columns",
-            expected="a column of the table",
-            got=str(field.source_ids),
+        raise Code.PARTITION_SOURCE_UNKNOWN(
+            f"partition field {field.name[:80]!a} has no source among the columns", got=str(field.source_ids)
         )
     column = _column(rows, source, schema)
     encoded = column.dictionary_encode(null_encoding="encode")

@@ -19,12 +19,9 @@ import pyarrow.parquet as pq
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import (
+    Code,
     ConflictError,
-    InputError,
-    RolledBackError,
     StateUnknownError,
-    UnavailableError,
-    VerificationError,
 )
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
@@ -65,10 +62,10 @@ class SmallStager:
         """Write the rows below the attempt's prefix, and commit them to its branch."""
         rows = make()
         if not isinstance(rows, pa.Table):
-            raise InputError("rows_not_a_table", "a small job gives an Arrow table", got=type(rows).__name__)
+            raise Code.ROWS_INVALID(reason="rows_not_a_table", got=type(rows).__name__)
         with self._lock:
             if to.attempt_id in self._cancelled:
-                raise RolledBackError("attempt_interrupted", "the attempt was stopped before its rows were written")
+                raise Code.ATTEMPT_INTERRUPTED()
             self._writing.add(to.attempt_id)
         with self._client.with_token(to.token) as client:
             _Staging(TableClient(client, *to.name), to, self._now_ms).run(rows)
@@ -180,9 +177,7 @@ class _Staging:
         try:
             self._store.put_new(location, data, Moments())
         except OSError as error:
-            raise UnavailableError(
-                "staging_unavailable",
-                "the attempt's files cannot be written",
+            raise Code.STAGING_UNAVAILABLE(
                 expected=str(location),
                 got=error.strerror or type(error).__name__,
                 hint=_OWN_CREDENTIALS if isinstance(error, PermissionError) and location.scheme == "s3" else None,
@@ -210,16 +205,9 @@ class StoredFiles:
         try:
             data = read(self._stores.of(place), place, most)
         except OSError as error:
-            raise UnavailableError(
-                "file_unreadable",
-                "a file cannot be read",
-                expected=location,
-                got=error.strerror or type(error).__name__,
-            ) from None
+            raise Code.FILE_UNREADABLE(expected=location, got=error.strerror or type(error).__name__) from None
         if len(data) > most:
-            raise VerificationError(
-                "file_too_large", "a file is too large", expected=f"at most {most} bytes", got=location
-            )
+            raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=location)
         return data
 
 

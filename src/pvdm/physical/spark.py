@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.errors import InputError, RolledBackError
+from pvdm.errors import Code
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark.session import SparkCatalog, unwire, wire
 from pvdm.model.statements.core import Operation
@@ -37,7 +37,7 @@ class SparkStager:
         from pyspark.sql import DataFrame
 
         if not isinstance(rows, DataFrame):
-            raise InputError("rows_not_a_frame", "a job gives a DataFrame", got=type(rows).__name__)
+            raise Code.ROWS_INVALID(reason="rows_not_a_frame", got=type(rows).__name__)
         spark = rows.sparkSession
         with self._client.with_token(to.token) as client:
             metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
@@ -67,7 +67,7 @@ class SparkStager:
 
     def _require_not_cancelled(self, to: Destination) -> None:
         if to.attempt_id in self._cancelled:
-            raise RolledBackError("attempt_interrupted", "the attempt was stopped before its rows were written")
+            raise Code.ATTEMPT_INTERRUPTED()
 
 
 def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.partition.spec import Transform, source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -90,13 +90,7 @@ def spark_type(kind: Type) -> str:
             return "binary"
         case DecimalType(precision, scale):
             return f"decimal({precision},{scale})"
-    raise InputError(
-        "spark_type_unsupported",
-        "Spark has no values of this type",
-        expected="another type",
-        got=str(kind),
-        hint="write a job for it: pvdm run --job module:function",
-    )
+    raise Code.SPARK_TYPE_UNSUPPORTED(got=str(kind))
 
 
 def literal(value: LiteralValue, kind: Type) -> Column:
@@ -191,11 +185,8 @@ def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | N
     for name, text in partition:
         field = fields.get(name)
         if field is None or field.source_id not in kinds:
-            raise InputError(
-                "partition_unknown",
-                "the table is not partitioned by what the contract declares",
-                expected=", ".join(sorted(fields)) or "no partition at all",
-                got=ascii(name)[1:-1][:80],
+            raise Code.PARTITION_UNKNOWN(
+                expected=", ".join(sorted(fields)) or "no partition at all", got=ascii(name)[1:-1][:80]
             )
         source = spark_name(*names[field.source_id].split("."))
         parts.append(_part(source, Transform.parse(field.transform), kinds[field.source_id], text, catalog))
@@ -210,11 +201,8 @@ def _part(source: str, transform: Transform, kind: Type, text: str | None, catal
         return column.isNull()  # every transform leaves null as it is
     result = transform.result(kind)
     if result is None or transform.name == "void":
-        raise InputError(
-            "partition_transform_unknown",
-            "an unknown transform cannot be applied",
-            expected="a transform of the specification",
-            got=str(transform)[:120],
+        raise Code.PARTITION_SPEC_INVALID(
+            "an unknown transform cannot be applied", reason="partition_transform_unknown", got=str(transform)[:120]
         )
     value = literal(parse_literal(text, result), result)
     if transform.name == "identity":

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from pvdm.client import AccessToken
 from pvdm.client.table import split_name
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.statements.core import Operation
 
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
@@ -73,13 +73,8 @@ def require_names(given: Sequence[str], wanted: Sequence[str]) -> None:
         for word, names in (("without", missing), ("with", other), ("twice", twice))
         if names
     ]
-    raise InputError(
-        "rows_columns_differ",
-        "the rows do not have the columns of the target",
-        expected=", ".join(ascii(name)[1:-1] for name in wanted)[:400],
-        got="; ".join(got),
-        hint="give every column of the target once, and no other; one that the pinned snapshot of the source does not "
-        "have yet, the job adds itself as null",
+    raise Code.ROWS_INVALID(
+        reason="rows_columns_differ", expected=", ".join(ascii(name)[1:-1] for name in wanted)[:400], got="; ".join(got)
     )
 
 

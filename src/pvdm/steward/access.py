@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import tokens
@@ -61,11 +61,8 @@ class Access:
         The old token ends after the overlap. Tokens derived from it stay valid, and end with the successor.
         """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
-            raise InputError(
-                "token_overlap_invalid",
-                "the overlap cannot be accepted",
-                expected=f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds",
-                got=str(overlap_seconds),
+            raise Code.TOKEN_OVERLAP_INVALID(
+                expected=f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", got=str(overlap_seconds)
             )
         now = self._clock.now_micros()
         asked = None if lifetime_seconds is None else _lifetime_micros(lifetime_seconds)
@@ -156,8 +153,7 @@ class Access:
 def require_domain(grant: Grant, domain: str) -> None:
     """Refuse a caller of another domain."""
     if not grant.reaches(domain):
-        raise NotAllowedError(
-            "domain_wrong",
+        raise Code.DOMAIN_WRONG(
             "this belongs to another domain",
             expected="a token of the domain that owns it",
             got=f"one of the domain {grant.domain}",
@@ -168,11 +164,8 @@ def require_domain(grant: Grant, domain: str) -> None:
 def require_attempt(grant: Grant, attempt_id: str | None) -> None:
     """Refuse a token for one attempt on anything but that attempt."""
     if grant.attempt_id is not None and grant.attempt_id != attempt_id:
-        raise NotAllowedError(
-            "token_of_other_attempt",
-            "the token is valid for one attempt only",
-            expected=grant.attempt_id,
-            got="another",
+        raise Code.TOKEN_OF_OTHER_ATTEMPT(
+            "the token is valid for one attempt only", expected=grant.attempt_id, got="another"
         )
 
 
@@ -183,29 +176,17 @@ def scope(grant: Grant) -> str | None:
 
 def _require_not_derived(grant: Grant) -> None:
     if grant.parent_id is not None:
-        raise NotAllowedError(
-            "token_derived",
-            "a short-lived token makes no further tokens",
-            expected="the token it was derived from",
-            got="a derived token",
-        )
+        raise Code.TOKEN_DERIVED(got="a derived token")
 
 
 def _require_live_attempt(unit: Unit, grant: Grant, attempt_id: str) -> None:
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state not in ATTEMPT.live():
-        raise NotAllowedError(
-            "attempt_ended", "the attempt has ended", expected=", ".join(ATTEMPT.live()), got=attempt.state
-        )
+        raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
 
 
 def _lifetime_micros(seconds: int) -> int:
     if not 1 <= seconds <= TOKEN_LIFETIME_MAX_SECONDS:
-        raise InputError(
-            "token_lifetime_invalid",
-            "the token's lifetime cannot be accepted",
-            expected=f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds",
-            got=str(seconds),
-        )
+        raise Code.TOKEN_LIFETIME_INVALID(expected=f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds", got=str(seconds))
     return seconds * _MICROS

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import ConflictError, PvdmError, UnavailableError
+from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.trust.keys import disk
 
-WORK_HELD: Final = "work_held"
+WORK_HELD: Final = Code.WORK_HELD
 _SERVED: Final = ".served"
 
 
@@ -104,7 +104,7 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
 
 def _served_error(holder: str) -> ConflictError:
     return ConflictError(
-        "ledger_served",
+        Code.LEDGER_SERVED,
         "another Steward serves this ledger",
         expected="one Steward on a ledger in SQLite",
         got=f"process {holder}",
@@ -114,7 +114,7 @@ def _served_error(holder: str) -> ConflictError:
 
 def _unavailable_error(error: OSError) -> UnavailableError:
     return UnavailableError(
-        "ledger_unreachable", "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
+        Code.LEDGER_UNREACHABLE, "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
     )
 
 

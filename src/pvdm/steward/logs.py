@@ -106,6 +106,6 @@ def _error_facts(error: BaseException) -> dict[str, object]:
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     return {
         "type": type(error).__name__,
-        "code": error.code if isinstance(error, PvdmError) else None,
+        "code": error.reason if isinstance(error, PvdmError) else None,
         "frames": [f"{'/'.join(PurePath(frame.filename).parts[-3:])}:{frame.lineno}" for frame in frames],
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.digest.digester import kernel_engine
-from pvdm.errors import PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.health import Answering
 from pvdm.lake.stores.stores import Place, Stores, place_of
@@ -114,7 +114,7 @@ class Notary:
             try:
                 check()
             except PvdmError as error:
-                found.setdefault(error.code, error)
+                found.setdefault(error.reason, error)
         return tuple(found.values())
 
     def _store_answers(self) -> None:
@@ -258,7 +258,7 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
     try:
         return open_keys(config.keys, book)
     except UnavailableError as error:
-        if error.code != "key_file_missing":
+        if error.code != Code.KEY_FILE_MISSING:
             raise
     return open_keys(config.keys, book, create=True)
 
@@ -266,7 +266,7 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
 def _keystore_lost(config: StewardConfig, got: str) -> UnavailableError:
     """The error where new keys would make another notary under the old name, which no trust root names."""
     return UnavailableError(
-        "keystore_lost",
+        Code.KEYSTORE_LOST,
         "this Steward exists, but its keystore is missing",
         expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore",
         got=got,
@@ -402,10 +402,4 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
 
 def _require_created(book: EpochBook) -> None:
     if not any(epoch.can_sign for epoch in book.epochs):
-        raise UnavailableError(
-            "steward_not_created",
-            "this Steward has no epoch whose keys can sign",
-            expected="an ACTIVE or RETIRED epoch",
-            got="none",
-            hint="`pvdm steward init` makes the first one",
-        )
+        raise Code.STEWARD_NOT_CREATED(got="none")

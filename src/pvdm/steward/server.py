@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TextIO
 
 import uvicorn
 
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.steward.config.steward import ServiceConfig, require_door
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
@@ -38,13 +38,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def run(notary: Notary) -> None:
     """Serve until SIGTERM or SIGINT; running requests may finish within the limit, new ones are refused."""
     if notary.config.development:
-        raise NotAllowedError(
-            "development_not_served",
-            "a development Steward is not served to other processes",
-            expected="a Steward whose operators keep their own keys",
-            got=f"{notary.config.notary}, whose operator key lies in its own folder",
-            hint="create a Steward for others with `pvdm steward init`: docs/operations.md",
-        )
+        raise Code.DEVELOPMENT_NOT_SERVED(got=f"{notary.config.notary}, whose operator key lies in its own folder")
     log_to(sys.stderr)
     with serve_alone(notary.ledger), contextlib.closing(_open_listener(notary.config.service)) as listener:
         _Server(notary, _url(notary.config.service, listener)).run(sockets=[listener])
@@ -96,9 +90,7 @@ class RunningServer:
         self._server.up.wait(_START_SECONDS)
         if self._failure is not None or not self._server.started:
             self._server.should_exit = True
-            raise UnavailableError(
-                "service_not_started",
-                "the service did not start",
+            raise Code.SERVICE_NOT_STARTED(
                 expected=f"an open port within {_START_SECONDS} seconds",
                 got=type(self._failure).__name__ if self._failure is not None else "silence",
             ) from self._failure
@@ -219,17 +211,17 @@ def _require_private(key: Path) -> None:
     except OSError as error:
         raise _tls_error(error.strerror or type(error).__name__) from None
     if found.st_uid not in (os.geteuid(), _ROOT):
-        raise NotAllowedError(
-            "key_file_owner",
+        raise Code.KEY_FILE_REFUSED(
             f"{key.name} belongs to another user",
+            reason="key_file_owner",
             expected=f"user {os.geteuid()}",
             got=f"user {found.st_uid}",
         )
     mode = stat.S_IMODE(found.st_mode)
     if mode & _NOT_PRIVATE:
-        raise NotAllowedError(
-            "key_file_mode",
+        raise Code.KEY_FILE_REFUSED(
             f"{key.name} may be read or written by others",
+            reason="key_file_mode",
             expected="mode 0600 or 0400",
             got=f"mode {mode:04o}",
             hint=f"find out who could read it; then chmod 600 {key.name}, or have a new certificate made",
@@ -242,7 +234,7 @@ def _no_password() -> NoReturn:
 
 def _tls_error(got: str) -> InputError:
     return InputError(
-        "tls_invalid", "certificate and key cannot be used", expected="a PEM certificate and its key", got=got
+        Code.TLS_INVALID, "certificate and key cannot be used", expected="a PEM certificate and its key", got=got
     )
 
 
@@ -255,9 +247,7 @@ def _open_listener(service: ServiceConfig) -> socket.socket:
         listener.bind((service.host, service.port))
     except OSError as error:
         listener.close()
-        raise UnavailableError(
-            "address_unavailable",
-            "the service cannot open its port",
+        raise Code.ADDRESS_UNAVAILABLE(
             expected=f"{service.host} port {service.port}, free and of this machine",
             got=error.strerror or type(error).__name__,
         ) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
-from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.errors import Code, NotAllowedError, VerificationError
 from pvdm.model.clock import shown_time
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused
@@ -33,7 +33,7 @@ def disallowing() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        code = "approval_unsigned" if error.code == "envelope_unsigned" else error.code
+        code = "approval_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
         raise NotAllowedError(
             code, error.message, expected=error.expected, got=error.got, hint=UNCHANGED, **error.details
         ) from None

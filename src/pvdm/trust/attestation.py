@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pvdm.errors import Code
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
@@ -43,7 +44,9 @@ def require_registered(said: SourceAttestation, wanted: WantedAttestation) -> No
     """The contract names who may attest; another attestor's word does not count for it."""
     if said.attestor not in wanted.attestors:
         known = ", ".join(sorted(wanted.attestors)) or "nobody"
-        raise refused("attestor_not_registered", "this attestor is not registered for the source", known, said.attestor)
+        raise refused(
+            Code.ATTESTOR_NOT_REGISTERED, "this attestor is not registered for the source", known, said.attestor
+        )
 
 
 def require_source(said: SourceAttestation, wanted: WantedAttestation) -> None:

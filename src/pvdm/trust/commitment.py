@@ -8,7 +8,7 @@ from typing import Final
 
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import framed
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.secret import CommitmentKey
 from pvdm.trust.refusal import refused
 
@@ -18,12 +18,7 @@ _LABEL: Final = b"pvdm/commitment/v1\0"
 def commit(key: CommitmentKey, digest: Partial) -> str:
     """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5); under one key equal digests have equal ones."""
     if key.epoch != digest.epoch:
-        raise InputError(
-            "commitment_epoch_mismatch",
-            "commitment key and digest are of different epochs",
-            expected=str(key.epoch),
-            got=str(digest.epoch),
-        )
+        raise Code.COMMITMENT_EPOCH_MISMATCH(expected=str(key.epoch), got=str(digest.epoch))
     context = b"".join(
         framed(part)
         for part in (
@@ -41,7 +36,7 @@ def require_opens(commitment: str, key: CommitmentKey, digest: Partial) -> None:
     """This digest is the one that was committed to under this key."""
     if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
         raise refused(
-            "commitment_not_opened",
+            Code.COMMITMENT_NOT_OPENED,
             f"the {digest.projection.value} digest is not the one that was committed to",
             "the committed digest",
             "another one",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.trust.refusal import refused, refusing
@@ -121,7 +121,7 @@ def require_payload_type(got: str, expected: str) -> None:
 def require_signed(signatures: Sequence[Value]) -> None:
     """An envelope without a signature says nothing."""
     if not signatures:
-        raise refused("envelope_unsigned", "the envelope is not signed", "a signature", "none")
+        raise refused(Code.ENVELOPE_UNSIGNED, "the envelope is not signed", "a signature", "none")
 
 
 def require_not_more_signatures(signatures: Sequence[Value], most: int) -> None:

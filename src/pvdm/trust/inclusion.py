@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof_file import LogProofChecker
 from pvdm.trust.refusal import refused
@@ -15,8 +15,7 @@ def origin_of(root: TrustRoot, origin: str | None) -> str:
         return origin
     known = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
     if len(known) != 1:
-        raise InputError(
-            "origin_ambiguous",
+        raise Code.ORIGIN_AMBIGUOUS(
             "it is not clear which log is meant",
             expected="one log in the trust root, or the origin of one",
             got=", ".join(known) or "none",
@@ -33,5 +32,5 @@ def log_checker(root: TrustRoot, *, origin: str) -> LogProofChecker:
         if RootRole.LOG in key.roles and key.identity == origin and key.revoked_at is None
     )
     if not keys:
-        raise refused("log_key_missing", "the trust root names no key for this log", "a log key", origin)
+        raise refused(Code.LOG_KEY_MISSING, "the trust root names no key for this log", "a log key", origin)
     return LogProofChecker(origin, keys)

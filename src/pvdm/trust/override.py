@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.errors import Code, NotAllowedError, VerificationError
 from pvdm.model.clock import shown_time
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.trust.refusal import refused
@@ -42,7 +42,7 @@ def disallowing() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        code = "override_unsigned" if error.code == "envelope_unsigned" else error.code
+        code = "override_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
         raise NotAllowedError(
             code,
             error.message,
@@ -120,4 +120,4 @@ def require_unexpired(said: BreakGlass, now: int) -> None:
 def require_unused(said: BreakGlass, used: Callable[[str], bool]) -> None:
     """An override opens the glass once."""
     if used(said.nonce):
-        raise refused("override_replayed", "the override was used before", "a new nonce", said.nonce)
+        raise refused(Code.OVERRIDE_REPLAYED, "the override was used before", "a new nonce", said.nonce)

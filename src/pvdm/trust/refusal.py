@@ -15,7 +15,7 @@ def refusing() -> Iterator[None]:
         yield
     except InputError as error:
         raise VerificationError(
-            error.code,
+            error.reason,
             error.message,
             expected=error.expected,
             got=error.got,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, decimal, invalid, require_form, require_long, require_number, require_sha256
 from pvdm.trust.keys.public import Algorithm, PublicKey
@@ -204,7 +204,7 @@ def require_algorithm(public: PublicKey, algorithm: Algorithm) -> None:
     """The algorithm that the root names is the one that the key is for."""
     if public.algorithm is not algorithm:
         raise InputError(
-            "trust_root_key_algorithm",
+            Code.TRUST_ROOT_KEY_ALGORITHM,
             "a key of the trust root is for another algorithm",
             expected=algorithm.value,
             got=public.algorithm.value,
@@ -215,7 +215,7 @@ def require_key_id(public: PublicKey, key_id: str) -> None:
     """A key id is computed, never chosen."""
     if public.key_id != key_id:
         raise InputError(
-            "trust_root_key_id", "a key of the trust root has another id", expected=public.key_id, got=key_id[:80]
+            Code.TRUST_ROOT_KEY_ID, "a key of the trust root has another id", expected=public.key_id, got=key_id[:80]
         )
 
 
@@ -224,7 +224,7 @@ def require_role_alone(key: RootKey) -> None:
     for role in _ALONE:
         if role in key.roles and len(key.roles) > 1:
             raise InputError(
-                "trust_root_role_shared",
+                Code.TRUST_ROOT_ROLE_SHARED,
                 f"a {role.value} key has other roles too",
                 expected=role.value,
                 got=", ".join(each.value for each in key.roles),
@@ -237,7 +237,7 @@ def require_keys_once(keys: Sequence[RootKey]) -> None:
     for key_id in ids:
         if ids.count(key_id) > 1:
             raise InputError(
-                "trust_root_key_repeated", "the trust root names a key twice", expected="each key once", got=key_id
+                Code.TRUST_ROOT_KEY_REPEATED, "the trust root names a key twice", expected="each key once", got=key_id
             )
 
 
@@ -247,7 +247,7 @@ def require_identities_apart(keys: Sequence[RootKey]) -> None:
     for key in keys:
         if key.identity in steward and not _APART.isdisjoint(key.roles):
             raise InputError(
-                "trust_root_identity_shared",
+                Code.TRUST_ROOT_IDENTITY_SHARED,
                 "a notary or log is also attestor or breaks the glass",
                 expected="another identity",
                 got=key.identity,
@@ -266,7 +266,7 @@ def require_reachable(keys: Sequence[RootKey], role: RootRole, threshold: int) -
     identities = {key.identity for key in keys if role in key.roles}
     if not 1 <= threshold <= len(identities):
         raise InputError(
-            "trust_root_threshold",
+            Code.TRUST_ROOT_THRESHOLD,
             f"the {role.value} threshold cannot be met",
             expected=f"1 to {len(identities)}",
             got=str(threshold),

@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pvdm.errors import Code
 from pvdm.model.clock import shown_time
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, Signature, pae, parse_envelope
 from pvdm.trust.refusal import refused, refusing
@@ -143,5 +144,8 @@ def require_root_current(root: TrustRoot, now: int) -> None:
     """A root that nobody renewed may hide a revocation."""
     if root.expires_at <= now:
         raise refused(
-            "trust_root_expired", "the trust root has expired", f"before {shown_time(root.expires_at)}", shown_time(now)
+            Code.TRUST_ROOT_EXPIRED,
+            "the trust root has expired",
+            f"before {shown_time(root.expires_at)}",
+            shown_time(now),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS, shown_time
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
@@ -152,7 +152,7 @@ def require_known_key(root: TrustRoot, key_id: str) -> RootKey:
     key = root.find(key_id)
     if key is None:
         raise refused(
-            "key_unknown", "the signing key is not in the trust root", f"a key of version {root.version}", key_id
+            Code.KEY_UNKNOWN, "the signing key is not in the trust root", f"a key of version {root.version}", key_id
         )
     return key
 
@@ -201,7 +201,7 @@ def require_valid_at(key: RootKey, time: int) -> None:
         )
     if time >= key.valid_until:
         raise refused(
-            "key_expired",
+            Code.KEY_EXPIRED,
             f"the key of {key.identity} has expired",
             f"before {shown_time(key.valid_until)}",
             shown_time(time),
@@ -212,7 +212,7 @@ def require_signer_name(key: RootKey, name: str) -> None:
     """Nobody signs in another's name, and no notary has two."""
     if key.identity != name:
         raise refused(
-            "signer_name_wrong", "the statement names another signer than its key's", key.identity, repr(name)
+            Code.SIGNER_NAME_WRONG, "the statement names another signer than its key's", key.identity, repr(name)
         )
 
 
@@ -241,12 +241,7 @@ def require_not_from_future(issued_at: int, now: int) -> None:
 def require_strict_threshold(threshold: int, root: TrustRoot) -> None:
     """A contract may ask for more notaries than the trust root, never for fewer."""
     if threshold < root.notary_threshold:
-        raise InputError(
-            "threshold_too_low",
-            "the threshold is below the trust root's",
-            expected=f"at least {root.notary_threshold}",
-            got=str(threshold),
-        )
+        raise Code.THRESHOLD_TOO_LOW(expected=f"at least {root.notary_threshold}", got=str(threshold))
 
 
 def require_envelope_count(envelopes: Sequence[bytes]) -> None:
@@ -263,7 +258,7 @@ def require_distinct_notaries(statements: Sequence[Verified[Proof]]) -> None:
     for statement in statements:
         if statement.key.identity in seen:
             raise refused(
-                "notary_repeated", "a notary would be counted twice", "distinct notaries", statement.key.identity
+                Code.NOTARY_REPEATED, "a notary would be counted twice", "distinct notaries", statement.key.identity
             )
         seen.add(statement.key.identity)
 
@@ -277,7 +272,10 @@ def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
             ours, theirs = first.to_json(), other.to_json()
             field = next(name for name in ours if ours[name] != theirs[name])
             raise refused(
-                "cores_differ", f"notaries disagree about {field}", statements[0].key.identity, statement.key.identity
+                Code.CORES_DIFFER,
+                f"notaries disagree about {field}",
+                statements[0].key.identity,
+                statement.key.identity,
             )
 
 
@@ -285,7 +283,7 @@ def require_enough_notaries(statements: Sequence[Verified[Proof]], threshold: in
     """k distinct identities."""
     count = len({statement.key.identity for statement in statements})
     if count < threshold:
-        raise refused("threshold_not_met", "too few notaries signed", f"{threshold} notaries", count)
+        raise refused(Code.THRESHOLD_NOT_MET, "too few notaries signed", f"{threshold} notaries", count)
 
 
 def require_pass(proof: VerifiedProof) -> None:
@@ -302,7 +300,7 @@ def require_not_expired(proof: VerifiedProof, now: int) -> None:
         notary = statement.predicate.notary
         if notary.expires_at <= now:
             raise refused(
-                "proof_expired",
+                Code.PROOF_EXPIRED,
                 f"the proof of {notary.notary} has expired",
                 f"before {shown_time(notary.expires_at)}",
                 shown_time(now),

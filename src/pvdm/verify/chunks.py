@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import dump
 from pvdm.model.chunk import (
     CHUNK_DEFINITION_MAX_BYTES,
@@ -209,11 +209,8 @@ def _rising(bounds: tuple[str, ...], kind: Type) -> list[str]:
     found = [parse_literal(text, kind) for text in bounds]
     for position in range(1, len(found)):
         if not _below(found[position - 1], found[position]):
-            raise InputError(
-                "chunk_bounds_unordered",
-                "the bounds of the chunks are not in rising order",
-                expected=f"a bound above {bounds[position - 1][:80]!a}",
-                got=ascii(bounds[position][:80]),
+            raise Code.CHUNK_BOUNDS_UNORDERED(
+                expected=f"a bound above {bounds[position - 1][:80]!a}", got=ascii(bounds[position][:80])
             )
     return [str(literal_text(value, kind)) for value in found]
 
@@ -229,7 +226,7 @@ def _by_files(files: Sequence[SourceFile], max_bytes: int, most: int) -> list[Ch
     ordered = sorted(files, key=lambda each: each.location)
     for before, after in itertools.pairwise(ordered):
         if before.location == after.location:
-            raise InputError("source_file_repeated", "the source lists a file twice", got=ascii(after.location[:200]))
+            raise Code.SOURCE_FILE_REPEATED(got=ascii(after.location[:200]))
     groups: list[list[str]] = [[]]
     size = listed = 0
     for each in ordered:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from pvdm.digest import Partial
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
@@ -29,7 +29,7 @@ def compare(
         if rows is not None:
             classes |= (located.failures if located is not None else None) or {rows}
     elif not classes:
-        raise InputError("digest_missing", "there is neither a digest nor a reason why", expected="both", got="one")
+        raise Code.DIGEST_MISSING(got="one")
     return Verdict.failed(*classes) if classes else Verdict(Outcome.PASS)
 
 
@@ -41,7 +41,9 @@ def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
     rows, and other sums: something was changed. Rows that are located tell more.
     """
     if intent.keys() != staged.keys() or not intent:
-        raise InputError("partial_missing", "intent and staged were not digested alike", expected="the same", got="not")
+        raise Code.PARTIAL_MISMATCH(
+            "intent and staged were not digested alike", reason="partial_missing", expected="the same", got="not"
+        )
     if all(intent[name].matches(staged[name]) for name in intent):
         return None
     wanted, got = rows_of(intent), rows_of(staged)
@@ -74,5 +76,7 @@ def rows_of(partials: Partials) -> int:
     """How many rows were seen. One pass over the rows fed every projection: their counts are one."""
     counts = {partial.rows for partial in partials.values()}
     if len(counts) != 1:
-        raise InputError("partial_missing", "the projections saw different numbers of rows", expected="one", got="two")
+        raise Code.PARTIAL_MISMATCH(
+            "the projections saw different numbers of rows", reason="partial_missing", expected="one", got="two"
+        )
     return counts.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code
 from pvdm.model.schema import FixedType, GeoType, Kind, PrimitiveType, Schema, Type
 
 # What Spark's reader gives as another type, or not at all: digests of it would not be of what is stored.
@@ -35,13 +35,7 @@ _Found = TypeVar("_Found")
 def require_extraction(found: _Found | None) -> _Found:
     """A contract that wants Spark's reader wants a Steward that has a Spark application."""
     if found is None:
-        raise UnavailableError(
-            "extraction_not_configured",
-            "the contract wants rows to be read by Spark, and this Steward has no Spark application",
-            expected="[spark] with a master in steward.toml",
-            got="none",
-            hint="configure it, or take `extraction: direct`",
-        )
+        raise Code.EXTRACTION_NOT_CONFIGURED(got="none")
     return found
 
 
@@ -49,12 +43,9 @@ def require_extractable(schema: Schema, whose: str) -> None:
     """Every column comes out of Spark as the type that it has in the table."""
     for path, slot in schema.walk():
         if _is_refused(slot.type):
-            raise InputError(
-                "extraction_type_unsupported",
+            raise Code.EXTRACTION_TYPE_UNSUPPORTED(
                 f"Spark's reader does not give column {path!a} of the {whose} as it is stored",
-                expected="types that Spark has: no time, uuid, fixed, nanoseconds, variant or geometry",
                 got=str(slot.type),
-                hint="take `extraction: direct`, or leave the column out",
                 column=path,
             )
 

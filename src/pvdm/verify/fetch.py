@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import Code, UnavailableError, VerificationError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.stores import Stores
@@ -56,7 +56,7 @@ class Files:
         try:
             fetched = self.fetch(frozen.location, most=frozen.size)
         except VerificationError as error:
-            if error.code != "file_too_large":
+            if error.code != Code.FILE_TOO_LARGE:
                 raise
             raise _changed(frozen, f"more than {frozen.size} bytes") from None
         require_same(fetched, frozen)
@@ -85,9 +85,7 @@ class Files:
             digest.update(piece)
             size += len(piece)
         if pinned and version is None:
-            raise UnavailableError(
-                "file_without_version", "the store gives a file no version", expected="a version", got=str(place)
-            )
+            raise Code.FILE_WITHOUT_VERSION(got=str(place))
         return Seen(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
@@ -121,9 +119,7 @@ class Files:
             for piece in pieces:
                 seen += len(piece)
                 if seen > most:
-                    raise VerificationError(
-                        "file_too_large", "a file is too large", expected=f"at most {most} bytes", got=str(place)
-                    )
+                    raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=str(place))
                 yield piece
         except OSError as error:
             raise _failure(place, error) from None
@@ -153,5 +149,5 @@ def _failure(place: Location, error: OSError) -> VerificationError | Unavailable
     if error.errno in NOT_PLAIN:
         return VerificationError("file_not_plain", "a file is no plain file", expected="a plain file", got=str(place))
     return UnavailableError(
-        "file_unreadable", "a file cannot be read", expected=str(place), got=str(error.strerror or error)
+        Code.FILE_UNREADABLE, "a file cannot be read", expected=str(place), got=str(error.strerror or error)
     )

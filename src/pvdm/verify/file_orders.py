@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pvdm.digest import Digester, Keys, Plan, combine_each, kernel_engine
 from pvdm.digest.parquet import splice
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, ManifestEntry
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.scan import ScanFile
@@ -150,7 +150,7 @@ def added_file(work: Work, order: StagedOrder, observed: Observed, staged: Calla
     made = splice(observed.recipe or b"", staged())
     if len(made) != observed.file.file_size_in_bytes:
         raise VerificationError(
-            "recipe_invalid",
+            Code.RECIPE_INVALID,
             "a recipe does not make the file of its entry",
             expected=f"{observed.file.file_size_in_bytes} bytes",
             got=f"{len(made)} bytes",

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.model.filter.expression import (
     Always,
@@ -148,7 +148,7 @@ def _column(batch: pa.RecordBatch, name: str) -> _Column:
     """Written out, without dictionary, run ends or extension: nulls are then the array's own."""
     found = batch.schema.get_all_field_indices(name)
     if len(found) != 1:
-        raise InputError("column_missing", f"the data has no one column {name!r}", expected="one", got=str(len(found)))
+        raise Code.COLUMN_MISSING(f"the data has no one column {name!r}", got=str(len(found)))
     column: _Column = batch.column(found[0])
     while True:
         if isinstance(column, pa.ExtensionArray):
@@ -171,12 +171,7 @@ def _as(column: _Column, kind: Type) -> _Column:
             return column.cast(wanted)
         except pa.ArrowInvalid:
             pass  # a value does not fit, so the column is of a wider type than it says
-    raise InputError(
-        "filter_type_differs",
-        "a column of the data is not of its schema's type",
-        expected=str(kind),
-        got=str(column.type)[:120],
-    )
+    raise Code.FILTER_TYPE_DIFFERS(expected=str(kind), got=str(column.type)[:120])
 
 
 def _same_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:

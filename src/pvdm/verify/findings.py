@@ -99,7 +99,7 @@ class Finding:
     @classmethod
     def of(cls, failure: FailureClass, error: PvdmError, file: str | None = None) -> Finding:
         """What an error says, as a finding."""
-        return cls(failure, error.code, error.message, error.expected, error.got, file)
+        return cls(failure, error.reason, error.message, error.expected, error.got, file)
 
     def to_json(self) -> dict[str, Value]:
         """The finding in an answer."""

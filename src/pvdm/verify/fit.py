@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pvdm.digest import default_engine
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.types import type_to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.boundary import partition_types
@@ -68,13 +68,8 @@ def require_identity(target: Schema, names: Sequence[str]) -> None:
     """Keys are values that can be told apart and shown: none is a variant, nor has one inside."""
     for path, slot in target.select(names).walk():
         if slot.type == PrimitiveType(Kind.VARIANT):
-            raise InputError(
-                "identity_type_unsupported",
-                f"column {path!a} cannot be part of the identity",
-                expected="columns without a variant",
-                got=str(slot.type),
-                hint="name other columns in projections.identity",
-                column=path,
+            raise Code.IDENTITY_TYPE_UNSUPPORTED(
+                f"column {path!a} cannot be part of the identity", got=str(slot.type), column=path
             )
 
 
@@ -99,7 +94,7 @@ def _name_place(place: str, hint: str | None = None) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            error.code,
+            error.reason,
             f"{place} does not fit: {error.message}",
             expected=error.expected,
             got=error.got,

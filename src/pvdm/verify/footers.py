@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.verify.fetch import Files
 
 FOOTER_MAX_BYTES: Final = 67_108_864
@@ -72,5 +72,5 @@ def _relaxed(field: Any) -> Any:
 
 def _unreadable(location: str, got: str) -> VerificationError:
     return VerificationError(
-        "parquet_unreadable", f"{location} cannot be read", expected="a Parquet file", got=got, file=location
+        Code.PARQUET_UNREADABLE, f"{location} cannot be read", expected="a Parquet file", got=got, file=location
     )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.digest.sharing import mapped
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.verify.fetch import Files, Seen
 
@@ -68,7 +68,5 @@ def _require_distinct(locations: list[str]) -> None:
     for location in locations:
         place = str(parse_location(location))
         if place in places:
-            raise VerificationError(
-                "file_listed_twice", "a file is listed twice", expected="each file once", got=location
-            )
+            raise Code.FILE_MISMATCH("a file is listed twice", reason="file_listed_twice", got=location)
         places[place] = location

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engine
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.manifest.types import type_to_iceberg
 from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.lake.read.resolve import pc, promoted, repeated
@@ -42,9 +42,7 @@ def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -
     wanted = {column for projection in plan.projections for column in projection.columns}
     missing, unknown = sorted(wanted - given), sorted(given - set(plan.schema.names))
     if missing or unknown:
-        raise InputError(
-            "mapping_target_differs",
-            "the mapping does not make the target's columns",
+        raise Code.MAPPING_TARGET_DIFFERS(
             expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
             got="none" if missing else ascii(unknown[0]),
             hint=_unfilled(contract, missing[0]) if missing else _not_taken(contract, unknown[0], mapped),
@@ -213,12 +211,7 @@ def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ..
     known = {file.location: file for file in source.scan.files}
     for location in locations:
         if location not in known:
-            raise InputError(
-                "chunk_file_unknown",
-                "the chunk names a file that the source does not have",
-                expected="a file of the pinned source",
-                got=ascii(location[:200]),
-            )
+            raise Code.CHUNK_FILE_UNKNOWN(got=ascii(location[:200]))
     return tuple(known[location] for location in locations)
 
 

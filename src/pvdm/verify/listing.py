@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pvdm.digest import schema_from_arrow
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.schema.document import parse_schema
@@ -37,11 +37,8 @@ class Listing:
 def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, files: Files, watch: Watch) -> Listing:
     """The manifest of these files in the order of their names; `schema` in Iceberg's JSON, or the files' own."""
     if not 0 < len(locations) <= SOURCE_FILES_MAX:
-        raise InputError(
-            "source_files_count",
-            "so many files cannot be listed",
-            expected=f"1 to {SOURCE_FILES_MAX} Parquet files",
-            got=str(len(locations)),
+        raise Code.SOURCE_REFUSED(
+            reason="source_files_count", expected=f"1 to {SOURCE_FILES_MAX} Parquet files", got=str(len(locations))
         )
     ordered = sorted(locations)
     with _named():
@@ -71,13 +68,13 @@ def _named() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        raise InputError(
-            "source_file_unusable",
+        raise Code.SOURCE_REFUSED(
             error.message,
+            reason="source_file_unusable",
             expected=error.expected,
             got=error.got,
             hint=error.hint,
-            cause=error.code,
+            cause=error.reason,
         ) from None
 
 
@@ -89,12 +86,10 @@ def _own_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
         if other != found:
             column = next((each.name for each in found.fields if each not in other.fields), None)
             more = next((each.name for each in other.fields if each not in found.fields), column)
-            raise InputError(
-                "source_schemas_differ",
+            raise Code.SOURCE_REFUSED(
                 f"{location} has other columns than {first}",
-                expected="the same names, types and field ids in every file",
+                reason="source_schemas_differ",
                 got=f"a difference in column {str(column or more)[:80]!a}",
-                hint="give one schema for all of them with --schema-from; every file is held to it",
                 file=location,
             )
     return found if any(each.field_id is not None for each in found.fields) else _numbered(found)
@@ -106,13 +101,13 @@ def _of_file(location: str, footer: Footer) -> Schema:
     try:
         found = schema_from_arrow(footer.schema)
     except InputError as error:
-        raise InputError(
-            "source_file_unusable",
+        raise Code.SOURCE_REFUSED(
             f"{location}: {error.message}",
+            reason="source_file_unusable",
             expected=error.expected,
             got=error.got,
             hint=error.hint or "give a schema with --schema-from, or write the file as an Iceberg table does",
-            cause=error.code,
+            cause=error.reason,
             file=location,
         ) from None
     # What a file has no nulls of may have some in the next one: nothing is claimed.

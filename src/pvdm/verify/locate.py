@@ -21,7 +21,7 @@ import pyarrow as pa
 from pvdm.digest import Plan
 from pvdm.digest.parquet import FileRequest
 from pvdm.digest.sharing import share
-from pvdm.errors import PvdmError, UnavailableError
+from pvdm.errors import Code
 from pvdm.model.projection import ProjectionName
 
 if TYPE_CHECKING:
@@ -170,11 +170,8 @@ class Locating:
     def require_time(self) -> None:
         """Locating never holds a verdict up for longer than this."""
         if time.monotonic() > self._until:
-            raise UnavailableError(
-                "locate_too_slow",
-                "locating the rows took too long",
-                expected=f"at most {self._bounds.seconds:g} seconds",
-                got="more",
+            raise Code.LOCATE_FAILED(
+                reason="locate_too_slow", expected=f"at most {self._bounds.seconds:g} seconds", got="more"
             )
 
 
@@ -191,9 +188,4 @@ def _require_explained(found: dict[str, Any], rows: Rows) -> None:
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != rows.staged - rows.intent or not any(counts.values()):
-        raise PvdmError(
-            "locate_inconsistent",
-            "the rows that were located do not explain the digests",
-            expected=f"{rows.staged - rows.intent} rows more",
-            got=f"{surplus}",
-        )
+        raise Code.LOCATE_INCONSISTENT(expected=f"{rows.staged - rows.intent} rows more", got=f"{surplus}")

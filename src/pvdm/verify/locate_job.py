@@ -67,7 +67,7 @@ def locate(scope: Scope, rows: Rows, *, threads: int, bounds: Bounds | None = No
     try:
         return fitted(_Telling(scope, threads, bounds or Bounds()).located(rows))
     except PvdmError as error:
-        return Located.not_located(error.code, writable(str(error)[:_PROBLEM_CHARACTERS]))
+        return Located.not_located(error.reason, writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not keep a FAIL from being told
         # Where it happened, and not its words: they may quote a row.
         _log.error("locating failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))

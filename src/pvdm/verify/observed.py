@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from pvdm.digest import Digester
 from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.fields import avro_name
 from pvdm.lake.format.schema.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
@@ -27,15 +27,15 @@ from pvdm.verify.partitioning import buckets_asked, partition_of
 # Codes of the kernel that speak of columns and their types; everything else that it refuses is damage.
 _SCHEMA_CODES: Final = frozenset(
     {
-        "arrow_type_unsupported",
-        "cast_refused",
-        "column_duplicate",
-        "column_missing",
-        "column_unexpected",
-        "nesting_too_deep",
-        "null_in_required",
-        "parquet_type_unsupported",
-        "variant_shredded",
+        Code.ARROW_TYPE_UNSUPPORTED,
+        Code.CAST_REFUSED,
+        Code.COLUMN_DUPLICATE,
+        Code.COLUMN_MISSING,
+        Code.COLUMN_UNEXPECTED,
+        Code.NESTING_TOO_DEEP,
+        Code.NULL_IN_REQUIRED,
+        Code.PARQUET_TYPE_UNSUPPORTED,
+        Code.VARIANT_SHREDDED,
     }
 )
 
@@ -91,7 +91,7 @@ def observe(
     try:
         facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)
     except VerificationError as error:
-        return Observed(None, 0, (Finding.of(class_of(error.code), error, path),))
+        return Observed(None, 0, (Finding.of(class_of(error.reason), error, path),))
     try:
         partition = partition_of(spec, schema, facts)
     except VerificationError as error:
@@ -110,7 +110,7 @@ def observe(
 def _too_large(size: int, path: str) -> Finding:
     """The gate and an audit read a published file again to hash it; this one would be too large for them."""
     error = VerificationError(
-        "parquet_too_large",
+        Code.PARQUET_TOO_LARGE,
         "the file to publish is too large",
         expected=f"at most {FETCH_SIZE_MAX_BYTES} bytes",
         got=f"{size} bytes",
@@ -143,7 +143,7 @@ def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
 
 def class_of(code: str) -> FailureClass:
     """What a refusal of the kernel's reader is about: a file's columns and their types, its entry, or its bytes."""
-    if code == "record_count_lies":
+    if code == Code.RECORD_COUNT_LIES:
         return FailureClass.METADATA
     is_schema = code in _SCHEMA_CODES or code.startswith("field_")
     return FailureClass.SCHEMA if is_schema else FailureClass.PHYSICAL

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pvdm.digest.parquet import LeafFacts, ParquetFacts
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform, source_types
 from pvdm.lake.format.partition.transform import apply
@@ -42,21 +42,15 @@ def _value(
     field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, seen: frozenset[int | None] | None
 ) -> Value:
     if not field.transform.known or len(field.source_ids) != 1:
-        raise InputError(
-            "partition_transform_unknown",
+        raise Code.PARTITION_SPEC_INVALID(
             f"partition {field.name} has a transform that cannot be applied",
-            expected="a transform of the specification",
+            reason="partition_transform_unknown",
             got=str(field.transform)[:120],
         )
     if field.transform.name == "void":
         return None
     if facts.rows == 0:
-        raise VerificationError(
-            "partition_of_no_rows",
-            "a file without rows lies in no partition",
-            expected="rows of one partition",
-            got="no rows",
-        )
+        raise Code.PARTITION_MISMATCH(reason="partition_of_no_rows", got="no rows")
     if seen is not None:
         return _one(field, *seen)
     source = field.source_ids[0]
@@ -66,10 +60,9 @@ def _value(
 def _one(field: PartitionField, first: Value, *others: Value) -> Value:
     for other in others:
         if value_key(first) != value_key(other):
-            raise VerificationError(
-                "partition_mixed",
+            raise Code.PARTITION_MISMATCH(
                 f"a file holds rows of more than one partition of {field.name}",
-                expected="rows of one partition",
+                reason="partition_mixed",
                 got=f"{first!r} and {other!r}",
             )
     return first
@@ -94,9 +87,9 @@ def _applied(field: PartitionField, kind: Type, data: bytes) -> Value:
         return apply(field.transform, kind, decode_value(kind, data))
     except InputError as error:
         # Next to the ends of a type a value may have no partition: nothing below the least number is a multiple.
-        raise VerificationError(
-            "partition_value_invalid",
+        raise Code.PARTITION_MISMATCH(
             f"a value has no partition of {field.name}",
+            reason="partition_value_invalid",
             expected=error.expected,
             got=error.got,
         ) from None
@@ -105,9 +98,9 @@ def _applied(field: PartitionField, kind: Type, data: bytes) -> Value:
 def _require_whole(field: PartitionField, *, cut: bool, size: int) -> None:
     """The start of a long value is enough for a prefix of it, and for nothing else."""
     if cut and not (field.transform.name == "truncate" and _width(field.transform) <= size):
-        raise VerificationError(
-            "partition_value_too_long",
+        raise Code.PARTITION_MISMATCH(
             f"a value of partition {field.name} is too long",
+            reason="partition_value_too_long",
             expected=f"at most {size} bytes",
             got="more",
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import parse_json
 from pvdm.lake.format.json.node import Node, Raw
 from pvdm.lake.format.manifest.entry import IdMap
@@ -73,12 +73,7 @@ def pinned_schema(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> S
 def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
-        raise InputError(
-            "source_snapshot_unknown",
-            f"{ref.name} does not have the snapshot",
-            expected="a snapshot that the table still has",
-            got=str(snapshot_id),
-        )
+        raise Code.SOURCE_SNAPSHOT_UNKNOWN(f"{ref.name} does not have the snapshot", got=str(snapshot_id))
     return snapshot
 
 
@@ -118,7 +113,7 @@ def _of_manifest(location: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            error.code,
+            error.reason,
             f"{location}: {error.message}",
             expected=error.expected,
             got=error.got,
@@ -135,12 +130,8 @@ def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: 
         # The parent may have expired and still be named.
         if last_published in (snapshot.snapshot_id, snapshot.parent_id):
             return
-    raise NotAllowedError(
-        "source_not_descended",
-        "the source's snapshot does not descend from the one that was published last",
-        expected=f"a descendant of {last_published}",
-        got=str(snapshot_id),
-        hint="pin a newer snapshot; if the old one has expired, its history cannot be shown any more",
+    raise Code.SOURCE_NOT_ALLOWED(
+        reason="source_not_descended", expected=f"a descendant of {last_published}", got=str(snapshot_id)
     )
 
 

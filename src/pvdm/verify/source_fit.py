@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pvdm.digest import Engine, Plan, kernel_engine
 from pvdm.digest.parquet import read_batches
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.read.scan import Scan, ScanFile, scan_batches
@@ -105,7 +105,7 @@ def _require_taken(
 
 def _unwritable(location: str, error: Exception) -> InputError:
     return InputError(
-        "arrow_type_unsupported",
+        Code.ARROW_TYPE_UNSUPPORTED,
         f"{location}: a column has a type that cannot be judged",
         expected="types that Iceberg has",
         got=str(error).partition("\n")[0][:200],

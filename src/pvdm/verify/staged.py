@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.schema.logical import to_model
@@ -251,22 +251,13 @@ def _place(text: str, places: Iterable[Location]) -> Location:
     place = parse_location(text)
     plain = str(place)
     if text not in {plain, plain.replace("file:///", "file:/", 1), plain.replace("file:///", "/", 1)}:
-        raise VerificationError(
-            "file_path_alias", "a file has another name than its plain one", expected=plain, got=ascii(text)
-        )
+        raise Code.FILE_MISMATCH(reason="file_path_alias", expected=plain, got=ascii(text))
     folder = next((each for each in places if place != each and place.is_under(each)), None)
     if folder is None:
-        raise VerificationError(
-            "file_outside_prefix",
-            "a file lies outside the attempt's own folder",
-            expected=" or ".join(map(str, places)) or "nothing",
-            got=plain,
-        )
+        raise Code.FILE_OUTSIDE_PREFIX(expected=" or ".join(map(str, places)) or "nothing", got=plain)
     link = place.link_below(folder)
     if link is not None:
-        raise VerificationError(
-            "file_behind_link", "the way to a file goes over a symbolic link", expected="a plain file", got=str(link)
-        )
+        raise Code.FILE_MISMATCH(reason="file_behind_link", got=str(link))
     return place
 
 

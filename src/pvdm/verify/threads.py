@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import share
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Fetched, Files
@@ -109,13 +109,13 @@ def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> 
 
 def not_frozen(location: str) -> PvdmError:
     """Nothing is decoded that was not frozen before there was a key."""
-    return PvdmError("source_not_frozen", "a file of the source is read that was not frozen", got=location)
+    return PvdmError(Code.SOURCE_NOT_FROZEN, "a file of the source is read that was not frozen", got=location)
 
 
 def _partials(digester: Digester) -> Partials | None:
     try:
         return digester.partials()
     except InputError as error:
-        if error.code != "digester_void":
+        if error.code != Code.DIGESTER_VOID:
             raise
         return None

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, UnavailableError, VerificationError
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.observed import class_of
 
-SOURCE_UNUSABLE: Final = "source_unusable"
+SOURCE_UNUSABLE: Final = Code.SOURCE_UNUSABLE
 INT96_HINT: Final = (
     "Spark writes INT96 unless it is told otherwise: write the files again with "
     "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, or as an Iceberg table"
@@ -20,11 +20,11 @@ _MENDED: Final = (
     "an operator abandons it, and a new workload id pins the source as it is then"
 )
 # Facts about the pinned rows and snapshot that are not about columns, and that no time mends either.
-_LASTING: Final = frozenset({"value_out_of_range"})
+_LASTING: Final = frozenset({Code.VALUE_OUT_OF_RANGE})
 # What was pinned once and is no more; nothing else about a snapshot changes after it was pinned.
-_GONE: Final = frozenset({"snapshot_schema_unknown", "source_gone", "source_snapshot_unknown"})
+_GONE: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
 # What the Steward was not told where it runs, and no fact about any source.
-_NOT_TOLD: Final = frozenset({"store_not_configured"})
+_NOT_TOLD: Final = frozenset({Code.STORE_NOT_CONFIGURED})
 
 
 @contextlib.contextmanager
@@ -61,12 +61,12 @@ def source_found() -> Iterator[None]:
 
 def _unreadable(error: PvdmError) -> UnavailableError:
     return UnavailableError(
-        "source_unreadable",
+        Code.SOURCE_UNREADABLE,
         f"the pinned source cannot be read: {error.message}",
         expected=error.expected,
         got=error.got,
         hint="bring the source's files back; or abandon the workload",
-        cause=error.code,
+        cause=error.reason,
     )
 
 
@@ -74,13 +74,15 @@ def unusable(error: PvdmError, hint: str | None = None) -> InputError:
     """The pinned source cannot be read as the contract means it, whenever it is tried, for this reason."""
     if error.code == SOURCE_UNUSABLE and isinstance(error, InputError):
         return error
-    nanoseconds = error.code == "cast_refused" and any(word in str(error.got) for word in ("[ns", "Nanosecond", "_ns"))
+    nanoseconds = error.code == Code.CAST_REFUSED and any(
+        word in str(error.got) for word in ("[ns", "Nanosecond", "_ns")
+    )
     return InputError(
         SOURCE_UNUSABLE,
         f"the source cannot be read as the contract means it: {error.message}",
         expected=error.expected,
         got=error.got,
         hint=hint or error.hint or (f"{INT96_HINT}; {_MENDED}" if nanoseconds else _MENDED),
-        cause=error.code,
+        cause=error.reason,
         **{key: value for key, value in error.details.items() if key in ("file", "column")},
     )

@@ -60,7 +60,7 @@ def test_row_ids_that_staging_used_up_leave_main_and_tomorrow_enough(core: Core)
     burn(core, COMMIT_ROWS_MAX)
     with pytest.raises(InputError) as caught:
         burn(core, 1)
-    assert (caught.value.code, core.get().metadata.next_row_id) == ("staging_not_sane", allowed)
+    assert (caught.value.reason, core.get().metadata.next_row_id) == ("staging_not_sane", allowed)
     publish = to_ref("main", core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST}))
     core.commit("orders", publish, permit=core.permit_for("orders", publish))
     core.micros += DAY_MICROS
@@ -86,7 +86,7 @@ def test_what_the_log_and_a_tag_name_is_not_forged(core: Core, by: Grant) -> Non
     updates = [remove(once), *to_ref("stage", forged), set_ref("old", once, "tag")]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", updates, by=by)
-    assert (caught.value.code, core.get()) == ("main_gated", before)
+    assert (caught.value.reason, core.get()) == ("main_gated", before)
 
 
 def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
@@ -97,7 +97,7 @@ def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
     updates = [remove(once), *to_ref(attempt.branch, forged), set_ref("old", once, "tag")]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", updates, by=grant(attempt_id=attempt.attempt_id))
-    assert caught.value.code == "main_gated"
+    assert caught.value.reason == "main_gated"
 
 
 def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
@@ -117,7 +117,7 @@ def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
         for updates in again:
             with pytest.raises(NotAllowedError) as caught:
                 core.commit("orders", updates, by=by)
-            assert (caught.value.code, core.get()) == ("main_gated", before)
+            assert (caught.value.reason, core.get()) == ("main_gated", before)
 
 
 TAG = set_ref("v9", FIRST, "tag")
@@ -137,7 +137,7 @@ def answer(core: Core, *updates: Doc) -> tuple[str, ...] | None:
     try:
         core.commit("orders", updates, by=PUBLISHER)
     except PvdmError as error:
-        return type(error).__name__, error.code, str(error), str(error.expected), str(error.got), str(error.hint)
+        return type(error).__name__, error.reason, str(error), str(error.expected), str(error.got), str(error.hint)
     return None
 
 
@@ -191,7 +191,7 @@ def test_a_caller_without_write_access_does_not_wait_for_a_turn(core: Core, by: 
         changes = [Change(SALES, "orders", (), [set_ref("b", FIRST)])]
         with pytest.raises(NotAllowedError) as caught:
             core.commits.commit(by, changes)
-        assert caught.value.code == refusal
+        assert caught.value.reason == refusal
         seconds.append(time.monotonic() - start)
 
     with fault.armed("catalog.after_metadata_file", fault.Call(meanwhile)):

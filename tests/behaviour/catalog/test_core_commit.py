@@ -43,7 +43,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
 
 
 def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
-    return caught.value.code
+    return caught.value.reason
 
 
 def beside(core: Core) -> Core:

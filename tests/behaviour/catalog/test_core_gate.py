@@ -135,8 +135,8 @@ def test_no_update_of_any_kind_changes_main(core: Core, by: Grant) -> None:
         with pytest.raises((NotAllowedError, InputError)) as caught:
             core.commit("orders", updates, by=by)
         # For who does not see staging, a staged snapshot is not there.
-        unseen = by.role is Role.PUBLISHER and caught.value.code == "ref_snapshot_unknown"
-        assert caught.value.code in GATED or unseen, name
+        unseen = by.role is Role.PUBLISHER and caught.value.reason == "ref_snapshot_unknown"
+        assert caught.value.reason in GATED or unseen, name
     assert (main_of(core), core.on_disk(), core.get().row) == (before, files, row)
 
 
@@ -147,7 +147,7 @@ def test_a_reading_role_cannot_write(core: Core, role: Role, protected_: bool) -
     for updates in ([], [set_ref("b", FIRST)], [set_ref("v1", FIRST, "tag")]):
         with pytest.raises(NotAllowedError) as caught:
             core.commit("orders", updates, by=grant(role))
-        assert caught.value.code == "role_wrong"
+        assert caught.value.reason == "role_wrong"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_requirement_discloses_no_hidden_part(core: Core, role: Role, refusal:
     guess = {"type": "assert-ref-snapshot-id", "ref": "stage", "snapshot-id": 1}
     with pytest.raises(PvdmError) as caught:
         core.commit("orders", [set_ref("v1", FIRST, "tag")], requirements=[guess], by=grant(role))
-    assert (caught.value.code, str(hidden) in f"{caught.value} {caught.value.got}") == (refusal, False)
+    assert (caught.value.reason, str(hidden) in f"{caught.value} {caught.value.got}") == (refusal, False)
 
 
 def test_a_publishers_requirements_are_checked_on_the_published_view(core: Core) -> None:
@@ -177,7 +177,7 @@ def test_another_domains_token_opens_nothing(core: Core, by: Grant, name: str) -
     core.table()
     with pytest.raises(NotAllowedError) as caught:
         core.commit(name, [set_ref("b", FIRST)], by=by)
-    assert caught.value.code == "domain_wrong"
+    assert caught.value.reason == "domain_wrong"
 
 
 def test_a_publisher_tags_what_main_shows(core: Core) -> None:
@@ -195,14 +195,14 @@ def test_a_staged_snapshot_is_not_tagged(core: Core, by: Grant, refusal: str) ->
     staged = core.staged().metadata.refs["stage"].snapshot_id
     with pytest.raises((NotAllowedError, InputError)) as caught:
         core.commit("orders", [set_ref("v1", staged, "tag")], by=by)
-    assert caught.value.code == refusal
+    assert caught.value.reason == refusal
 
 
 def test_a_write_without_a_branch_is_refused(core: Core) -> None:
     base = core.table().metadata
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", to_ref("b", core.snapshot(base))[:1])
-    assert caught.value.code == "snapshot_without_branch"
+    assert caught.value.reason == "snapshot_without_branch"
 
 
 INSANE: dict[str, Doc] = {
@@ -223,7 +223,7 @@ def test_a_branch_commit_that_is_not_sane_is_refused(core: Core, what: str) -> N
     base, files = core.table().metadata, core.on_disk()
     with pytest.raises(InputError) as caught:
         core.commit("orders", to_ref("stage", core.snapshot(base, **INSANE[what])))
-    assert (caught.value.code, core.on_disk()) == ("staging_not_sane", files)
+    assert (caught.value.reason, core.on_disk()) == ("staging_not_sane", files)
 
 
 def test_main_can_be_written_after_every_try_to_use_up_its_numbers(core: Core) -> None:
@@ -268,7 +268,7 @@ def test_a_permit_for_another_table_base_or_document_opens_nothing(core: Core, w
     files = core.on_disk()
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", updates, permit=permit)
-    assert (caught.value.code, core.on_disk()) == ("permit_for_other_commit", files)
+    assert (caught.value.reason, core.on_disk()) == ("permit_for_other_commit", files)
 
 
 def test_a_permit_opens_nothing_once_the_base_has_moved(core: Core) -> None:
@@ -278,7 +278,7 @@ def test_a_permit_opens_nothing_once_the_base_has_moved(core: Core) -> None:
     core.commit("orders", [set_ref("its", FIRST)])
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", updates, permit=permit)
-    assert caught.value.code == "permit_for_other_commit"
+    assert caught.value.reason == "permit_for_other_commit"
 
 
 def test_a_permit_opens_nothing_twice(core: Core) -> None:
@@ -298,7 +298,7 @@ def test_a_permit_for_one_table_opens_no_other_in_the_same_transaction(core: Cor
     changes = [Change(SALES, "orders", (), updates), Change(SALES, "other", (), updates)]
     with pytest.raises(NotAllowedError) as caught:
         core.commits.commit(PRODUCER, changes, permit=always(permit))
-    assert (caught.value.code, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
+    assert (caught.value.reason, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
 
 
 def test_a_permit_does_not_let_a_reader_write(core: Core) -> None:
@@ -306,7 +306,7 @@ def test_a_permit_does_not_let_a_reader_write(core: Core) -> None:
     updates = publication(core)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", updates, by=grant(Role.CONSUMER), permit=core.permit_for("orders", updates))
-    assert caught.value.code == "role_wrong"
+    assert caught.value.reason == "role_wrong"
 
 
 def mine(core: Core, attempt: Attempt, **more: object) -> list[Doc]:
@@ -330,7 +330,7 @@ def test_a_token_for_one_attempt_writes_under_its_prefix_only(core: Core) -> Non
     for place in (f"{core.place('orders')}/metadata/x.avro", f"{other.prefix}/x.avro"):
         with pytest.raises(InputError) as caught:
             core.commit("orders", mine(core, attempt, **{"manifest-list": place}), by=bound(attempt))
-        assert caught.value.code == "staging_not_sane"
+        assert caught.value.reason == "staging_not_sane"
 
 
 def test_a_token_for_one_attempt_leaves_other_branches_alone(core: Core) -> None:
@@ -348,7 +348,7 @@ def test_a_token_for_one_attempt_leaves_other_branches_alone(core: Core) -> None
     ):
         with pytest.raises(NotAllowedError) as caught:
             core.commit("orders", updates, by=bound(attempt))
-        assert caught.value.code == refusal
+        assert caught.value.reason == refusal
 
 
 def test_a_token_for_one_attempt_is_good_for_its_table_only(core: Core) -> None:
@@ -356,14 +356,14 @@ def test_a_token_for_one_attempt_is_good_for_its_table_only(core: Core) -> None:
     core.table("other")
     with pytest.raises(NotAllowedError) as caught:
         core.commit("other", [set_ref(attempt.branch, FIRST)], by=bound(attempt))
-    assert caught.value.code == "attempt_of_other_table"
+    assert caught.value.reason == "attempt_of_other_table"
 
 
 def test_a_token_for_one_attempt_is_not_good_for_an_unprotected_table(core: Core) -> None:
     attempt = core.attempt(core.table(protected=False).row)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", mine(core, attempt), by=bound(attempt))
-    assert caught.value.code == "role_wrong"
+    assert caught.value.reason == "role_wrong"
 
 
 @pytest.mark.parametrize("state", [AttemptState.VERIFYING, AttemptState.ROLLED_BACK])
@@ -382,14 +382,14 @@ def test_an_attempt_that_no_longer_stages_takes_no_more_writes(core: Core, state
         )
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", mine(core, attempt), by=bound(attempt))
-    assert caught.value.code == "attempt_not_staging"
+    assert caught.value.reason == "attempt_not_staging"
 
 
 def test_a_token_of_an_attempt_that_is_not_there_opens_nothing(core: Core) -> None:
     core.table()
     with pytest.raises(InputError) as caught:
         core.commit("orders", [set_ref("b", FIRST)], by=grant(attempt_id=hex32("nobody")))
-    assert caught.value.code == "attempt_unknown"
+    assert caught.value.reason == "attempt_unknown"
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -421,7 +421,7 @@ def test_another_domains_files_are_not_committed(core: Core) -> None:
     theirs = f"{core.place('theirs', RISK)}/metadata/snap.avro"
     with pytest.raises(InputError) as caught:
         core.commit("orders", to_ref("stage", core.snapshot(base, **{"manifest-list": theirs})))
-    assert caught.value.code == "staging_not_sane"
+    assert caught.value.reason == "staging_not_sane"
 
 
 def test_a_permit_has_three_fields() -> None:
@@ -439,7 +439,7 @@ def test_expiry_does_not_cut_a_branch_off_from_main(core: Core, by: Grant) -> No
     before = core.staged().row.pointer
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [remove(first)], by=by)
-    assert (caught.value.code, core.get().row.pointer) == ("branch_cut", before)
+    assert (caught.value.reason, core.get().row.pointer) == ("branch_cut", before)
 
 
 def test_a_branch_goes_with_all_of_its_snapshots(core: Core) -> None:

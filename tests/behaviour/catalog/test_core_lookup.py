@@ -66,7 +66,7 @@ def test_a_stale_requirement_is_a_conflict_though_it_held_when_the_table_was_loo
     meanwhile(core, lambda: other.commit("orders", to_ref("b", other.snapshot(base, snapshot_id=7))))
     with pytest.raises(ConflictError) as caught:
         core.commit("orders", to_ref("b", core.snapshot(base, snapshot_id=8)), requirements=[ref_is(base, "b")])
-    assert caught.value.code == "requirement_ref_exists"
+    assert caught.value.reason == "requirement_ref_exists"
     after = core.fresh().get()
     assert (after.metadata.refs["b"].snapshot_id, after.row.revision) == (7, 2)
 
@@ -101,7 +101,7 @@ def test_a_table_that_was_dropped_since_the_look_up_is_unknown(core: Core) -> No
     meanwhile(core, lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
     with pytest.raises(InputError) as caught:
         core.commit("orders", setting("ours"))
-    assert caught.value.code == "table_unknown"
+    assert caught.value.reason == "table_unknown"
 
 
 def test_another_table_under_the_name_since_the_look_up_is_not_taken_for_the_first(core: Core) -> None:

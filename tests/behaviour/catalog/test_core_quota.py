@@ -44,7 +44,7 @@ def refused(core: Core, name: str, by: Grant = PRODUCER) -> bool:
     before = core.get().row
     with pytest.raises(InputError) as caught:
         branch(core, name, by)
-    assert (caught.value.code, core.get().row) == ("staging_not_sane", before)
+    assert (caught.value.reason, core.get().row) == ("staging_not_sane", before)
     return "2" in (caught.value.expected or "")
 
 

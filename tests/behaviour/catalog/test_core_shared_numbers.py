@@ -70,7 +70,7 @@ def test_a_number_that_is_not_above_its_parents_is_a_conflict(core: Core) -> Non
     attempt = core.attempt(table.row)
     with pytest.raises(ConflictError) as caught:
         stage(core, table.metadata, attempt, **{"sequence-number": 1})
-    assert caught.value.code == "snapshot_sequence_stale"
+    assert caught.value.reason == "snapshot_sequence_stale"
 
 
 @pytest.mark.parametrize("number", [3, 2**63 - 1], ids=["skipped", "the last there is"])
@@ -79,7 +79,7 @@ def test_a_number_ahead_is_refused(core: Core, number: int) -> None:
     attempt = core.attempt(table.row)
     with pytest.raises(InputError) as caught:
         stage(core, table.metadata, attempt, **{"sequence-number": number})
-    assert caught.value.code == "staging_not_sane"
+    assert caught.value.reason == "staging_not_sane"
 
 
 def test_row_ids_ahead_are_refused(core: Core) -> None:
@@ -87,7 +87,7 @@ def test_row_ids_ahead_are_refused(core: Core) -> None:
     attempt = core.attempt(table.row)
     with pytest.raises(InputError) as caught:
         stage(core, table.metadata, attempt, **{"first-row-id": 4})
-    assert caught.value.code == "snapshot_row_ids_skipped"
+    assert caught.value.reason == "snapshot_row_ids_skipped"
 
 
 def test_a_client_without_an_attempt_gets_the_standard_conflict(core: Core) -> None:
@@ -96,4 +96,4 @@ def test_a_client_without_an_attempt_gets_the_standard_conflict(core: Core) -> N
     late = core.snapshot(table.metadata, **{"parent-snapshot-id": FIRST})
     with pytest.raises(ConflictError) as caught:
         core.commit("orders", to_ref("stage", late), by=PRODUCER)
-    assert caught.value.code == "snapshot_sequence_stale"
+    assert caught.value.reason == "snapshot_sequence_stale"

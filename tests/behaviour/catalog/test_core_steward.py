@@ -30,14 +30,14 @@ def test_the_steward_sets_no_tag(core: Core) -> None:
     core.table()
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [set_ref("v1", FIRST, "tag")], by=STEWARD)
-    assert caught.value.code == "tag_not_allowed"
+    assert caught.value.reason == "tag_not_allowed"
 
 
 def test_the_steward_writes_to_no_table_that_is_not_protected(core: Core) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [set_ref("stage", FIRST)], by=STEWARD)
-    assert caught.value.code == "role_wrong"
+    assert caught.value.reason == "role_wrong"
 
 
 def test_the_steward_neither_renames_nor_drops(core: Core) -> None:
@@ -45,4 +45,4 @@ def test_the_steward_neither_renames_nor_drops(core: Core) -> None:
     for what in ("its name would change", "it would be dropped"):
         with pytest.raises(NotAllowedError) as caught:
             core.access.require_change(STEWARD, row, what)
-        assert caught.value.code == "role_wrong"
+        assert caught.value.reason == "role_wrong"

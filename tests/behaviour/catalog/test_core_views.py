@@ -79,7 +79,7 @@ def at_once(work: Callable[[int], object], writers: int = WRITERS) -> Counter[st
             work(number)
             ended = "done"
         except PvdmError as error:
-            ended = error.code
+            ended = error.reason
         ends[ended] += 1
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(writers)]
@@ -123,7 +123,7 @@ def test_a_base_that_moves_at_every_try_ends_as_a_conflict(stand: Stand, monkeyp
     before = stand.core.on_disk()
     with pytest.raises(ConflictError) as caught:
         stand.replace(replaced())
-    assert caught.value.code == "view_moved"
+    assert caught.value.reason == "view_moved"
     assert stand.core.on_disk() == before
 
 
@@ -182,7 +182,7 @@ def test_a_namespace_protected_meanwhile_is_checked_as_protected(stand: Stand, c
     core.clock.now_micros = now  # type: ignore[method-assign]
     with pytest.raises(NotAllowedError) as caught:
         work[change]()
-    assert caught.value.code == "namespace_gated"
+    assert caught.value.reason == "namespace_gated"
     assert (stand.load(), stand.names()) == (before, ["v"])
 
 
@@ -240,10 +240,10 @@ def test_a_table_that_takes_the_place_meanwhile_keeps_it(stand: Stand, monkeypat
     monkeypatch.setattr(stand.core.access, "require_place", lambda *_, **__: None)
     with pytest.raises(NotAllowedError) as caught:
         stand.views.create(PRODUCER, SALES, request("w", location=place))
-    assert caught.value.code == "location_taken"
+    assert caught.value.reason == "location_taken"
     with pytest.raises(NotAllowedError) as caught:
         stand.replace([{"action": "set-location", "location": place}])
-    assert caught.value.code == "location_taken"
+    assert caught.value.reason == "location_taken"
     assert stand.names() == ["v"]
 
 
@@ -264,7 +264,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_changed(stand: Stand, chang
 
     with pytest.raises(ConflictError) as caught:
         stand.core.ledger.transact(work, at_micros=stand.core.micros)
-    assert caught.value.code == "view_moved"
+    assert caught.value.reason == "view_moved"
     assert stand.load() == after
 
 
@@ -277,5 +277,5 @@ def test_a_uuid_is_one_view_s(stand: Stand) -> None:
 
     with pytest.raises(ConflictError) as caught:
         stand.core.ledger.transact(work, at_micros=stand.core.micros)
-    assert caught.value.code == "view_uuid_taken"
+    assert caught.value.reason == "view_uuid_taken"
     assert uuid.UUID(row.view_uuid).version == 4

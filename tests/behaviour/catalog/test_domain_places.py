@@ -55,7 +55,7 @@ def create(core: Core, by: Grant, location: str, **properties: str) -> None:
 
 
 def code_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
-    return caught.value.code
+    return caught.value.reason
 
 
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)

@@ -48,7 +48,7 @@ def test_places_of_the_catalog_are_relative_to_the_file_unless_they_are_addresse
 def test_the_stewards_own_files_do_not_lie_where_producers_write(tmp_path: Path, places: tuple[str, str]) -> None:
     with pytest.raises(InputError) as caught:
         config(tmp_path, f'[catalog]\nwarehouse = "{places[0]}"\nmetadata = "{places[1]}"\n')
-    assert caught.value.code == "config_invalid"
+    assert caught.value.reason == "config_invalid"
 
 
 @pytest.mark.parametrize("line", ['surprise = "x"', 'name = "A B"', 'warehouse = ""', 'warehouse = "../x/.."'])

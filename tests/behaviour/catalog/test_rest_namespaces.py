@@ -194,14 +194,6 @@ def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
     assert told(producer.ask("DELETE", f"{place}/t")) == (403, "ForbiddenException")
 
 
-def test_a_steward_without_a_warehouse_serves_no_catalog(tmp_path: Path) -> None:
-    from tests.support.steward.http import served
-
-    with served(tmp_path) as steward:
-        response = steward.http.get("/catalog/v1/config", headers=steward.headers())
-        assert told(response) == (503, "ServiceUnavailableException")
-
-
 def test_an_unknown_path_of_the_catalog_is_refused_in_icebergs_words(lake: Lake) -> None:
     assert told(lake.caller().ask("GET", "/nothing")) == (404, "NotFoundException")
     assert told(lake.caller().ask("PATCH", "/namespaces/sales")) == (405, "UnsupportedOperationException")

@@ -35,7 +35,7 @@ class Ran:
 
     @property
     def error(self) -> str:
-        return str(self.json["error"]["code"])
+        return str(self.json["error"]["reason"])
 
 
 Run = Callable[..., Ran]

@@ -190,7 +190,7 @@ def test_validate_says_file_line_and_column(pvdm: Run) -> None:
     assert told.err.startswith(f"error: c.yaml:{line}:14: boundary.operation cannot be accepted (contract_invalid)\n")
     assert "expected append, overwrite-partitions or overwrite, got 'merge'" in told.err
     envelope = pvdm("validate", "c.yaml", "--json").json["error"]
-    assert envelope["code"] == "contract_invalid"
+    assert envelope["reason"] == "contract_invalid"
     assert envelope["details"] == {"file": "c.yaml", "line": line, "column": 14}
 
 

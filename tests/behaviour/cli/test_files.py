@@ -18,7 +18,7 @@ from tools.proof_kit import NOW, ROOT
 
 
 def code_of(error: pytest.ExceptionInfo[InputError]) -> str:
-    return error.value.code
+    return error.value.reason
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_key_that_is_not_known_is_named_once_with_a_next_step(pvdm: Run, expor
     stranger = open_log(filled(0)[0], MemorySigner(99)).key
     refused = pvdm("log", "fsck", exported, "--vkey", stranger.to_vkey(), "--vkey", stranger.to_vkey(), "--json")
     error = refused.json["error"]
-    assert (error["code"], error["expected"]) == ("fsck_key", f"{ORIGIN}+{stranger.key_id.hex()}")
+    assert (error["reason"], error["expected"]) == ("fsck_key", f"{ORIGIN}+{stranger.key_id.hex()}")
     assert error["got"] == f"{ORIGIN}+{KEY.key_id.hex()}"
     assert "`pvdm keys root fetch`" in error["hint"]
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_under_another_name_says_which(pvdm: Run, checkpoints: Path
     other = NoteKey("log.example/renamed", KEY.der).to_vkey()
     words = ("log", "compare", checkpoints / "at-7", checkpoints / "at-300", "--vkey", other, "--json")
     error = pvdm(*words).json["error"]
-    assert (error["code"], error["message"].partition(":")[0]) == (
+    assert (error["reason"], error["message"].partition(":")[0]) == (
         "note_key_unknown",
         f"the note is of another log, {ORIGIN}",
     )

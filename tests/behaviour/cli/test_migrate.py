@@ -259,7 +259,7 @@ def test_what_has_no_document_is_no_table() -> None:
     )
     with pytest.raises(InputError) as caught:
         table_metadata(found)
-    assert caught.value.code == "table_expected"
+    assert caught.value.reason == "table_expected"
 
 
 def test_a_migration_of_a_table_that_moved_on_is_refused(house: House) -> None:

@@ -34,7 +34,7 @@ def refused(told: tuple[int, str]) -> dict[str, str]:
 def test_who_publishes_with_another_role_is_told_to_name_a_producers_token(shop: Shop) -> None:
     words = ["publish", "sales.orders", "etl", "--workload-id", "o-1", "--param", "date=2026-11-14", "--json"]
     error = refused(shop.command(words, Role.PUBLISHER))
-    assert (error["code"], error["hint"]) == (
+    assert (error["reason"], error["hint"]) == (
         "lent_role_wrong",
         "name a producer's token with --token-file, or connect with it",
     )
@@ -43,7 +43,7 @@ def test_who_publishes_with_another_role_is_told_to_name_a_producers_token(shop:
 def test_a_token_of_another_domain_is_told_as_what_it_is(shop: Shop) -> None:
     words = ["publish", "sales.orders", "etl", "--workload-id", "o-2", "--param", "date=2026-11-14", "--json"]
     error = refused(shop.command(words, Role.PRODUCER, "marketing"))
-    assert (error["code"], error["expected"], error["got"]) == (
+    assert (error["reason"], error["expected"], error["got"]) == (
         "domain_wrong",
         "a token of the domain that owns it",
         "one of the domain marketing",
@@ -53,7 +53,7 @@ def test_a_token_of_another_domain_is_told_as_what_it_is(shop: Shop) -> None:
 @pytest.mark.parametrize("given", [(), ("--param", "day=2026-11-14")])
 def test_wrong_parameters_name_those_of_the_contract(shop: Shop, given: tuple[str, ...]) -> None:
     error = refused(shop.command(["publish", "sales.orders", "etl", "--workload-id", "o-3", *given, "--json"]))
-    assert (error["code"], error["hint"]) == ("parameters_differ", "give each of them once: --param date=VALUE")
+    assert (error["reason"], error["hint"]) == ("parameters_differ", "give each of them once: --param date=VALUE")
 
 
 def test_an_unknown_token_has_a_next_step(shop: Shop, pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:

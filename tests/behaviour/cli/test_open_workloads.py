@@ -118,7 +118,7 @@ def test_who_gives_up_a_partly_published_append_is_told_of_its_claim_and_the_way
 def test_the_way_on_publishes_the_rest_of_an_abandoned_append(shop: Shop) -> None:
     command(shop, "abandon", "orders-1", "--reason", "the job is gone")
     code, told = run(shop, "orders-2", "all_days", "--json")
-    assert (code, json.loads(told)["error"]["code"]) == (3, "claim_overlaps")
+    assert (code, json.loads(told)["error"]["reason"]) == (3, "claim_overlaps")
     path, proposal = shop.folder / "overwriting.yaml", str(shop.folder / "proposal.json")
     path.write_text(OVERWRITING, "utf-8")
     propose(shop, "--contract", str(path), "--out", proposal)
@@ -141,6 +141,6 @@ def test_a_workload_whose_range_is_empty_is_not_opened(shop: Shop, first: str, l
     words = ["run", TABLE, "--workload-id", "orders-4", "--param", f"from={first}", "--param", f"to={last}"]
     code, told = shop.command([*words, "--small", "--job", "daily_job:all_days", "--json"])
     error = json.loads(told)["error"]
-    assert (code, error["code"], error["got"]) == (2, "claim_empty", f"day >= '{first}' and day < '{last}'")
+    assert (code, error["reason"], error["got"]) == (2, "claim_empty", f"day >= '{first}' and day < '{last}'")
     assert "no row can pass the filter" in error["message"]
     assert "orders-4" not in command(shop, "status", TABLE)

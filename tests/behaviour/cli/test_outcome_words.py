@@ -232,9 +232,9 @@ def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.
     words = r"the Steward cannot go on \(\d+ tries, job \w+\): source_unreadable: the pinned source cannot be read"
     assert re.search(rf"{words}\n      expected a disk, got none\n      hint: mount it\n", told)
     (shown,) = json.loads(shop.command(["status", table, "--json"])[1])["workloads"]
-    assert shown["problem"]["code"] == "source_unreadable"
+    assert shown["problem"]["reason"] == "source_unreadable"
 
 
 def test_the_status_of_a_table_that_nobody_knows_is_an_error(shop: Shop) -> None:
     code, told = shop.command(["status", "sales.ordres", "--json"])
-    assert (code, json.loads(told)["error"]["code"]) == (2, "table_unknown")
+    assert (code, json.loads(told)["error"]["reason"]) == (2, "table_unknown")

@@ -145,7 +145,7 @@ def test_who_is_no_operator_hears_that_an_operator_is_wanted(house: House, role:
     house.door.come_as(role)
     for words in (("protect", "sales.orders", "--contract", "orders.yaml"), ("unprotect", "sales.orders", "--yes")):
         error = house.run(*words, *BY_TOM, "--json").json["error"]
-        assert (error["code"], error["expected"], error["got"]) == ("role_wrong", "operator", role.value)
+        assert (error["reason"], error["expected"], error["got"]) == ("role_wrong", "operator", role.value)
 
 
 def test_a_public_key_is_told_as_one(house: House, tmp_path: Path) -> None:

@@ -102,13 +102,13 @@ def test_the_cells_of_the_notebook_run_in_their_order(folder: Path) -> None:
 def test_a_folder_whose_steward_runs_elsewhere_is_refused(folder: Path, capsys: Capture) -> None:
     with pvdm.Steward.development(folder / "steward"):
         assert main(["quickstart", str(folder), "--json"]) == 4
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "embedded_in_use"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "embedded_in_use"
 
 
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     assert main(["quickstart", str(tmp_path / "file" / "q"), "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_writable"
     assert main(["quickstart", str(tmp_path / "file")]) == 2
 
 
@@ -120,7 +120,7 @@ def test_without_the_kernel_nothing_is_written(
 
     monkeypatch.setattr("pvdm.digest.kernel_engine", missing)
     assert main(["quickstart", str(tmp_path / "q"), "--json"]) == 7
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "kernel_missing"
     assert not (tmp_path / "q").exists()
 
 

@@ -243,6 +243,6 @@ def test_a_branch_that_was_staged_again_is_not_published_under_the_finished_id(
     shop.write(rows, table, "etl")
     code, told = publish(shop, table, "--json")
     error = json.loads(told)["error"]
-    assert (code, error["code"]) == (4, "branch_staged_since")
+    assert (code, error["reason"]) == (4, "branch_staged_since")
     assert error["hint"] == "nothing was changed; publish the branch under another workload id"
     assert (shop.seen(table), "etl" in shop.branches(table)) == (before, True)

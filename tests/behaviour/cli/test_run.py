@@ -96,7 +96,7 @@ def test_a_job_that_fails_ends_with_4(shop: Shop) -> None:
     table = target(shop, "raising")
     code, told = run(shop, table, "raising", "--json")
     found = json.loads(told)
-    assert (code, found["outcome"], found["error"]["code"]) == (4, "ROLLED_BACK", "job_failed")
+    assert (code, found["outcome"], found["error"]["reason"]) == (4, "ROLLED_BACK", "job_failed")
     assert "no rows for all" in found["error"]["got"]
 
 
@@ -168,26 +168,26 @@ def test_an_operator_gives_a_workload_up_once_and_for_all(shop: Shop) -> None:
     assert (code, found["state"], found["reason"]) == (0, "ABANDONED", "nobody needs it")
     code, told = run(shop, table, "honest", "--json")
     error = json.loads(told)["error"]
-    assert (code, error["code"]) == (4, "workload_abandoned")
+    assert (code, error["reason"]) == (4, "workload_abandoned")
     assert "another workload id" in error["hint"]
     words = ["publish", table, "etl", "--workload-id", f"{table}-1", "--json"]
     for more in ([], ["--reason", "the job is mended"]):
         code, told = shop.command([*words, *more])
-        assert (code, json.loads(told)["error"]["code"]) == (4, "workload_abandoned")
+        assert (code, json.loads(told)["error"]["reason"]) == (4, "workload_abandoned")
 
 
 def test_only_an_operator_gives_a_workload_up(shop: Shop) -> None:
     table = target(shop, "kept")
     run(shop, table, "raising")
     code, told = shop.command(["abandon", f"{table}-1", "--reason", "mine", "--json"])
-    assert (code, json.loads(told)["error"]["code"]) == (5, "role_wrong")
+    assert (code, json.loads(told)["error"]["reason"]) == (5, "role_wrong")
 
 
 def test_what_is_published_whole_is_not_given_up(shop: Shop) -> None:
     table = target(shop, "complete")
     run(shop, table, "honest")
     code, told = shop.command(["abandon", f"{table}-1", "--reason", "too late", "--json"], Role.OPERATOR)
-    assert (code, json.loads(told)["error"]["code"]) == (4, "workload_moved")
+    assert (code, json.loads(told)["error"]["reason"]) == (4, "workload_moved")
     assert shop.seen(table) == SORTED
 
 
@@ -196,7 +196,7 @@ def test_a_workload_id_that_cannot_be_is_told_in_words(shop: Shop, workload_id: 
     words = ["run", "sales.refused", "--workload-id", workload_id, "--small", "--job", "small_jobs:honest", "--json"]
     code, told = shop.command(words)
     error = json.loads(told)["error"]
-    assert (code, error["code"]) == (2, "identifier_invalid")
+    assert (code, error["reason"]) == (2, "identifier_invalid")
     assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone"
 
 
@@ -222,7 +222,7 @@ def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop:
     shop.write(ROWS, table, "etl_2")
     other = ["publish", table, "etl_2", "--workload-id", "adopted-2"]
     code, told = shop.command([*other, "--json"])
-    assert (code, json.loads(told)["error"]["code"]) == (2, "reason_missing")
+    assert (code, json.loads(told)["error"]["reason"]) == (2, "reason_missing")
     code, told = shop.command([*other, "--reason", "the lost row is back"])
     assert code == 0, told
     assert "`pvdm orphans` lists them" in " ".join(told.split())
@@ -246,18 +246,18 @@ def test_what_cannot_be_run_ends_with_2(shop: Shop, words: list[str], code: str)
     if "sales.refused" not in shop.made:
         target(shop, "refused")
     ended, told = shop.command(["run", "sales.refused", "--workload-id", "refused-1", *words, "--json"])
-    assert (ended, json.loads(told)["error"]["code"]) == (2, code)
+    assert (ended, json.loads(told)["error"]["reason"]) == (2, code)
 
 
 def test_a_run_without_a_workload_id_is_a_usage_error(shop: Shop) -> None:
     code, told = shop.command(["run", "sales.refused", "--json"])
-    assert (code, json.loads(told)["error"]["code"]) == (2, "usage")
+    assert (code, json.loads(told)["error"]["reason"]) == (2, "usage")
 
 
 def test_a_consumer_cannot_run(shop: Shop) -> None:
     words = ["run", "sales.refused", "--workload-id", "c-1", "--small", "--job", "small_jobs:honest", "--json"]
     code, told = shop.command(words, Role.CONSUMER)
-    assert (code, json.loads(told)["error"]["code"]) == (5, "lent_role_wrong")
+    assert (code, json.loads(told)["error"]["reason"]) == (5, "lent_role_wrong")
 
 
 def test_what_a_killed_job_left_is_found_and_removed(shop: Shop) -> None:

@@ -45,7 +45,7 @@ def command(*words: object) -> tuple[int, dict[str, Any]]:
 
 def refused(*words: object) -> tuple[int, str]:
     code, told = command(*words)
-    return code, told["error"]["code"]
+    return code, told["error"]["reason"]
 
 
 def test_files_are_listed_in_order_with_size_hash_and_their_own_schema(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def run(shop: Shop, table: str, *more: str) -> tuple[int, dict[str, Any]]:
 def test_a_workload_that_cannot_be_opened_starts_no_spark(shop: Shop, started: list[str]) -> None:
     table = target(shop, "wrong")
     code, told = run(shop, table, "--param", "town=Ulm")
-    assert (code, told["error"]["code"], started) == (2, "parameters_differ", [])
-    assert run(shop, "sales.none")[1]["error"]["code"] == "table_unknown"
+    assert (code, told["error"]["reason"], started) == (2, "parameters_differ", [])
+    assert run(shop, "sales.none")[1]["error"]["reason"] == "table_unknown"
     assert started == []
 
 
@@ -67,6 +67,6 @@ def test_a_workload_with_nothing_left_to_stage_starts_no_spark(shop: Shop, start
 def test_where_spark_cannot_be_started_no_attempt_is_opened(shop: Shop, started: list[str]) -> None:
     table = target(shop, "stopped")
     code, told = run(shop, table)
-    assert (code, told["error"]["code"], started) == (7, "spark_missing", ["pvdm run"])
+    assert (code, told["error"]["reason"], started) == (7, "spark_missing", ["pvdm run"])
     with shop.client() as client:
         assert client.workload(f"{table}-1").attempts == ()

@@ -111,7 +111,7 @@ def test_a_job_that_fails_is_rolled_back_and_taken_up_at_its_chunk(shop: Shop) -
 
     outcome = run(shop, "sales.resumed", "resumed-1", job)
     assert isinstance(outcome, RolledBack)
-    assert (outcome.exit_code, outcome.error.code) == (4, "job_failed")
+    assert (outcome.exit_code, outcome.error.reason) == (4, "job_failed")
     assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED, AttemptState.ROLLED_BACK]
     assert eventually(lambda: shop.branches("sales.resumed") == set() and shop.staged_of_ended("resumed-1") == [])
     first = made[0]
@@ -142,7 +142,7 @@ def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
         threading.Thread(target=send).start()
     outcome = run(shop, table, f"{table}-1", slow, stage_seconds=0.5 if how == "time-out" else None)
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.code == ("attempt_timed_out" if how == "time-out" else "attempt_interrupted")
+    assert outcome.error.reason == ("attempt_timed_out" if how == "time-out" else "attempt_interrupted")
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
     assert isinstance(run(shop, table, f"{table}-1"), Committed)
 
@@ -167,7 +167,7 @@ def test_rows_that_a_job_gives_after_an_interruption_are_not_published(shop: Sho
     threading.Thread(target=send).start()
     outcome = run(shop, table, f"{table}-1", goes_on)
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.code == "attempt_interrupted"
+    assert outcome.error.reason == "attempt_interrupted"
     assert not ended.is_set()  # the job was not waited for
     told.set()
     assert ended.wait(30)
@@ -193,7 +193,7 @@ def test_what_is_already_staged_is_waited_for_and_not_made_again(shop: Shop) -> 
         patch.setattr(type(shop.steward).__mro__[1], "await_attempt", _interrupted)
         outcome = coordinator.execute_workload("waited-1", honest, table="sales.waited")
     assert isinstance(outcome, RolledBack)
-    assert outcome.error.code == "interrupted"
+    assert outcome.error.reason == "interrupted"
     assert outcome.error.hint == (
         "the Steward goes on with what was handed in; the same call takes the workload up again"
     )
@@ -210,7 +210,7 @@ def test_a_run_that_is_interrupted_before_anything_was_handed_in_does_not_say_th
         patch.setattr(type(shop.steward).__mro__[1], "next_attempt", _interrupted)
         outcome = coordinator.execute_workload("early-1", honest, table="sales.early")
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.code, outcome.error.hint) == ("interrupted", "the same call takes the workload up again")
+    assert (outcome.error.reason, outcome.error.hint) == ("interrupted", "the same call takes the workload up again")
 
 
 def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> None:
@@ -269,7 +269,7 @@ def test_only_the_contract_that_protects_the_table_counts(shop: Shop) -> None:
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises(NotAllowedError) as caught:
             coordinator.execute_workload("other-1", honest, contract=brought)
-        assert caught.value.code == "contract_not_protecting"
+        assert caught.value.reason == "contract_not_protecting"
         own = parse_contract(contract("sales.other").encode())
         assert isinstance(coordinator.execute_workload("other-1", honest, contract=own), Committed)
 
@@ -287,17 +287,17 @@ def test_a_workload_that_cannot_be_opened_is_reported(shop: Shop, asked: dict[st
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises((InputError, NotAllowedError)) as caught:
             coordinator.execute_workload("refused-1", honest, **asked)
-        assert caught.value.code == code
+        assert caught.value.reason == code
 
 
 def test_without_spark_a_job_must_be_given(shop: Shop) -> None:
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises(InputError) as caught:
             coordinator.execute_workload("jobless-1", table="raw.orders")
-        assert caught.value.code == "job_missing"
+        assert caught.value.reason == "job_missing"
         with pytest.raises(InputError) as caught:
             coordinator.repair("jobless-1", reason="a reason")
-        assert caught.value.code == "job_missing"
+        assert caught.value.reason == "job_missing"
 
 
 def test_rows_that_do_not_fit_are_an_error_of_the_job_and_are_rolled_back(shop: Shop) -> None:
@@ -305,7 +305,7 @@ def test_rows_that_do_not_fit_are_an_error_of_the_job_and_are_rolled_back(shop: 
     shop.protect(contract("sales.unfit"))
     with pytest.raises(InputError) as caught:
         run(shop, "sales.unfit", "unfit-1", lambda *_: table_of(ROWS).drop_columns(["town"]))
-    assert caught.value.code == "rows_columns_differ"
+    assert caught.value.reason == "rows_columns_differ"
     assert "the job adds itself as null" in str(caught.value.hint)
     with shop.client() as client:
         (chunk,) = client.chunks("unfit-1")
@@ -321,7 +321,7 @@ def test_a_workload_that_was_given_up_is_not_run(shop: Shop) -> None:
         operator.abandon_workload("given-up-1", "nobody needs it")
     outcome = run(shop, "sales.given_up", "given-up-1", _never)
     assert isinstance(outcome, RolledBack)
-    assert outcome.error.code == "workload_abandoned"
+    assert outcome.error.reason == "workload_abandoned"
 
 
 def test_a_small_job_has_no_frame_of_the_source(shop: Shop) -> None:
@@ -329,7 +329,7 @@ def test_a_small_job_has_no_frame_of_the_source(shop: Shop) -> None:
     shop.protect(contract("sales.frameless"))
     with pytest.raises(InputError) as caught:
         run(shop, "sales.frameless", "frameless-1", lambda _spark, chunk: chunk.rows())
-    assert caught.value.code == "chunk_without_spark"
+    assert caught.value.reason == "chunk_without_spark"
 
 
 def test_a_small_job_reads_its_rows_as_the_page_shows(shop: Shop) -> None:
@@ -348,7 +348,7 @@ def test_a_small_job_reads_its_rows_as_the_page_shows(shop: Shop) -> None:
 def test_only_a_producer_runs_workloads(shop: Shop) -> None:
     with shop.client(Role.CONSUMER) as client, pytest.raises(NotAllowedError) as caught:
         Coordinator(client)
-    assert caught.value.code == "lent_role_wrong"
+    assert caught.value.reason == "lent_role_wrong"
     assert (caught.value.expected, caught.value.got) == ("producer of sales", "consumer of sales")
 
 

@@ -46,7 +46,7 @@ def changed(attempt: AttemptView, **changes: object) -> AttemptView:
 
 
 def refused(code: str, message: str, expected: str | None, got: str | None, hint: str | None) -> RefusalView:
-    return RefusalView(code=code, message=message, expected=expected, got=got, hint=hint)
+    return RefusalView(code=code, reason=code, message=message, expected=expected, got=got, hint=hint)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there
 def test_an_attempt_without_a_verdict_is_reported_with_its_reason() -> None:
     refusal = refused("source_unusable", "a column is another one", "long", "text", "abandon the workload")
     error = no_verdict_error(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
-    assert (error.code, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
+    assert (error.reason, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
     assert error.hint == f"abandon the workload; if it was cured since without that, as by a migration: {AGAIN}"
 
 
@@ -95,6 +95,6 @@ def test_a_stuck_attempt_is_reported_with_the_time_of_the_next_try(seconds: int 
     problem = refused("source_unreadable", "gone", None, None, "bring it back")
     job = JobView(state=JobState.WAITING, tries=5, problem=problem, again_seconds=seconds)
     error = stuck_error(changed(ended(None), state=AttemptState.VERIFYING, job=job))
-    assert (error.code, error.exit_code) == ("source_unreadable", 7)
+    assert (error.reason, error.exit_code) == ("source_unreadable", 7)
     assert str(error.hint).startswith(words)
     assert str(error.hint).endswith("call makes it try at once, and waits on")

@@ -75,7 +75,7 @@ def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
         assert ABANDON.format(f"{table}-1") in str(second.error.hint)
         with pytest.raises(InputError) as caught:
             coordinator.repair(f"{table}-1", honest, reason="now I know")
-    assert (caught.value.code, caught.value.expected) == ("attempts_used_up", "at most 2 failed")
+    assert (caught.value.reason, caught.value.expected) == ("attempts_used_up", "at most 2 failed")
     for hint in (str(second.error.hint), str(caught.value.hint)):
         assert 0 < hint.index("pvdm break-glass") < hint.index("pvdm abandon")
     assert ABANDON.format(f"{table}-1") in str(caught.value.hint)
@@ -93,7 +93,7 @@ def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, mon
 def test_a_failed_job_is_reported_with_the_line_of_its_own_code(shop: Shop) -> None:
     outcome = run(shop, target(shop, "placed"), raising)
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.code, outcome.error.got) == ("job_failed", "KeyError: 'oops'")
+    assert (outcome.error.reason, outcome.error.got) == ("job_failed", "KeyError: 'oops'")
     line = raising.__code__.co_firstlineno + 2
     assert str(outcome.error.details["at"]).endswith(f"test_lost_attempts.py:{line} in raising")
     assert "nobody is to read" not in str(outcome.to_json())
@@ -109,7 +109,7 @@ def test_an_error_from_java_is_reported_by_its_cause(shop: Shop) -> None:
     table = target(shop, "java")
     outcome = run(shop, table, java)
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.code, outcome.error.got) == ("job_failed", "OSError: E: the cause")
+    assert (outcome.error.reason, outcome.error.got) == ("job_failed", "OSError: E: the cause")
 
 
 def parsing(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -151,7 +151,7 @@ def test_who_was_taken_over_by_a_second_run_hears_so(shop: Shop, then: str) -> N
     first = run(shop, table, overtaken)
     assert isinstance(second[0], Committed), second
     assert isinstance(first, RolledBack), first
-    assert (first.exit_code, first.error.code) == (4, "attempt_taken_over")
+    assert (first.exit_code, first.error.reason) == (4, "attempt_taken_over")
     assert first.error.message == "another run took attempt 1 at chunk all over"
     assert "fix the job" not in str(first.to_json())
     assert shop.seen(table) == sorted(ROWS, key=repr)
@@ -169,7 +169,7 @@ def test_who_stages_to_the_end_after_a_take_over_hears_so(shop: Shop, monkeypatc
     monkeypatch.setattr(calls, "staged", late)
     first = run(shop, table)
     assert isinstance(first, RolledBack), first
-    assert first.error.code == "attempt_taken_over"
+    assert first.error.reason == "attempt_taken_over"
 
 
 def test_an_attempt_aborted_by_another_caller_is_reported_with_the_reason(shop: Shop) -> None:
@@ -183,7 +183,7 @@ def test_an_attempt_aborted_by_another_caller_is_reported_with_the_reason(shop: 
 
     outcome = run(shop, table, ended)
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.code, outcome.error.got) == ("attempt_rolled_back", "the clock ran out")
+    assert (outcome.error.reason, outcome.error.got) == ("attempt_rolled_back", "the clock ran out")
     assert outcome.error.details["job"] == "RuntimeError: the branch is gone"
 
 
@@ -197,7 +197,7 @@ def test_a_run_of_a_workload_that_is_given_up_meanwhile_hears_so(shop: Shop) -> 
 
     outcome = run(shop, table, dropped)
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.code, outcome.error.got) == ("attempt_rolled_back", "workload abandoned: not needed")
+    assert (outcome.error.reason, outcome.error.got) == ("attempt_rolled_back", "workload abandoned: not needed")
 
 
 def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> No
         client = pvdm.Steward.connect(shop.steward.url, token, retries=Retries(tries=1, total_seconds=5))
         with client, Coordinator(client, watch=steps.append) as coordinator, pytest.raises(UnavailableError) as caught:
             coordinator.execute_workload("alone-1", alone, table=table)
-    assert (caught.value.code, caught.value.got) == ("attempt_left_staging", "RuntimeError: no rows")
+    assert (caught.value.reason, caught.value.got) == ("attempt_left_staging", "RuntimeError: no rows")
     assert [step.doing for step in steps] == [Doing.STAGING, Doing.LEFT]
     with pvdm.Steward.embedded(tmp_path / "steward") as again, Coordinator(again) as coordinator:
         left = again.workload("alone-1").attempts[0]

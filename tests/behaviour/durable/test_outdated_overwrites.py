@@ -48,7 +48,7 @@ def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> N
     assert isinstance(run(shop, "two", DAY, [FIRST, LATE]), Committed)
     outcome = run(shop, "one", DAY, [FIRST])
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.code == "source_unusable"
+    assert outcome.error.reason == "source_unusable"
     assert "workload two has published these rows from a newer snapshot" in outcome.error.message
     assert "the source cannot be read as the contract means it: workload two" in outcome.error.message
     assert "an operator abandons this workload" in str(outcome.error.hint)

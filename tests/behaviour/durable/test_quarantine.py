@@ -101,7 +101,7 @@ def test_what_may_still_be_published_is_kept_whatever_its_age(shop: Shop, monkey
 def test_an_undecided_attempt_by_its_id_is_refused(shop: Shop) -> None:
     attempt_id = fail(shop)
     code, told = removed(shop, "quarantine", "remove", "--attempt", attempt_id, "--reason", "it is in the way")
-    assert (code, told["code"]) == (5, "quarantine_undecided")
+    assert (code, told["reason"]) == (5, "quarantine_undecided")
     assert len(kept_files(shop)) == 1
 
 
@@ -112,7 +112,7 @@ def test_an_attempt_that_has_not_ended_is_refused(shop: Shop) -> None:
         attempt = client.next_attempt("orders-1", chunk.chunk_id, "a first try")
     words = ("quarantine", "remove", "--attempt", attempt.attempt_id, "--reason", "it is in the way")
     code, told = removed(shop, *words)
-    assert (code, told["code"]) == (5, "quarantine_attempt_live")
+    assert (code, told["reason"]) == (5, "quarantine_attempt_live")
 
 
 def test_one_undecided_among_others_keeps_all_of_them(shop: Shop) -> None:
@@ -121,7 +121,7 @@ def test_one_undecided_among_others_keeps_all_of_them(shop: Shop) -> None:
     undecided = fail(shop, "orders-2")
     words = ("quarantine", "remove", "--attempt", decided, "--attempt", undecided, "--reason", "away with both")
     code, told = removed(shop, *words)
-    assert (code, told["code"]) == (5, "quarantine_undecided")
+    assert (code, told["reason"]) == (5, "quarantine_undecided")
     assert len(kept_files(shop)) == 2
 
 
@@ -181,7 +181,7 @@ def test_a_fail_goes_once_its_chunk_is_published(shop: Shop) -> None:
     assert (code, [each["attempt_id"] for each in told["removed"]]) == (0, [attempt_id])
     assert shop.seen("sales.orders") == sorted(ROWS, key=repr)
     code, told = removed(shop, *words)
-    assert (code, told["code"]) == (2, "quarantine_unknown")
+    assert (code, told["reason"]) == (2, "quarantine_unknown")
 
 
 def test_a_removal_that_was_interrupted_is_finished_by_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_removal_that_was_interrupted_is_finished_by_the_next(shop: Shop, monk
 
         broken.setattr(Vault, "remove", away)
         code, told = removed(shop, *words)
-        assert (code, told["code"]) == (7, "vault_unavailable")
+        assert (code, told["reason"]) == (7, "vault_unavailable")
     assert [each["attempt_id"] for each in listed(shop)] == [attempt_id]
     code, _ = removed(shop, *words)
     assert code == 0
@@ -208,7 +208,7 @@ def test_only_operators_of_the_domain_remove(shop: Shop) -> None:
     words = ("quarantine", "remove", "--attempt", attempt_id, "--reason", "kept long enough")
     for role, domain in ((Role.AUDITOR, "*"), (Role.PRODUCER, "sales"), (Role.OPERATOR, "payments")):
         code, told = removed(shop, *words, role=role, domain=domain)
-        assert (code, told["code"]) == (5, "domain_wrong" if role is Role.OPERATOR else "role_wrong")
+        assert (code, told["reason"]) == (5, "domain_wrong" if role is Role.OPERATOR else "role_wrong")
     assert len(kept_files(shop)) == 1
     code, text = shop.command(["quarantine", "list", "--json"], Role.OPERATOR, "payments")
     assert (code, json.loads(text)["quarantine"]) == (0, [])

@@ -38,7 +38,7 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         folder = parse_location(str(getattr(catalog, name))).local
         folder.rename(folder.with_name("elsewhere"))
         found = shop.steward.readiness()
-        assert (found.ready, [each.code for each in found.reasons]) == (False, ["steward_folder_missing"])
+        assert (found.ready, [each.reason for each in found.reasons]) == (False, ["steward_folder_missing"])
         assert httpx.get(f"{shop.steward.url}/readyz", trust_env=False).status_code == 503
         folder.with_name("elsewhere").rename(folder)
         assert shop.steward.readiness().ready
@@ -59,7 +59,7 @@ def test_without_the_kernel_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.
         assert shop.steward.readiness().ready
         monkeypatch.setitem(sys.modules, "pvdm.digest.kernel", None)
         found = shop.steward.readiness()
-        assert (found.ready, [each.code for each in found.reasons]) == (False, ["kernel_missing"])
+        assert (found.ready, [each.reason for each in found.reasons]) == (False, ["kernel_missing"])
 
 
 def test_a_steward_that_was_moved_to_another_path_does_not_start(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_steward_that_was_moved_to_another_path_does_not_start(tmp_path: Path)
     with pytest.raises(UnavailableError) as caught, pvdm.Steward.embedded(new):
         pass
     found = caught.value
-    assert (found.code, found.expected, found.got) == (
+    assert (found.reason, found.expected, found.got) == (
         "steward_folders_moved",
         f"file://{old}/catalog",
         f"file://{new}/catalog",
@@ -91,7 +91,7 @@ def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp
     moved = replace(config, catalog=replace(config.catalog, **{name: place}))
     with pytest.raises(UnavailableError) as caught:
         open_notary(moved)
-    assert (caught.value.code, f"the {name} folder" in str(caught.value)) == ("steward_folders_moved", True)
+    assert (caught.value.reason, f"the {name} folder" in str(caught.value)) == ("steward_folders_moved", True)
     (tmp_path / "elsewhere").rename(tmp_path / "steward" / name)
     open_notary(config).close()
 

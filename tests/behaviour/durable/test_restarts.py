@@ -122,4 +122,7 @@ def test_a_commit_whose_answer_was_lost_is_not_the_jobs_fault(shop: Shop) -> Non
 
     outcome = run(shop, "unknown", unknown)
     assert isinstance(outcome, RolledBack), outcome
-    assert (outcome.error.code, outcome.error.hint) == ("staging_unknown", "the same call takes the workload up again")
+    assert (outcome.error.reason, outcome.error.hint) == (
+        "staging_unknown",
+        "the same call takes the workload up again",
+    )

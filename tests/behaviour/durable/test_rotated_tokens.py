@@ -83,7 +83,7 @@ def test_a_job_whose_new_token_is_revoked_too_ends_and_the_token_is_named(desk: 
 
     with pytest.raises(NotAllowedError) as caught:
         desk.run("revoked", job)
-    assert caught.value.code == "token_revoked"
+    assert caught.value.reason == "token_revoked"
     assert "STAGING" in caught.value.message
     assert "the same call" in str(caught.value.hint)
     assert desk.shop.seen("sales.revoked") == []
@@ -95,7 +95,7 @@ def test_a_catalog_that_refuses_sparks_token_is_not_the_jobs_fault(desk: Desk) -
 
     outcome = desk.run("refused", job)
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.code == "catalog_token_refused"
+    assert outcome.error.reason == "catalog_token_refused"
     assert "the token was revoked" in str(outcome.error.got)
     assert "fix the job" not in str(outcome.error.hint)
 

@@ -58,7 +58,7 @@ def test_a_dropped_or_recreated_source_is_refused_with_a_hint(shop: Shop, again:
         shop.make("raw.orders")
         shop.write(ROWS)
     error = refused(shop, workload)
-    assert (error.code, str(error.got).startswith(got)) == ("source_gone", True)
+    assert (error.reason, str(error.got).startswith(got)) == ("source_gone", True)
     assert "pvdm abandon run-1 --reason TEXT" in str(error.hint)
     assert isinstance(error, staging_errors._TELLING)
 

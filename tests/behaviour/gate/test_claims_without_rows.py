@@ -93,7 +93,7 @@ def test_of_two_that_were_empty_first_one_publishes_its_rows(orders: House) -> N
         try:
             publish(orders, found)
         except VerificationError as error:
-            return error.code
+            return error.reason
         return "published"
 
     with ThreadPoolExecutor(2) as pool:

@@ -39,7 +39,7 @@ def outcome(house: House, planted: Plant, *, copied: bool, version: int) -> str:
         house.scene.protect(house.scene.protection("orders", contract=contract()))
     except PvdmError as error:
         assert house.scene.contract_of() is None
-        return error.code
+        return error.reason
     published(house, house.proved("one", NEW, copied=copied))
     return "published"
 

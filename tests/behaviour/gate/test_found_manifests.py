@@ -37,7 +37,7 @@ def doubt_of(house: House, attempt: Any) -> str:
     """Why nothing is published; the attempt waits."""
     with pytest.raises(UnavailableError) as caught:
         published(house, attempt)
-    assert caught.value.code == "table_in_doubt"
+    assert caught.value.reason == "table_in_doubt"
     assert house.state_of(attempt) == "COMMITTING"
     return str(caught.value.got).partition(":")[0]
 

@@ -185,7 +185,7 @@ def test_a_publication_leads_to_the_new_snapshot_and_to_nothing_else(orders: Hou
     sly = replace(gate, target=SlyTarget(gate.target, {**more, **meant, **head}))
     proposal = orders.proposal(attempt)
     error = refusal(orders, lambda: validate_then_commit(proposal, sly), NotAllowedError)
-    assert error.code == "publication_changes_more"
+    assert error.reason == "publication_changes_more"
 
 
 @pytest.mark.parametrize("which", ["of main", "of another branch"])
@@ -199,7 +199,7 @@ def test_a_publication_takes_no_snapshot_away_that_something_else_holds(
     monkeypatch.setattr(BranchRemoval, "plan", lambda *_: gone)
     proposal = orders.proposal(attempt)
     error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()), NotAllowedError)
-    assert error.code == "publication_changes_more"
+    assert error.reason == "publication_changes_more"
 
 
 # 14: what is shown

@@ -94,7 +94,7 @@ def test_an_overlapping_main_sends_an_overwrite_back(house: House) -> None:
     publish(house, first)
     with pytest.raises(VerificationError) as caught:
         publish(house, second)
-    assert (caught.value.code, caught.value.code in VERIFY_AGAIN_CODES) == ("boundary_moved", True)
+    assert (caught.value.reason, caught.value.reason in VERIFY_AGAIN_CODES) == ("boundary_moved", True)
     assert house.rows() == [2, 11]
 
 
@@ -104,7 +104,7 @@ def test_rows_that_came_into_the_overwritten_part_are_not_lost(house: House) -> 
     by_operator(house, house.written(f"{house.found().metadata.location}/data/later", [(5, 5, "Bonn")]))
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, house.rows()) == ("boundary_moved", [1, 2, 5])
+    assert (caught.value.reason, house.rows()) == ("boundary_moved", [1, 2, 5])
 
 
 def by_operator(house: House, files: Sequence[DataFile]) -> None:
@@ -175,7 +175,7 @@ def test_rows_that_were_deleted_since_are_not_brought_back_unseen(house: House) 
         deleting(house, gone)
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, caught.value.code in VERIFY_AGAIN_CODES) == ("deletes_newer", True)
+    assert (caught.value.reason, caught.value.reason in VERIFY_AGAIN_CODES) == ("deletes_newer", True)
 
 
 def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:
@@ -188,7 +188,7 @@ def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:
     house.prove(attempt, files, base)
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, house.rows()) == ("staged_deletes", [1, 2])
+    assert (caught.value.reason, house.rows()) == ("staged_deletes", [1, 2])
 
 
 def test_delete_files_of_what_goes_go_with_it(house: House) -> None:

@@ -85,7 +85,7 @@ def refused(house: House, attempt: Attempt, kind: type[PvdmError] = Verification
     with pytest.raises(kind) as caught:
         publish(house, attempt)
     assert house.rows() == [1]
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_waived_fail_publishes_exactly_its_bytes_and_the_receipt_says_so(house: House) -> None:
@@ -118,7 +118,7 @@ def test_an_override_that_ran_out_waives_nothing(house: House) -> None:
     house.stand.time.pass_by(1)
     with pytest.raises(NotAllowedError) as caught:
         validate_then_commit(proposal, house.gate())
-    assert (caught.value.code, caught.value.details["check"]) == ("override_expired", 4)
+    assert (caught.value.reason, caught.value.details["check"]) == ("override_expired", 4)
 
 
 def test_an_override_opens_the_glass_once(house: House) -> None:
@@ -128,7 +128,7 @@ def test_an_override_opens_the_glass_once(house: House) -> None:
     validate_then_commit(proposal, house.gate())
     with pytest.raises(NotAllowedError) as caught:
         validate_then_commit(proposal, house.gate())
-    assert caught.value.code == "override_replayed"
+    assert caught.value.reason == "override_replayed"
     assert house.rows() == [1, 666]
 
 
@@ -152,7 +152,7 @@ def test_another_publication_of_the_same_bytes_is_not_waived(
     before = read_signed(part.waiver.failed[0].envelope, Proof).core
     with pytest.raises(NotAllowedError) as caught:
         require_waived(said, before, house_core)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_every_other_check_stands(house: House) -> None:
@@ -171,4 +171,4 @@ def test_an_override_is_relied_on_only_if_it_is_in_the_log(house: House) -> None
     hidden = replace(part.waiver, override=replace(part.waiver.override, index=0))
     with pytest.raises(VerificationError) as caught:
         validate_then_commit(replace(proposal, parts=(replace(part, waiver=hidden),)), house.gate())
-    assert caught.value.code == "statement_not_logged"
+    assert caught.value.reason == "statement_not_logged"

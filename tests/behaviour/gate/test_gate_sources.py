@@ -105,7 +105,7 @@ def test_of_two_sources_that_race_one_publishes(house: House, days: tuple[int, i
         try:
             publish_day(house, *found)
         except PvdmError as error:
-            return error.code
+            return error.reason
         return "published"
 
     with ThreadPoolExecutor(2) as pool:

@@ -295,4 +295,4 @@ def test_a_verified_manifest_is_good_for_its_own_proof_only(orders: House) -> No
     proposal = orders.proposal(orders.proved("w", NEW))
     other = replace(proposal.parts[0], core_sha256=fixed("another core"))
     error = refusal(orders, lambda: validate_then_commit(replace(proposal, parts=(other,)), orders.gate()))
-    assert error.code == "verified_of_other_proof"
+    assert error.reason == "verified_of_other_proof"

@@ -175,7 +175,7 @@ def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) ->
     with fault.armed("gate.after_files", fault.Call(lambda: another_root(orders, revoked, second))):
         error = refusal(orders, lambda: publish(orders, attempt), ConflictError)
     assert code_and_check(error) == ("trust_root_moved", 2)
-    assert refusal(orders, lambda: publish(orders, attempt)).code == "key_revoked"
+    assert refusal(orders, lambda: publish(orders, attempt)).reason == "key_revoked"
 
 
 # 3: statements

@@ -103,7 +103,7 @@ def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
     ended = of(house, attempt)
     refusal = decode_refusal(ended.reason)
     assert refusal is not None
-    assert (ended.state, refusal.code) == ("VERIFICATION_FAILED", "published_bytes_changed")
+    assert (ended.state, refusal.reason) == ("VERIFICATION_FAILED", "published_bytes_changed")
     assert house.disposed == [attempt.attempt_id]
 
 
@@ -113,7 +113,7 @@ def test_a_verified_manifest_that_was_changed_is_not_published(house: House) -> 
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, of(house, attempt).state) == ("vault_file_changed", "VERIFICATION_FAILED")
+    assert (caught.value.reason, of(house, attempt).state) == ("vault_file_changed", "VERIFICATION_FAILED")
 
 
 @pytest.mark.parametrize("why", ["expired", "schema moved"])
@@ -246,7 +246,7 @@ def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
     monkeypatch.setattr("pvdm.steward.record.recorder.Recorder.record", away)
     with pytest.raises(StateUnknownError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, house.rows()) == ("receipt_not_signed", [1, 2, 3, 4])
+    assert (caught.value.reason, house.rows()) == ("receipt_not_signed", [1, 2, 3, 4])
     monkeypatch.undo()
     assert len(house.publishing().settle()) == 1
 
@@ -283,7 +283,7 @@ def together(house: House, calls: Sequence[Callable[[], object]]) -> list[object
         try:
             found[at] = calls[at]()
         except PvdmError as error:
-            found[at] = error.code
+            found[at] = error.reason
 
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
     for thread in threads:
@@ -358,7 +358,7 @@ def test_an_attempt_is_published_for_its_own_workload(house: House) -> None:
     house.open("other")
     with pytest.raises(PvdmError) as caught:
         house.publishing().publish("other", [attempt.attempt_id])
-    assert caught.value.code == "attempt_of_other_workload"
+    assert caught.value.reason == "attempt_of_other_workload"
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
@@ -371,7 +371,7 @@ def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house
         file.write_bytes(data + b" ")
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
-    assert caught.value.code == "table_in_doubt"
+    assert caught.value.reason == "table_in_doubt"
     assert (caught.value.got or "").startswith("metadata_file_")
     assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
     file.write_bytes(data)
@@ -398,7 +398,7 @@ def test_what_is_wrong_with_the_manifests_of_main_ends_no_proved_attempt(
         path.write_bytes(b"other")
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
-    assert caught.value.code == "table_in_doubt"
+    assert caught.value.reason == "table_in_doubt"
     assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
     path.unlink(missing_ok=True)
     path.write_bytes(data)
@@ -412,7 +412,7 @@ def test_a_trust_root_that_was_not_renewed_in_time_ends_no_proved_attempt(house:
     house.stand.time.pass_by(3 * DAY)
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == ("trust_in_doubt", "trust_root_expired")
+    assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == ("trust_in_doubt", "trust_root_expired")
     assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
 
 
@@ -424,7 +424,7 @@ def test_a_steward_whose_receipt_nobody_would_accept_publishes_nothing(
     monkeypatch.setattr(house.notary.trust, "_notary", "steward-two")
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == (
+    assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == (
         "trust_in_doubt",
         "trust_root_lacks_epoch",
     )
@@ -450,7 +450,7 @@ def test_nobody_moves_or_removes_the_branch_of_what_was_handed_in(house: House, 
     for updates in ([gone], [gone, {"action": "remove-snapshots", "snapshot-ids": [head]}], [moved]):
         with pytest.raises(NotAllowedError) as caught:
             house.notary.catalog.commits.commit(by, [Change(SALES, "orders", (), updates)])
-        assert caught.value.code == "attempt_not_staging", updates
+        assert caught.value.reason == "attempt_not_staging", updates
     assert house.found().metadata.refs[attempt.branch].snapshot_id == head
     if proved:
         publish(house, attempt)

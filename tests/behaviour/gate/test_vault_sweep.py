@@ -195,7 +195,7 @@ def test_a_steward_whose_log_is_not_the_one_known_outside_sweeps_nothing(orders:
     kept.rename(kept.with_name("away"))
     with pytest.raises(VerificationError) as caught:
         orders.notary.tidy()
-    assert caught.value.code == "checkpoint_goes_back"
+    assert caught.value.reason == "checkpoint_goes_back"
     assert left <= names(orders)
 
 

@@ -133,7 +133,7 @@ def test_a_revoked_epoch_derives_nothing(keys: EpochKeyService) -> None:
     keys.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
         keys.row_hash_key(attempt(), CONTENT)
-    assert caught.value.code == "epoch_revoked"
+    assert caught.value.reason == "epoch_revoked"
 
 
 def test_several_threads_derive_and_sign_at_once(keys: EpochKeyService) -> None:
@@ -185,7 +185,7 @@ def code_of(service: EpochKeyService) -> str:
         service.row_hash_key(attempt(), CONTENT)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_kms_that_cannot_be_reached_is_unavailable(tmp_path: Path, kms_keys: EpochKeyService) -> None:
@@ -215,7 +215,7 @@ def test_tries_at_kms_are_bounded(kms_endpoint: str, monkeypatch: pytest.MonkeyP
     service = open_kms_keys(KmsSettings(REGION, kms_endpoint, tries=3), FileEpochStore.create(tmp_path / "book"))
     with pytest.raises(UnavailableError) as caught:
         service.create_epoch("never")
-    assert (caught.value.code, len(asked)) == ("kms_unavailable", 3)
+    assert (caught.value.reason, len(asked)) == ("kms_unavailable", 3)
 
 
 class _Answering:
@@ -249,7 +249,7 @@ def test_data_that_kms_would_not_take_is_sent_as_a_digest(size: int, kind: str) 
 def test_an_answer_of_kms_about_something_else_is_refused(answer: dict[str, object]) -> None:
     with pytest.raises(UnavailableError) as caught:
         KmsHome(_Answering(answer)).mac(KeyEntry(KeyRole.ROW_HASH, "arn:key/1"), b"message")
-    assert caught.value.code == "key_home_inconsistent"
+    assert caught.value.reason == "key_home_inconsistent"
 
 
 def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: EpochKeyService) -> None:
@@ -268,14 +268,14 @@ def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: EpochKeyService
 def test_settings_of_kms_without_a_bound_are_refused(field: str, value: int) -> None:
     with pytest.raises(PvdmError) as caught:
         replace(KmsSettings(REGION), **{field: value})  # type: ignore[arg-type]
-    assert caught.value.code == "kms_settings"
+    assert caught.value.reason == "kms_settings"
 
 
 def open_token(settings: Pkcs11Settings, pin: str) -> str:
     with pytest.raises(PvdmError) as caught:
         Pkcs11Home(settings, Passphrase(pin))
     assert caught.value.__context__ is None
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_wrong_pin_is_refused(token: Any) -> None:
@@ -320,7 +320,7 @@ def test_a_home_that_left_the_token_gives_nothing(token: Any) -> None:
     home.close()
     with pytest.raises(UnavailableError) as caught:
         home.make(KeyRole.ROW_HASH)
-    assert caught.value.code == "key_home_closed"
+    assert caught.value.reason == "key_home_closed"
 
 
 def test_keys_in_a_token_cannot_be_read_out(token_keys: EpochKeyService) -> None:
@@ -344,4 +344,4 @@ def test_keys_that_no_book_names_are_destroyed_in_the_token(token_keys: EpochKey
     token_keys._home.drop(entry)
     with pytest.raises(UnavailableError) as caught:
         token_keys._home.mac(entry, b"message")
-    assert caught.value.code == "pkcs11_not_found"
+    assert caught.value.reason == "pkcs11_not_found"

@@ -19,7 +19,7 @@ from tests.support.steward.notary import Stand, Time, config_at, created, opened
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def private(path: Path, text: str) -> Path:

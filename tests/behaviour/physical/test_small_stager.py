@@ -251,7 +251,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_left(lake: Lake, given:
         before = staged.on_disk()
         with pytest.raises(InputError) as caught:
             staged.stage(given)
-        assert caught.value.code == code
+        assert caught.value.reason == code
         assert staged.on_disk() == before
         assert staged.metadata().snapshots == ()
 
@@ -262,7 +262,7 @@ def test_what_the_catalog_refuses_leaves_nothing(lake: Lake) -> None:
         staged.to = replace(staged.to, branch="pvdm_other")
         with pytest.raises(NotAllowedError) as caught:
             staged.stage(rows((1, "eu")))
-        assert caught.value.code == "branch_of_other_attempt"
+        assert caught.value.reason == "branch_of_other_attempt"
         assert staged.on_disk() == before
 
 
@@ -349,4 +349,4 @@ def test_a_store_that_the_steward_does_not_know_is_refused(lake: Lake) -> None:
         staged.to = replace(staged.to, prefix="s3://bucket/t")
         with pytest.raises(PvdmError) as caught:
             staged.stage(rows((1, "eu")))
-        assert caught.value.code == "store_not_configured"
+        assert caught.value.reason == "store_not_configured"

@@ -118,7 +118,7 @@ def test_an_override_is_good_though_the_producers_attempts_are_used_up(
     failed = run(line, producer, WRONG)
     with pytest.raises(InputError) as caught:
         producer.next_attempt("run-1", "all", REASON)
-    assert caught.value.code == "attempts_used_up"
+    assert caught.value.reason == "attempts_used_up"
     done = settled(line, operator, waived(line, operator, failed))
     assert (done.state, done.number) == (AttemptState.COMMITTED, 2)
 
@@ -198,7 +198,7 @@ def test_an_attempt_under_way_comes_first(line: Line, producer: StewardClient, o
     tried = producer.next_attempt("run-1", "all", REASON)
     with pytest.raises(ConflictError) as caught:
         operator.publish_override(override_id)
-    assert (caught.value.code, caught.value.details["attempt_id"]) == ("attempt_live", tried.attempt_id)
+    assert (caught.value.reason, caught.value.details["attempt_id"]) == ("attempt_live", tried.attempt_id)
 
 
 def test_after_a_repair_there_is_nothing_left_to_waive(
@@ -235,7 +235,7 @@ def test_an_override_over_an_older_main_blocks_no_later_one(
     first = waived(line, operator, run(line, producer, ROWS[:1], DAY_13))
     moved(line, producer)
     again = run(line, producer, ROWS[:1], DAY_13)
-    assert (again.state, again.refusal and again.refusal.code) == (
+    assert (again.state, again.refusal and again.refusal.reason) == (
         AttemptState.VERIFICATION_FAILED,
         "verification_failed",
     )
@@ -256,7 +256,7 @@ def test_an_override_over_an_older_main_is_refused_before_anything_is_opened(
     moved(line, producer)
     with pytest.raises(NotAllowedError) as caught:
         operator.publish_override(override_id)
-    assert caught.value.code == "override_base_moved"
+    assert caught.value.reason == "override_base_moved"
     assert "main has moved: sign for a FAIL over the new base" in str(caught.value.hint)
     assert [each.number for each in producer.workload("run-1").attempts if each.chunk_id == DAY_13] == [1]
 
@@ -269,7 +269,7 @@ def test_an_override_is_not_taken_in_once_main_has_moved(
     moved(line, producer)
     with pytest.raises(NotAllowedError) as caught:
         waived(line, operator, failed)
-    assert caught.value.code == "override_base_moved"
+    assert caught.value.reason == "override_base_moved"
     assert operator.overrides() == ()
 
 
@@ -283,7 +283,7 @@ def test_a_main_that_moves_while_the_bytes_come_back_is_refused_with_a_hint(
         patched.setattr("pvdm.steward.pipeline.break_glass.require_over_main", lambda *_: moved(line, producer))
         outcome = publish_override(operator, override_id)
     assert isinstance(outcome, VerificationFailed)
-    assert outcome.error.code == "override_wrong_base"
+    assert outcome.error.reason == "override_wrong_base"
     assert "main has moved: sign for a FAIL over the new base" in str(outcome.error.hint)
     assert "to try again" not in str(outcome.error.hint)
 

@@ -56,7 +56,7 @@ def test_nothing_but_the_contract_of_the_table_says_what_is_published(
     assert (found.status_code, what in found.text) == (400, True)
     with pytest.raises(InputError) as caught:
         producer.workload("run-1")
-    assert caught.value.code == "workload_unknown"
+    assert caught.value.reason == "workload_unknown"
 
 
 def test_no_route_gives_out_a_handle_or_the_keys_of_a_live_attempt(line: Line, producer: StewardClient) -> None:

@@ -54,7 +54,7 @@ def rename_in_source(line: Line) -> None:
 
 def the_same_day_is_refused(client: StewardClient, parameters: dict[str, str]) -> None:
     error = refused_opening(client, "again", parameters)
-    assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+    assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
 
 
 def test_a_claim_column_with_another_name_in_the_source_keeps_its_claims(line: Line, producer: StewardClient) -> None:
@@ -96,7 +96,7 @@ def test_a_claim_column_that_was_dropped_and_added_again_frees_no_claim(line: Li
     line.scene.migrate(line.scene.migration(schema_of([*COLUMNS[:2], (4, "town", "string")])))
     for number, town in enumerate(("Bonn", "Kiel")):
         error = refused_opening(producer, f"again-{number}", {"town": town})
-        assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+        assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
         assert "another column" in str(error.hint)
 
 
@@ -109,7 +109,7 @@ def test_a_claim_column_recreated_while_a_workload_is_open_is_refused_by_the_gat
     line.scene.migrate(line.scene.migration(schema_of([*COLUMNS[:2], (4, "town", "string")])))
     found = stage(line, producer, "run-2", [ROWS[2]])
     assert found.refusal is not None
-    assert (found.state, found.refusal.code) == (AttemptState.VERIFICATION_FAILED, "claim_overlaps")
+    assert (found.state, found.refusal.reason) == (AttemptState.VERIFICATION_FAILED, "claim_overlaps")
     assert seen(line) == [2]
 
 
@@ -120,7 +120,7 @@ def test_a_claim_column_recreated_between_two_chunks_ends_the_second(line: Line,
     line.scene.migrate(line.scene.migration(schema_of([*COLUMNS[:2], (4, "town", "string")])))
     found = stage(line, producer, "run-1", [ROWS[3]], chunk_id=f"day={SECOND}")
     assert found.refusal is not None
-    assert (found.state, found.refusal.code) == (AttemptState.VERIFICATION_FAILED, "claim_differs")
+    assert (found.state, found.refusal.reason) == (AttemptState.VERIFICATION_FAILED, "claim_differs")
     assert "target field 3" in str(found.refusal.expected)
     assert "target field 4" in str(found.refusal.got)
     assert seen(line) == [1]
@@ -131,7 +131,7 @@ def test_a_contract_that_claims_another_column_meets_every_old_claim(line: Line,
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
     approve(line, TOWNS)
     error = refused_opening(producer, "run-2", {"town": "Kiel"})
-    assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+    assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
 
 
 # A claim column that no proof covers: the id of the source's column, in that source alone.

@@ -142,13 +142,13 @@ def test_what_another_steward_is_cleaning_up_is_left_to_it(bench: Bench) -> None
     with stalled(bench, attempt) as finish:
         with pytest.raises(UnavailableError) as caught:
             bench.disposal.dispose(attempt.attempt_id)
-        assert caught.value.code == "work_held"
+        assert caught.value.reason == "work_held"
         with pytest.raises(UnavailableError) as caught:
             bench.disposal.settle()
-        assert caught.value.code == "work_held", "settling is due again: that Steward may go away"
+        assert caught.value.reason == "work_held", "settling is due again: that Steward may go away"
         with pytest.raises(InputError) as unknown:
             remove(bench, attempt)
-        assert unknown.value.code == "quarantine_unknown"
+        assert unknown.value.reason == "quarantine_unknown"
         assert finish().outcome is DisposalWord.QUARANTINED
     assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.QUARANTINED
     assert len(bench.quarantined(attempt)) == 1
@@ -216,7 +216,7 @@ def test_files_that_lie_there_though_they_were_removed_are_listed_and_can_be_rem
     assert listed(bench) == []
     with pytest.raises(InputError) as caught:
         remove(bench, attempt)
-    assert caught.value.code == "quarantine_unknown"
+    assert caught.value.reason == "quarantine_unknown"
     bench.vault.quarantine(bench.state().row.table_uuid, attempt.attempt_id, b"a row that failed")
     assert listed(bench) == [(attempt.attempt_id, 1)]
     desk, others = desk_of(bench), bench.scene.grant(Role.OPERATOR, "others")
@@ -267,4 +267,4 @@ def test_files_of_an_unknown_attempt_are_listed_for_callers_of_the_tables_domain
     assert desk.listed(bench.scene.grant(Role.OPERATOR, "others")) == []
     with pytest.raises(InputError) as caught:
         desk.remove(bench.scene.grant(Role.OPERATOR, "others"), [LOST], "not mine")
-    assert caught.value.code == "attempt_unknown"
+    assert caught.value.reason == "attempt_unknown"

@@ -71,7 +71,7 @@ def opened(made: Served) -> House:
 def refusal(work: Any) -> tuple[type[PvdmError], str]:
     with pytest.raises(PvdmError) as caught:
         work()
-    return type(caught.value), caught.value.code
+    return type(caught.value), caught.value.reason
 
 
 ENVELOPE = b'{"payload":""}'
@@ -236,8 +236,8 @@ def test_a_clock_that_jumped_is_a_reason_until_it_is_confirmed(house: House) -> 
         client.identity()
         house.stand.time.jump(400 * 86_400 * 1_000_000)
         found = client.readiness()
-        assert (found.ready, "clock_jumped" in [reason.code for reason in found.reasons]) == (False, True)
-        assert all(reason.expected for reason in found.reasons if reason.code == "clock_jumped")
+        assert (found.ready, "clock_jumped" in [reason.reason for reason in found.reasons]) == (False, True)
+        assert all(reason.expected for reason in found.reasons if reason.reason == "clock_jumped")
         house.stand.time.jump(-400 * 86_400 * 1_000_000)
         client.confirm_clock("the host's clock was set right")
         assert client.readiness().ready
@@ -259,7 +259,7 @@ def test_a_wrong_role_and_an_unknown_token_are_not_allowed(house: House) -> None
 def test_an_error_carries_the_steward_s_words_and_the_request_id(house: House) -> None:
     with house.client() as client, pytest.raises(InputError) as caught:
         client.proof(NO_SUCH_PROOF)
-    assert caught.value.code == "proof_unknown"
+    assert caught.value.reason == "proof_unknown"
     assert len(str(caught.value.details["request_id"])) == 32
 
 

@@ -259,7 +259,7 @@ def test_an_override_that_expired_stays_expired_when_the_clock_goes_back(clocked
     clocked.time.pass_by(HOUR + SECOND)
     clocked.time.jump(-2 * HOUR)
     answer = submit()
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "override_expired")
+    assert (answer.status_code, answer.json()["error"]["reason"]) == (403, "override_expired")
 
 
 def test_an_override_is_judged_at_the_confirmed_time_and_not_during_a_jump(clocked: Clocked) -> None:

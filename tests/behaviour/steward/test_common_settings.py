@@ -73,7 +73,7 @@ def refused(call: Any, *facts: str) -> None:
     with pytest.raises(UnavailableError) as caught:
         call()
     found = caught.value
-    assert (found.code, found.expected, found.got) == ("steward_differs", *facts[1:])
+    assert (found.reason, found.expected, found.got) == ("steward_differs", *facts[1:])
     assert f"another {facts[0]}" in str(found)
     assert found.hint is not None
 
@@ -122,7 +122,7 @@ def test_of_two_that_name_a_catalog_at_once_one_is_refused(postgresql: Postgresq
                 keep_common(ledger, changed(base, "name", f"lake{number}"), at_micros=NOW)
                 found.append("kept")
             except PvdmError as error:
-                found.append(error.code)
+                found.append(error.reason)
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
         for thread in threads:

@@ -107,7 +107,7 @@ def test_a_contract_that_can_never_publish_is_refused_when_the_table_is_protecte
     scene: Scene, contract: str, code: str, place: str, said: str
 ) -> None:
     error = refused(scene, contract)
-    assert (error.code, error.exit_code, error.details["path"]) == (code, 2, place)
+    assert (error.reason, error.exit_code, error.details["path"]) == (code, 2, place)
     assert error.message.startswith(f"{place} does not fit: ")
     assert said in f"{error.message} {error.expected} {error.got}"
     assert error.hint
@@ -130,28 +130,28 @@ def test_a_source_that_is_not_there_is_refused_by_its_name(scene: Scene) -> None
     said = scene.protection()
     with pytest.raises(NotAllowedError) as caught:
         submit(scene, said)
-    assert caught.value.code == "table_unknown"
+    assert caught.value.reason == "table_unknown"
     assert "the contract's source cannot be used" in caught.value.message
     assert "raw.orders" in str(caught.value.hint)
 
 
 def test_a_source_that_is_another_table_than_the_contract_names_is_refused(scene: Scene) -> None:
     named = GOOD.replace("raw.orders\n", "raw.orders\n    uuid: 3b1c0c38-5a52-4a1e-9d0e-0e7f3a7c1f55\n")
-    assert refused(scene, named).code == "source_replaced"
+    assert refused(scene, named).reason == "source_replaced"
 
 
 def test_a_source_with_files_of_a_format_that_is_not_read_is_refused(scene: Scene) -> None:
     scene.make("scanned", levels=RAW)
     stage_orc(scene)
     error = refused(scene, GOOD.replace("raw.orders", "raw.scanned"))
-    assert (error.code, error.exit_code, error.got) == ("source_format_unsupported", 5, "ORC")
+    assert (error.reason, error.exit_code, error.got) == ("source_format_unsupported", 5, "ORC")
 
 
 def test_a_manifest_of_files_that_is_not_there_is_refused(scene: Scene, tmp_path: Path) -> None:
     manifest = tmp_path / "none.json"
     text = GOOD.replace("table: raw.orders", f"files: {{manifest: {manifest}}}")
     error = refused(scene, text)
-    assert error.code == "source_manifest_unreadable"
+    assert error.reason == "source_manifest_unreadable"
     assert str(manifest) in error.message
 
 
@@ -161,7 +161,7 @@ def test_a_manifest_of_files_is_judged_by_its_schema(scene: Scene, tmp_path: Pat
     schema: Any = {"type": "struct", "schema-id": 0, "fields": fields}
     manifest.write_text(json.dumps({"kind": "pvdm/source-files/v1", "schema": schema, "files": []}))
     text = GOOD.replace("table: raw.orders", f"files: {{manifest: {manifest}}}")
-    assert refused(scene, text).code == "mapping_target_differs"
+    assert refused(scene, text).reason == "mapping_target_differs"
 
 
 def test_a_namespaces_contract_is_judged_by_its_source(scene: Scene) -> None:
@@ -184,7 +184,7 @@ def test_a_new_column_of_the_target_that_the_source_lacks_is_refused_with_the_or
     said = scene.migration(COLUMN)
     with pytest.raises(PvdmError) as caught:
         submit(scene, said)
-    assert (caught.value.code, caught.value.details["column"]) == ("mapping_target_differs", "channel")
+    assert (caught.value.reason, caught.value.details["column"]) == ("mapping_target_differs", "channel")
     assert "add the column to raw.orders first" in str(caught.value.hint)
     assert scene.found().metadata.current_schema.find("channel") is None
     scene.commit(COLUMN, levels=RAW)

@@ -38,7 +38,7 @@ def access(stand: Stand) -> Access:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def producer(stand: Stand, domain: str = "sales") -> tuple[str, Grant]:

@@ -48,7 +48,7 @@ def stand() -> Iterator[Stand]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def rotated(stand: Stand) -> Notary:
@@ -88,7 +88,7 @@ def test_an_old_keystore_under_a_running_steward_gets_no_new_epoch(stand: Stand)
     keys.write_bytes(old)
     with pytest.raises(PvdmError) as caught:
         notary.epochs.create("again")
-    assert caught.value.code in ("epoch_book_rolled_back", "keystore_rolled_back")
+    assert caught.value.reason in ("epoch_book_rolled_back", "keystore_rolled_back")
 
 
 def test_a_database_that_went_back_under_a_running_steward_is_signed_no_second_history(stand: Stand) -> None:
@@ -99,7 +99,7 @@ def test_a_database_that_went_back_under_a_running_steward_is_signed_no_second_h
     copy_database(backup, stand.folder / "ledger.db")
     assert code_of(lambda: stand.record(core)) == "log_behind_checkpoint"
     assert stand.notary.log.size() < stand.notary.outside.load().checkpoint.size  # type: ignore[union-attr]
-    assert "log_behind_checkpoint" in [error.code for error in stand.notary.readiness()]
+    assert "log_behind_checkpoint" in [error.reason for error in stand.notary.readiness()]
 
 
 def copy_database(source: Path, target: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_trust_root_that_revokes_the_stewards_own_keys_makes_it_not_ready(stan
     revoking = root_naming(active, version=2, previous=root.sha256)
     keys = tuple(replace(key, revoked_at=NOW) if key.identity == "steward-one" else key for key in revoking.keys)
     notary.trust.accept(signed_root(TrustRoot(2, root.sha256, NOW, NOW + 10**12, keys, 1, 2)))
-    assert "key_revoked" in [error.code for error in notary.readiness()]
+    assert "key_revoked" in [error.reason for error in notary.readiness()]
 
 
 def test_one_fail_proof_is_waived_once(stand: Stand) -> None:

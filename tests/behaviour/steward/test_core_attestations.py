@@ -83,7 +83,7 @@ def case() -> Iterator[Case]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def refused(case: Case, call: Callable[[], object]) -> str:
@@ -259,7 +259,7 @@ def test_of_the_same_attestation_several_times_at_once_all_get_one_view(case: Ca
         try:
             answers.append(case.hand_in(envelope))
         except PvdmError as error:
-            answers.append(error.code)
+            answers.append(error.reason)
 
     threads = [threading.Thread(target=submit) for _ in range(4)]
     for thread in threads:

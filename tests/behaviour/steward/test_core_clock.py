@@ -26,11 +26,11 @@ def stand() -> Iterator[Stand]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def reasons(stand: Stand) -> list[str]:
-    return [error.code for error in stand.notary.readiness()]
+    return [error.reason for error in stand.notary.readiness()]
 
 
 def times(stand: Stand) -> list[int]:

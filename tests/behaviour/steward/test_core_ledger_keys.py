@@ -58,7 +58,7 @@ def in_ledger(ledger: Ledger) -> LedgerEpochs:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_there_is_an_empty_book_at_first(stores: Callable[[], EpochStore]) -> None:

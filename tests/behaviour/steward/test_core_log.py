@@ -54,7 +54,7 @@ def stand() -> Iterator[Stand]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def epoch(stand: Stand) -> None:
@@ -214,7 +214,7 @@ def test_a_missing_checkpoint_outside_is_refused(stand: Stand) -> None:
 def test_a_missing_checkpoint_outside_stops_a_running_steward(stand: Stand) -> None:
     stand.config.outside_path.unlink()
     assert code_of(stand.proved) == "checkpoint_goes_back"
-    assert [error.code for error in stand.notary.readiness()] == ["checkpoint_goes_back"]
+    assert [error.reason for error in stand.notary.readiness()] == ["checkpoint_goes_back"]
 
 
 def test_a_folder_outside_that_is_away_is_refused(stand: Stand) -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_acknowledged_while_the_outside_is_away_and_all_of_it_afterwa
     outside.rename(outside.with_name("away"))
     assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
     assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
-    assert [error.code for error in stand.notary.readiness()] == ["outside_checkpoint_unavailable"]
+    assert [error.reason for error in stand.notary.readiness()] == ["outside_checkpoint_unavailable"]
     outside.with_name("away").rename(outside)
     recorded = stand.record(core)
     assert (recorded.log_index, stand.notary.log.size()) == (3, 4)

@@ -58,7 +58,7 @@ def case() -> Iterator[Case]:
 def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
     with pytest.raises(kind) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def refused(case: Case, call: Callable[[], object]) -> str:
@@ -107,7 +107,7 @@ def test_of_the_same_bytes_several_times_at_once_all_get_one_view(case: Case) ->
         try:
             answers.append(case.stand.notary.overrides.submit(envelope, grant))
         except PvdmError as error:
-            answers.append(error.code)
+            answers.append(error.reason)
 
     threads = [threading.Thread(target=submit) for _ in range(4)]
     for thread in threads:

@@ -53,7 +53,7 @@ def stand() -> Iterator[Stand]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def record(stand: Stand, core: ProofCore, *, epoch: int = 1, **changes: Any) -> Recorded:
@@ -114,7 +114,7 @@ def test_of_two_same_calls_at_once_both_get_the_one_answer(stand: Stand) -> None
         try:
             answers.append(stand.record(core))
         except PvdmError as error:
-            answers.append(error.code)
+            answers.append(error.reason)
 
     threads = [threading.Thread(target=say) for _ in range(4)]
     for thread in threads:

@@ -64,7 +64,7 @@ def test_a_table_whose_main_moved_since_it_was_signed_is_not_protected(scene: Sc
     with pytest.raises(ConflictError) as caught:
         scene.protect(said)
     error = caught.value
-    assert (error.code, error.expected, error.got) == (
+    assert (error.reason, error.expected, error.got) == (
         "approval_main_moved",
         f"snapshot {before}",
         f"snapshot {head(scene)}",
@@ -80,7 +80,7 @@ def test_a_table_that_was_empty_when_it_was_signed_is_not_protected_with_rows(sc
     scene.stage("empty", "main")
     with pytest.raises(ConflictError) as caught:
         scene.protect(said)
-    assert (caught.value.code, caught.value.expected) == ("approval_main_moved", "no snapshot")
+    assert (caught.value.reason, caught.value.expected) == ("approval_main_moved", "no snapshot")
 
 
 def before_storing(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:

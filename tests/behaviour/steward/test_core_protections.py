@@ -133,7 +133,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
         try:
             answers[place] = call()
         except PvdmError as error:
-            answers[place] = error.code
+            answers[place] = error.reason
 
     threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
     for thread in threads:
@@ -185,7 +185,7 @@ def test_a_commit_to_main_that_was_judged_before_the_protection_does_not_slip_th
         pytest.raises(NotAllowedError) as caught,
     ):
         scene.commit(WORD)
-    assert caught.value.code == "main_gated"
+    assert caught.value.reason == "main_gated"
     assert "word" not in scene.found().metadata.properties
 
 

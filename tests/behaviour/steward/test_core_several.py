@@ -59,7 +59,7 @@ class Pair:
             try:
                 found[place] = work()
             except PvdmError as error:
-                found[place] = error.code
+                found[place] = error.reason
 
         threads = [threading.Thread(target=run, args=pair) for pair in enumerate(works)]
         for thread in threads:

@@ -34,7 +34,7 @@ def stand() -> Iterator[Stand]:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def active(stand: Stand) -> Epoch:

@@ -249,7 +249,7 @@ def test_a_second_attempt_is_refused_with_the_live_one(line: Line) -> None:
     first = attempt(line)
     with pytest.raises(ConflictError) as caught:
         attempt(line)
-    assert (caught.value.code, caught.value.details["attempt_id"]) == ("attempt_live", first.attempt_id)
+    assert (caught.value.reason, caught.value.details["attempt_id"]) == ("attempt_live", first.attempt_id)
 
 
 def test_attempts_are_capped_by_the_contract(line: Line) -> None:
@@ -331,7 +331,7 @@ def test_no_more_is_written_once_the_steward_has_it(line: Line) -> None:
         desk(line).staged(producer(line), found.attempt_id)
         with pytest.raises(NotAllowedError) as caught:
             line.stage(client, found, ROWS[2:])
-    assert caught.value.code == "attempt_not_staging"
+    assert caught.value.reason == "attempt_not_staging"
 
 
 # Given up

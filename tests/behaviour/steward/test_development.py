@@ -62,7 +62,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevelopmentStewar
 def refusal(work: Callable[[], object]) -> tuple[type[PvdmError], str]:
     with pytest.raises(PvdmError) as caught:
         work()
-    return type(caught.value), caught.value.code
+    return type(caught.value), caught.value.reason
 
 
 def test_the_first_start_says_once_what_it_created(tmp_path: Path) -> None:
@@ -207,6 +207,6 @@ def test_a_development_steward_is_never_served(tmp_path: Path, capsys: pytest.Ca
     develop(tmp_path / "dev").close()
     config = tmp_path / "dev" / "steward.toml"
     assert main(["steward", "serve", "--config", str(config), "--json"]) == 5
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "development_not_served"
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "development_not_served"
     config.write_text(config.read_text("utf-8").replace('"embedded"', '"process"'), "utf-8")
     assert refusal(lambda: load_config(config)) == (InputError, "config_invalid")

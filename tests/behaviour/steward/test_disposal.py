@@ -236,7 +236,7 @@ def test_while_a_table_cannot_be_read_nothing_is_removed(bench: Bench) -> None:
     give_up(bench, attempt)
     with pytest.raises(UnavailableError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
-    assert caught.value.code == "references_undecided"
+    assert caught.value.reason == "references_undecided"
     assert f"snapshot {source.snapshot_id} of main cannot be read" in str(caught.value)
     assert set(paths) <= set(bench.left(attempt))
     hidden.with_suffix(".away").rename(hidden)
@@ -293,7 +293,7 @@ def test_a_live_attempt_is_not_disposed_of(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS)
     with pytest.raises(ConflictError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
-    assert caught.value.code == "attempt_live"
+    assert caught.value.reason == "attempt_live"
     assert bench.left(attempt)
 
 
@@ -445,7 +445,7 @@ def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(
             pytest.raises(NotAllowedError) as caught,
         ):
             bench.scene.notary.catalog.commits.commit(own, [change])
-        assert caught.value.code == "attempt_not_staging"
+        assert caught.value.reason == "attempt_not_staging"
         assert attempt.branch not in bench.state().metadata.refs
 
 
@@ -456,7 +456,7 @@ def test_nothing_is_removed_by_a_steward_whose_log_is_not_the_one_known_outside(
     kept.rename(kept.with_name("away"))
     with pytest.raises(VerificationError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
-    assert caught.value.code == "checkpoint_goes_back"
+    assert caught.value.reason == "checkpoint_goes_back"
     assert all(path.exists() for path in files)
     kept.with_name("away").rename(kept)
     assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.DELETED

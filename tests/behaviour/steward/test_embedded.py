@@ -51,7 +51,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSteward
 def refusal(work: Callable[[], object]) -> tuple[type[PvdmError], str]:
     with pytest.raises(PvdmError) as caught:
         work()
-    return type(caught.value), caught.value.code
+    return type(caught.value), caught.value.reason
 
 
 def root_of(steward: EmbeddedSteward) -> TrustRoot:
@@ -213,7 +213,7 @@ def test_a_forked_child_may_not_use_its_parent_s_client(shared: EmbeddedSteward)
         try:
             shared.identity()
         except InputError as error:
-            os._exit(7 if error.code == "client_forked" else 1)
+            os._exit(7 if error.reason == "client_forked" else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
@@ -393,7 +393,7 @@ def test_a_clock_jump_during_downtime_is_confirmed_without_a_token(
     monkeypatch.setattr(embedded, "open_notary", later)
     ruth = people(tmp_path)[0]
     with embedded.start(tmp_path / "s", people=[ruth]) as steward:
-        assert [reason.code for reason in steward.readiness().reasons] == ["clock_jumped"]
+        assert [reason.reason for reason in steward.readiness().reasons] == ["clock_jumped"]
         assert refusal(steward.identity) == (UnavailableError, "clock_jumped")
         steward.confirm_clock("the machine was off for the winter")
         assert steward.readiness().ready

@@ -31,7 +31,7 @@ def steward(tmp_path: Path) -> Iterator[EmbeddedSteward]:
 def code(work: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         work()
-    return caught.value.code
+    return caught.value.reason
 
 
 def asked(steward: EmbeddedSteward, token: AccessToken, method: str, path: str, **options: Any) -> httpx.Response:
@@ -78,7 +78,7 @@ def test_the_line_of_the_start_says_which_catalog_is_served(tmp_path: Path, capl
 def test_a_session_in_an_unknown_role_is_refused_with_the_roles(steward: EmbeddedSteward) -> None:
     with pytest.raises(InputError, match=r"expected .*producer.* got 'reader'") as caught:
         pvdm.spark_session(steward, "reader", "sales")
-    assert caught.value.code == "role_invalid"
+    assert caught.value.reason == "role_invalid"
 
 
 def test_a_folder_whose_file_knows_no_catalog_serves_one_and_keeps_its_tables(tmp_path: Path) -> None:

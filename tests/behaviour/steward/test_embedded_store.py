@@ -60,7 +60,7 @@ def test_a_second_start_with_another_store_file_is_refused_and_names_what_differ
     made: Path, text: str, place: str
 ) -> None:
     error = refused(made, text)
-    assert (error.code, error.got) == ("embedded_store_differs", f"other values of {place}")
+    assert (error.reason, error.got) == ("embedded_store_differs", f"other values of {place}")
     assert str(made / "s" / "steward.toml") in str(error.expected)
     assert error.hint is not None
     assert "edit steward.toml" in error.hint
@@ -87,7 +87,7 @@ def test_what_is_edited_in_its_own_file_counts_and_the_old_store_file_is_refused
 
 def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right_one(tmp_path: Path) -> None:
     error = refused(tmp_path, FIRST + '[s3]\nregon = "eu-central-1"\n')
-    assert (error.code, error.message, error.got) == (
+    assert (error.reason, error.message, error.got) == (
         "config_invalid",
         "store.toml: s3.regon cannot be accepted",
         "regon",
@@ -109,7 +109,7 @@ def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right
 )
 def test_an_unknown_table_of_a_store_file_is_refused(tmp_path: Path, text: str, message: str, got: str) -> None:
     error = refused(tmp_path, text)
-    assert (error.code, error.message, error.got) == ("config_invalid", message, got)
+    assert (error.reason, error.message, error.got) == ("config_invalid", message, got)
 
 
 def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
@@ -138,7 +138,7 @@ def test_a_person_whose_key_the_root_has_ended_is_not_named_again_unheard(tmp_pa
         notary.trust.accept(sign_root(after, [steward._signer]).to_bytes())
     with pytest.raises(InputError) as caught:
         embedded.start(tmp_path / "s", people=[ruth])
-    assert caught.value.code == "embedded_person_ended"
+    assert caught.value.reason == "embedded_person_ended"
     embedded.start(tmp_path / "s").close()
 
 

@@ -55,7 +55,7 @@ def test_a_source_with_files_of_another_domain_is_not_opened(bench: Bench, place
     bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
     with pytest.raises(NotAllowedError) as caught:
         bench.attempt()
-    assert caught.value.code == "source_file_foreign"
+    assert caught.value.reason == "source_file_foreign"
 
 
 def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
@@ -64,7 +64,7 @@ def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
     bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
     with pytest.raises(NotAllowedError) as caught:
         bench.attempt()
-    assert caught.value.code == "source_file_foreign"
+    assert caught.value.reason == "source_file_foreign"
 
 
 def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench,
     text = contract().replace("table: raw.orders", f"files: {{manifest: {manifest}}}")
     with pytest.raises(NotAllowedError) as caught:
         bench.sources.pin(parse_contract(text.encode()).bind({}), TARGET)
-    assert caught.value.code == "source_file_foreign"
+    assert caught.value.reason == "source_file_foreign"
 
 
 def test_files_of_its_own_domain_or_of_no_domain_are_read(bench: Bench, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_readiness_tells_every_reason(tmp_path: Path) -> None:
         response = steward.http.get("/readyz")
         told = response.json()
         assert (response.status_code, told["ready"]) == (503, False)
-        assert {reason["code"] for reason in told["reasons"]} == {
+        assert {reason["reason"] for reason in told["reasons"]} == {
             "clock_jumped",
             "steward_without_root",
             "note_malformed",
@@ -151,5 +151,5 @@ def test_the_error_of_a_jump_tells_the_kind_and_the_next_step(steward: Served) -
     headers = steward.headers()
     steward.stand.time.jump(YEAR)
     error = error_of(steward.http.post("/v1/epochs", json=REASON, headers=headers))
-    assert (error["kind"], error["code"]) == ("unavailable", "clock_jumped")
+    assert (error["kind"], error["reason"]) == ("unavailable", "clock_jumped")
     assert error["hint"]

@@ -273,7 +273,7 @@ def test_a_body_that_never_comes_is_not_waited_for_where_none_is_taken(
         begun = time.monotonic()
         rude.send(head("GET", path, **length))
         status, error = rude.answer()
-    assert (status, error["code"]) == (400, "body_unexpected")
+    assert (status, error["reason"]) == (400, "body_unexpected")
     assert time.monotonic() - begun < 8
 
 
@@ -299,21 +299,21 @@ def test_what_is_no_http_gets_the_envelope_too(steward: Served, noise: bytes) ->
     with Rude(steward.server.port) as rude:
         rude.send(noise)
         status, error = rude.answer()
-    assert (status, error["code"]) == (400, "http_malformed")
+    assert (status, error["reason"]) == (400, "http_malformed")
 
 
 def test_a_header_that_grows_without_end_is_cut_off(steward: Served) -> None:
     with Rude(steward.server.port) as rude:
         rude.send(b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
         status, error = rude.answer()
-    assert (status, error["code"]) == (400, "http_malformed")
+    assert (status, error["reason"]) == (400, "http_malformed")
 
 
 def test_an_answer_before_the_end_of_the_body_reaches_the_caller(steward: Served) -> None:
     with Rude(steward.server.port) as rude:
         rude.send(head("POST", "/v1/epochs", content_length="900000") + b"x" * 500_000)
         status, error = rude.answer()
-    assert (status, error["code"]) == (401, "token_missing")
+    assert (status, error["reason"]) == (401, "token_missing")
 
 
 def test_after_a_refusal_the_connection_serves_the_next_request(steward: Served, operator: dict[str, str]) -> None:

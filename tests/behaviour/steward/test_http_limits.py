@@ -29,7 +29,7 @@ def test_a_declared_size_above_the_limit_is_refused_before_a_byte_is_sent(tmp_pa
             head("POST", "/v1/epochs", authorization=token, content_type="application/json", content_length="2001")
         )
         status, error = rude.answer()
-    assert (status, error["code"], error["expected"]) == (413, "body_too_large", "at most 2000 bytes")
+    assert (status, error["reason"], error["expected"]) == (413, "body_too_large", "at most 2000 bytes")
 
 
 def test_a_body_of_unknown_size_is_refused_as_soon_as_it_is_too_large(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def envelope(size: int) -> dict[str, object]:
 def test_an_envelope_may_be_larger_than_other_bodies(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(body_max_bytes=2_000, envelope_max_bytes=5_000)) as steward:
         response = steward.http.post("/v1/overrides", json=envelope(4_000), headers=steward.headers())
-        assert error_of(response)["code"] == "payload_type_wrong"
+        assert error_of(response)["reason"] == "payload_type_wrong"
         response = steward.http.post("/v1/overrides", json=envelope(8_000), headers=steward.headers())
         assert refusal(response) == (413, "body_too_large")
 
@@ -88,7 +88,7 @@ def test_a_body_that_trickles_is_given_up(tmp_path: Path) -> None:
         status, error = rude.answer()
         stopped.set()
         dripping.join()
-    assert (status, error["code"]) == (408, "body_too_slow")
+    assert (status, error["reason"]) == (408, "body_too_slow")
     assert time.monotonic() - begun < 8
 
 

@@ -90,7 +90,7 @@ def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
     monkeypatch.setattr(LogQueries, "checkpoint", broken)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     error = error_of(response)
-    assert (response.status_code, error["code"], error["kind"]) == (500, "bug", "bug")
+    assert (response.status_code, error["reason"], error["kind"]) == (500, "bug", "bug")
     line = lines.select("exception")[-1]
     assert (line["type"], line["code"], line["request_id"]) == ("RuntimeError", None, error["request_id"])
     assert any("v1/audit.py:" in frame for frame in line["frames"])
@@ -105,7 +105,7 @@ def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without(
 
     monkeypatch.setattr(LogQueries, "checkpoint", broken)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
-    assert error_of(response)["code"] == "bug"
+    assert error_of(response)["reason"] == "bug"
     assert lines.select("exception")[-1]["code"] == "ledger_misused"
     assert "planted" not in "\n".join(lines.texts) + response.text
 

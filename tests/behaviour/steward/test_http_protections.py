@@ -168,5 +168,5 @@ def test_refusals_keep_their_codes_over_http(house: House) -> None:
         for call in (lambda: client.submit_protection(again), lambda: client.submit_migration(stale)):
             with pytest.raises(PvdmError) as caught:
                 call()
-            found.append((type(caught.value), caught.value.code))
+            found.append((type(caught.value), caught.value.reason))
     assert found == [(NotAllowedError, "protected_already"), (NotAllowedError, "approval_stale")]

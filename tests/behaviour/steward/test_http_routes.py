@@ -224,7 +224,7 @@ def test_an_override_that_nobody_signed_is_refused_for_just_that(steward: Served
     said = override_of(steward.stand.record(core), core, steward.stand.time.wall)
     body = {"envelope": {**json.loads(signed_override(said)), "signatures": []}}
     response = steward.http.post("/v1/overrides", json=body, headers=steward.headers())
-    assert (response.status_code, response.json()["error"]["code"]) == (403, "override_unsigned")
+    assert (response.status_code, response.json()["error"]["reason"]) == (403, "override_unsigned")
 
 
 def test_only_the_newest_overrides_are_listed(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:

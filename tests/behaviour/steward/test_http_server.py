@@ -90,7 +90,7 @@ def test_a_port_that_is_taken_is_an_error_with_the_address(tmp_path: Path) -> No
             pytest.raises(UnavailableError) as raised,
         ):
             start(stand.notary)
-    assert raised.value.code == "address_unavailable"
+    assert raised.value.reason == "address_unavailable"
     assert str(port) in str(raised.value)
 
 
@@ -103,7 +103,7 @@ def test_a_door_beyond_loopback_does_not_open_without_tls(tmp_path: Path) -> Non
         config = replace(stand.config, service=replace(stand.config.service, host="0.0.0.0"))
         with pytest.raises(InputError) as raised:
             start(replace(stand.notary, config=config))
-    assert raised.value.code == "tls_missing"
+    assert raised.value.reason == "tls_missing"
 
 
 def test_the_service_speaks_tls_with_the_configured_certificate(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_tls_key_that_others_may_read_or_write_is_refused(tmp_path: Path, mode
     key.chmod(mode)
     with pytest.raises(NotAllowedError) as raised:
         tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
-    assert raised.value.code == "key_file_mode"
+    assert raised.value.reason == "key_file_mode"
 
 
 def test_a_tls_key_may_be_for_reading_only_and_behind_a_link(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
     with pytest.raises(NotAllowedError) as raised:
         tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
-    assert raised.value.code == "key_file_owner"
+    assert raised.value.reason == "key_file_owner"
 
 
 def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
@@ -190,7 +190,7 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil
         pytest.raises(InputError) as raised,
     ):
         start(stand.notary)
-    assert raised.value.code == "tls_invalid"
+    assert raised.value.reason == "tls_invalid"
 
 
 def test_a_request_under_way_ends_while_new_ones_are_refused(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unkno
             assert time.monotonic() - begun < 15
             response = slow.result(20)
         error = error_of(response)
-        assert (response.status_code, error["kind"], error["code"]) == (500, "state_unknown", "service_stopped")
+        assert (response.status_code, error["kind"], error["reason"]) == (500, "state_unknown", "service_stopped")
 
 
 def wait_until_refused(port: int) -> None:

@@ -113,7 +113,7 @@ def test_a_consumer_does_nothing_here(line: Line) -> None:
 def test_a_body_that_is_none_of_an_opening_is_refused(line: Line, body: dict[str, Any]) -> None:
     headers = line.served.headers(Role.PRODUCER, "sales")
     answer = line.served.http.post("/v1/workloads", json=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request_invalid")
+    assert (answer.status_code, answer.json()["error"]["reason"]) == (400, "request_invalid")
 
 
 def test_another_tables_name_is_unknown(producer: StewardClient) -> None:
@@ -237,7 +237,7 @@ def test_what_keeps_the_steward_from_its_work_is_told(
     job = producer.attempt(tried.attempt_id).job
     assert job is not None
     assert job.problem is not None
-    assert (job.state, job.problem.code) == (JobState.WAITING, "vault_unavailable")
+    assert (job.state, job.problem.reason) == (JobState.WAITING, "vault_unavailable")
 
 
 def test_operators_and_auditors_see_jobs_that_do_not_get_on(line: Line, producer: StewardClient) -> None:
@@ -260,4 +260,4 @@ def test_failed_jobs_are_counted_for_prometheus(line: Line, monkeypatch: pytest.
         told = operator.metrics()
         assert 'pvdm_steward_jobs{state="failed"} 2.0' in told
         assert 'pvdm_steward_jobs{state="waiting"} 0.0' in told
-        assert [each.problem.code for each in operator.jobs(limit=1) if each.problem] == ["bug"]
+        assert [each.problem.reason for each in operator.jobs(limit=1) if each.problem] == ["bug"]

@@ -83,7 +83,7 @@ def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
     for call in (lambda: adopt(bench), lambda: open_again(bench, "work")):
         with pytest.raises(NotAllowedError) as caught:
             call()
-        assert caught.value.code == "contract_moved"
+        assert caught.value.reason == "contract_moved"
         assert "open another workload under the contract that the table has now" in str(caught.value.hint)
 
 
@@ -94,7 +94,7 @@ def test_other_parameters_than_the_first_are_refused(bench: Bench) -> None:
     migrate(bench)
     with pytest.raises(InputError) as caught:
         adopt(bench, "another")
-    assert caught.value.code == "workload_parameters_differ"
+    assert caught.value.reason == "workload_parameters_differ"
     with pytest.raises(PvdmError) as unknown:
         adopt(bench, day="2026-11-14")
-    assert unknown.value.code == "parameters_differ"
+    assert unknown.value.reason == "parameters_differ"

@@ -110,7 +110,7 @@ def test_rows_that_are_not_as_intended_are_never_seen(
     assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.FAIL)
     assert failure in found.classes
     assert found.refusal is not None
-    assert found.refusal.code == "verification_failed"
+    assert found.refusal.reason == "verification_failed"
     assert seen(line) == []
     cleaned(line, found)
     assert left(prefix_of(found)) == []
@@ -151,7 +151,7 @@ def test_the_same_rows_under_another_id_are_refused_before_anything_is_staged(
     with pytest.raises(VerificationError) as caught:
         producer.open_workload("run-2", TARGET, {})
     error = caught.value
-    assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+    assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
     assert "run-1" in str(error.hint)
     assert (error.expected, error.got) == (
         "a part that shares nothing with: day = 2026-11-13",
@@ -159,7 +159,7 @@ def test_the_same_rows_under_another_id_are_refused_before_anything_is_staged(
     )
     with pytest.raises(InputError) as unknown:
         producer.workload("run-2")
-    assert unknown.value.code == "workload_unknown"
+    assert unknown.value.reason == "workload_unknown"
     assert producer.open_workload("run-1", TARGET, {}).state is WorkloadState.COMPLETE
 
 
@@ -170,7 +170,7 @@ def test_the_same_rows_that_were_opened_in_time_are_refused_by_the_gate(line: Li
     again = run(line, producer, ROWS, "run-2")
     assert (again.state, again.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.PASS)
     assert again.refusal is not None
-    assert again.refusal.code == "claim_overlaps"
+    assert again.refusal.reason == "claim_overlaps"
     assert "run-1" in again.refusal.message
     assert seen(line) == sorted(ROWS)
 

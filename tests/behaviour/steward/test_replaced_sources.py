@@ -52,7 +52,7 @@ def test_a_replaced_source_is_refused_until_an_operator_signs_and_the_same_day_a
     new = load_anew(line, how)
     for number, date in enumerate((FIRST, SECOND)):
         error = refused_opening(producer, f"early-{number}", {"date": date})
-        assert (type(error), error.code) == (NotAllowedError, "source_replaced")
+        assert (type(error), error.reason) == (NotAllowedError, "source_replaced")
         assert old in str(error.expected)
         assert new in str(error.got)
         assert "pvdm migrate propose" in str(error.hint)
@@ -60,7 +60,7 @@ def test_a_replaced_source_is_refused_until_an_operator_signs_and_the_same_day_a
     approve(line, daily(uuid=new))
     assert line.notary.log.size() == size + 1
     error = refused_opening(producer, "run-2", {"date": FIRST})
-    assert (type(error), error.code, error.details["workload_id"]) == (VerificationError, "claim_overlaps", "run-1")
+    assert (type(error), error.reason, error.details["workload_id"]) == (VerificationError, "claim_overlaps", "run-1")
     assert seen(line) == [1, 2]
     assert publish(line, producer, "run-3", ROWS[2:], {"date": SECOND}).state is AttemptState.COMMITTED
     assert seen(line) == [1, 2, 3, 4]
@@ -71,10 +71,10 @@ def test_a_signature_for_another_table_does_not_let_the_replaced_source_in(line:
     old = source_uuid(line)
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
     load_anew(line, "renamed")
-    assert refused_opening(producer, "run-2", {"date": SECOND}).code == "source_replaced"
+    assert refused_opening(producer, "run-2", {"date": SECOND}).reason == "source_replaced"
     for text in (daily(uuid=old), daily("profile: A")):
         assert code_of(lambda text=text: approve(line, text), NotAllowedError) == "source_replaced"  # type: ignore[misc]
-    assert refused_opening(producer, "run-2", {"date": SECOND}).code == "source_replaced"
+    assert refused_opening(producer, "run-2", {"date": SECOND}).reason == "source_replaced"
 
 
 def test_an_approved_source_needs_no_second_signature(line: Line, producer: StewardClient) -> None:
@@ -94,7 +94,7 @@ def test_an_overwrite_from_a_replaced_source_waits_for_a_signature_too(line: Lin
     line.protect(contract(operation="overwrite"))
     assert publish(line, producer, "run-1", ROWS, {}).state is AttemptState.COMMITTED
     load_anew(line, "dropped", ROWS[:1])
-    assert refused_opening(producer, "run-2", {}).code == "source_replaced"
+    assert refused_opening(producer, "run-2", {}).reason == "source_replaced"
     assert seen(line) == [1, 2, 3, 4]
 
 
@@ -108,7 +108,7 @@ def test_a_source_that_is_dropped_after_opening_publishes_nothing(line: Line, pr
     assert line.notary.jobs.wait(60)
     found = producer.attempt(tried.attempt_id)
     assert found.refusal is not None
-    assert (found.state, found.refusal.code) == (AttemptState.ROLLED_BACK, "source_unusable")
+    assert (found.state, found.refusal.reason) == (AttemptState.ROLLED_BACK, "source_unusable")
     assert "source is gone" in found.refusal.message
     assert seen(line) == []
 
@@ -123,7 +123,7 @@ def test_of_two_sources_that_were_opened_in_time_the_gate_lets_one_in(line: Line
     refused = stage(line, producer, "run-2", ROWS[2:])
     assert refused.state is AttemptState.VERIFICATION_FAILED
     assert refused.refusal is not None
-    assert refused.refusal.code == "source_replaced"
+    assert refused.refusal.reason == "source_replaced"
     assert seen(line) == [1, 2]
 
 
@@ -135,5 +135,5 @@ def test_the_gate_refuses_the_same_day_from_two_sources(line: Line, producer: St
     assert publish(line, producer, "run-1", ROWS[:2], {"date": FIRST}).state is AttemptState.COMMITTED
     approve(line, daily().replace("raw.orders", "raw.twin"))
     error = refused_opening(producer, "run-2", {"date": FIRST})
-    assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+    assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
     assert publish(line, producer, "run-3", ROWS[2:], {"date": SECOND}).state is AttemptState.COMMITTED

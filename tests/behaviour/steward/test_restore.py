@@ -233,7 +233,7 @@ def test_a_missing_outside_checkpoint_is_not_made_up(scene: Scene) -> None:
     scene.stand.config.outside_path.unlink()
     with pytest.raises(VerificationError) as caught:
         scene.restore()
-    assert caught.value.code == "outside_checkpoint_missing"
+    assert caught.value.reason == "outside_checkpoint_missing"
 
 
 def test_a_second_restore_of_the_same_ledger_changes_nothing(scene: Scene) -> None:

@@ -70,7 +70,7 @@ def finished(scene: Scene) -> bool:
     try:
         scene.start()
     except PvdmError as error:
-        code = error.code
+        code = error.reason
     else:
         return True
     # The last one is the new name over the old checkpoint: nothing was done yet.

@@ -86,7 +86,7 @@ def test_what_is_shown_without_a_receipt_cannot_be_published_again(lost: Lost, k
     release_claims(lost, done)
     with pytest.raises(VerificationError) as caught:
         lost.publish("three", 3)
-    assert caught.value.code == "workload_spent"
+    assert caught.value.reason == "workload_spent"
     error = restore.refused(
         lambda: lost.house.notary.work.workload(lost.house.scene.grant(), "three"), "workload_spent"
     )
@@ -139,4 +139,4 @@ def test_a_gap_that_nothing_explains_stops_the_restore_and_blocks_claims(lost: L
     assert (done.unreceipted, set(done.spent)) == ((), {"three", "four", "five", "six"})
     with lost.house.notary.ledger.read() as unit, pytest.raises(VerificationError) as caught:
         restores.require_no_lost_claim(unit, target=done.advanced[0].table_uuid)
-    assert caught.value.code == "claim_lost"
+    assert caught.value.reason == "claim_lost"

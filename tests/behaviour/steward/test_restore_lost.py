@@ -53,7 +53,7 @@ def test_a_log_whose_end_is_lost_does_not_go_on_under_its_own_name(scene: Scene)
     scene.lose_the_database()
     with pytest.raises(InputError) as caught:
         scene.restore(replace(ORDER, lost_origin=LOG_ORIGIN))
-    assert caught.value.code == "restore_origin_same"
+    assert caught.value.reason == "restore_origin_same"
 
 
 def test_a_log_of_which_nothing_is_lost_keeps_its_name(scene: Scene) -> None:

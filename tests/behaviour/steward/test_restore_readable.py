@@ -69,7 +69,7 @@ def test_a_table_whose_document_retention_removed_stops_the_restore_and_is_named
     lost.safe.start()
     with pytest.raises(PvdmError) as caught:
         lost.house.rows()
-    assert caught.value.code == "metadata_file_missing"
+    assert caught.value.reason == "metadata_file_missing"
 
 
 def test_that_lost_publications_are_accepted_does_not_accept_an_unreadable_table(lost: Lost) -> None:

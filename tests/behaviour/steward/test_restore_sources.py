@@ -84,7 +84,7 @@ def test_a_claim_of_the_lost_time_holds_for_an_approved_new_source_too(lost: Los
     lost.lose_and_restore()
     lost.approve(lost.another)
     again = ready(lost.house, "two", 6, lost.another)
-    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).code == "claim_overlaps"
+    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).reason == "claim_overlaps"
 
 
 @pytest.mark.usefixtures("untold")
@@ -94,7 +94,7 @@ def test_a_lost_claim_holds_for_an_approved_new_source_too(lost: Lost) -> None:
     lost.lose_and_restore()
     lost.approve(lost.another)
     again = ready(lost.house, "two", 6, lost.another)
-    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).code == "claim_lost"
+    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).reason == "claim_lost"
 
 
 @pytest.mark.usefixtures("untold")
@@ -106,7 +106,7 @@ def test_a_source_that_first_published_in_the_lost_time_is_still_the_targets_sou
     lost.release_claims()
     other = ready(lost.house, "two", 6, lost.another)
     error = refusal(lost.house, lambda: publish_day(lost.house, other, 6), NotAllowedError)
-    assert error.code == "source_replaced"
+    assert error.reason == "source_replaced"
     publish_day(lost.house, ready(lost.house, "three", 6, SOURCE.uuid), 6)
 
 
@@ -121,5 +121,5 @@ def test_a_source_that_was_approved_in_the_lost_time_stays_approved(lost: Lost) 
     lost.release_claims()
     old = ready(lost.house, "three", 7, SOURCE.uuid)
     error = refusal(lost.house, lambda: publish_day(lost.house, old, 7), NotAllowedError)
-    assert error.code == "source_replaced"
+    assert error.reason == "source_replaced"
     publish_day(lost.house, ready(lost.house, "four", 7, lost.another), 7)

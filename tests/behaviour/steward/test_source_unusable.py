@@ -105,7 +105,7 @@ def test_int96_is_refused_at_opening_with_the_setting_that_ends_it(files: FileSe
     files.write("a.parquet", {"id": [1], "at": stamps()})
     path = files.write("b.parquet", {"id": [2], "at": stamps()}, use_deprecated_int96_timestamps=True)
     error = files.refused()
-    assert (error.code, error.exit_code, error.details["column"]) == ("source_int96", 2, "at")
+    assert (error.reason, error.exit_code, error.details["column"]) == ("source_int96", 2, "at")
     assert str(path) in error.message
     assert "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" in str(error.hint)
 
@@ -129,7 +129,7 @@ def test_columns_that_can_never_become_the_schemas_are_refused_at_opening(
 ) -> None:
     path = files.write("a.parquet", columns)
     error = files.refused()
-    assert (error.code, error.exit_code, error.details["cause"]) == ("source_unusable", 2, cause)
+    assert (error.reason, error.exit_code, error.details["cause"]) == ("source_unusable", 2, cause)
     assert str(path) in error.message
 
 
@@ -139,20 +139,20 @@ def test_a_file_that_is_not_there_at_opening_is_unavailable(files: FileSet) -> N
     path.unlink()
     with pytest.raises(UnavailableError) as caught:
         files.open()
-    assert (caught.value.code, caught.value.details["cause"]) == ("source_unreadable", "file_missing")
+    assert (caught.value.reason, caught.value.details["cause"]) == ("source_unreadable", "file_missing")
 
 
 def test_what_is_no_parquet_file_is_unavailable_at_opening(files: FileSet) -> None:
     files.write("a.parquet", {"id": [1], "at": stamps()}).write_bytes(b"PAR1 and more")
     error = files.refused()
-    assert (error.code, error.details["cause"]) == ("source_unreadable", "parquet_unreadable")
+    assert (error.reason, error.details["cause"]) == ("source_unreadable", "parquet_unreadable")
 
 
 def test_a_manifest_that_is_missing_or_wrong_is_named(files: FileSet) -> None:
     files.manifest.unlink()
     with pytest.raises(UnavailableError) as missing:
         files.open()
-    assert missing.value.code == "source_manifest_unreadable"
+    assert missing.value.reason == "source_manifest_unreadable"
     assert str(files.manifest) in missing.value.message
     files.manifest.write_text("{}")
     with pytest.raises(InputError) as wrong:
@@ -172,7 +172,7 @@ def test_a_changed_manifest_is_waited_for_whatever_is_in_it(files: FileSet) -> N
     files.manifest.write_text("{}")
     with pytest.raises(UnavailableError) as caught:
         bench.verification.verify(attempt.attempt_id)
-    assert caught.value.code == "source_changed"
+    assert caught.value.reason == "source_changed"
     assert bench.now(attempt).state is AttemptState.VERIFYING
 
 
@@ -190,7 +190,7 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
         refusal = decode_refusal(ended.reason)
         assert ended.state is AttemptState.ROLLED_BACK
         assert refusal is not None
-        assert refusal.code == "source_unusable"
+        assert refusal.reason == "source_unusable"
         assert bench.cores(attempt) == []
         with bench.scene.notary.ledger.read() as unit:
             assert nonces.held_by(unit, attempt.attempt_id) is None
@@ -216,7 +216,7 @@ def test_manifests_of_the_pinned_source_that_are_spoilt_for_a_while_end_no_attem
         path.write_bytes(spoilt(data))
         with pytest.raises(UnavailableError) as caught:
             bench.verification.verify(attempt.attempt_id)
-        assert caught.value.code == "source_unreadable"
+        assert caught.value.reason == "source_unreadable"
         assert bench.now(attempt).state is AttemptState.VERIFYING
         assert all(each.exists() for each in paths)
         path.write_bytes(data)

@@ -190,7 +190,7 @@ def test_a_contract_with_open_storage_or_a_set_of_files_is_refused(changes: list
 def test_types_that_spark_gives_as_others_are_refused_by_name(kind: PrimitiveType | FixedType) -> None:
     with pytest.raises(InputError) as caught:
         require_extractable(Schema((Field("a", kind, field_id=1),)), "target")
-    assert (caught.value.code, caught.value.details["column"]) == ("extraction_type_unsupported", "a")
+    assert (caught.value.reason, caught.value.details["column"]) == ("extraction_type_unsupported", "a")
     require_extractable(Schema((Field("a", PrimitiveType(Kind.LONG), field_id=1),)), "target")
 
 
@@ -265,5 +265,5 @@ def test_a_column_newer_than_the_pinned_snapshot_is_reported(tmp_path: Path, sna
         return
     with pytest.raises(InputError) as caught:
         require_usable(bound, pinned(lake), new, Files())
-    assert caught.value.code == "source_unusable"
+    assert caught.value.reason == "source_unusable"
     assert "has a column 'later' now, but its pinned snapshot" in str(caught.value.hint)

@@ -388,7 +388,7 @@ def test_workers_with_a_wrong_token_are_reported_to_the_operator(
 
     with pytest.raises(UnavailableError) as caught:
         lab.verified(attempt, replace(tools, large=replace(tools.large, door_of=door)))  # type: ignore[type-var]
-    assert (caught.value.code, caught.value.got) == ("spark_worker_refused", told)
+    assert (caught.value.reason, caught.value.got) == ("spark_worker_refused", told)
 
 
 def test_a_worker_reads_no_token_that_others_can_read(lab: Lab) -> None:

@@ -169,7 +169,7 @@ def test_swapped_after_their_pass_the_gate_refuses_them_on_open(
     found = swapped.hand_in(**{moment: swapped.forge})
     refused(swapped, found, Outcome.PASS)
     assert found.refusal is not None
-    assert found.refusal.code == "published_bytes_changed"
+    assert found.refusal.reason == "published_bytes_changed"
 
 
 @pytest.mark.parametrize("moment", ["verify__after_digests", "verify__after_proof", "verify__after_verdict"])
@@ -186,7 +186,7 @@ def test_copies_that_were_swapped_after_the_pass_are_refused(goods: Goods, produ
     found = swapped.hand_in(verify__after_verdict=swapped.forge_copy)
     refused(swapped, found, Outcome.PASS)
     assert found.refusal is not None
-    assert found.refusal.code == "published_bytes_changed"
+    assert found.refusal.reason == "published_bytes_changed"
 
 
 @pytest.mark.parametrize("moment", ["gate__after_rehash", "gate__after_files"])

@@ -175,5 +175,5 @@ def test_a_rotated_token_names_its_successor(stand: Stand, access: Access) -> No
     _, new = access.rotate(old.token_id)
     with pytest.raises(PvdmError) as caught:
         access.authenticate(text)
-    assert (caught.value.code, caught.value.details["successor_id"]) == ("token_rotated", new.token_id)
+    assert (caught.value.reason, caught.value.details["successor_id"]) == ("token_rotated", new.token_id)
     assert caught.value.hint is not None

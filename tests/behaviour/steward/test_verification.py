@@ -172,7 +172,7 @@ def test_a_producer_sees_only_classes_and_counts(shared: Bench) -> None:
     shared.verify(attempt)
     refusal = decode_refusal(shared.now(attempt).reason)
     assert refusal is not None
-    assert (refusal.code, refusal.expected, refusal.got) == (
+    assert (refusal.reason, refusal.expected, refusal.got) == (
         "verification_failed",
         "100 rows as intended",
         "94 rows staged",
@@ -319,7 +319,7 @@ def test_a_source_that_changes_between_freeze_and_digest_gives_no_verdict(bench:
     attempt, _ = bench.staged(ROWS)
     with pytest.raises(UnavailableError) as caught:
         bench.verifying(Meddling(spoil, nothing)).verify(attempt.attempt_id)
-    assert (caught.value.code, caught.value.details["cause"]) == ("source_unreadable", "file_changed")
+    assert (caught.value.reason, caught.value.details["cause"]) == ("source_unreadable", "file_changed")
     assert bench.now(attempt).state is AttemptState.VERIFYING
     assert bench.cores(attempt) == []
 

@@ -34,7 +34,7 @@ def test_an_attempt_that_is_not_verified_any_more_has_no_job(bench: Bench) -> No
     bench.verify(attempt)
     with pytest.raises(ConflictError) as caught:
         bench.verification.job(attempt.attempt_id)
-    assert (caught.value.code, caught.value.got) == ("attempt_moved", "COMMITTING")
+    assert (caught.value.reason, caught.value.got) == ("attempt_moved", "COMMITTING")
 
 
 @pytest.mark.parametrize("before", [1, 2, 3, 6, 1_003])
@@ -52,7 +52,7 @@ def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before
     assert bench.verification.job(attempt.attempt_id).job_id == f"verify:{held.nonce}:{before}"
     with pytest.raises(NotAllowedError) as caught:
         handles.redeem(left[-1], job_id=names[-1], worker="late")
-    assert caught.value.code == "handle_ended"
+    assert caught.value.reason == "handle_ended"
     assert bench.verify(attempt).verdict.passed
 
 
@@ -65,7 +65,7 @@ def test_an_attempt_is_verified_by_one_steward_at_a_time(bench: Bench) -> None:
         def fetch_frozen(self, frozen: Seen) -> Fetched:
             with pytest.raises(UnavailableError) as caught:
                 bench.verification.verify(attempt.attempt_id)
-            refused.append(caught.value.code)
+            refused.append(caught.value.reason)
             return super().fetch_frozen(frozen)
 
     bench.verifying(files=Intruding()).verify(attempt.attempt_id)

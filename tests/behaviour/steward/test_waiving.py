@@ -109,7 +109,7 @@ def test_an_attempt_under_way_is_not_pushed_aside(bench: Bench) -> None:
     bench.attempt(reason="repair")
     with pytest.raises(ConflictError) as caught:
         bench.bring_back(override_id)
-    assert caught.value.code == "attempt_live"
+    assert caught.value.reason == "attempt_live"
 
 
 def unreadable(file: DataFile) -> DataFile:
@@ -121,7 +121,7 @@ def test_what_could_not_be_read_never_comes_back(bench: Bench) -> None:
     override_id = waived(bench, attempt, core)
     with pytest.raises(VerificationError) as caught:
         bench.bring_back(override_id)
-    assert caught.value.code == "override_without_files"
+    assert caught.value.reason == "override_without_files"
 
 
 def test_what_could_not_be_read_is_not_waived_when_it_is_staged_again(bench: Bench) -> None:
@@ -151,7 +151,7 @@ def test_an_override_that_was_used_waives_nothing_any_more(bench: Bench) -> None
     assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
     with pytest.raises(NotAllowedError) as caught:
         bench.bring_back(override_id)
-    assert caught.value.code == "override_replayed"
+    assert caught.value.reason == "override_replayed"
 
 
 def test_where_governance_deletes_there_is_nothing_to_bring_back(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_where_governance_deletes_there_is_nothing_to_bring_back(tmp_path: Path)
         override_id = waived(bench, attempt, core)
         with pytest.raises(VerificationError) as caught:
             bench.bring_back(override_id)
-        assert caught.value.code == "override_files_gone"
+        assert caught.value.reason == "override_files_gone"
         assert bench.attempt(reason="the chunk is not blocked").number == 2
 
 
 def test_an_unknown_override_brings_nothing_back(bench: Bench) -> None:
     with pytest.raises(InputError) as caught:
         bench.bring_back("ab" * 32)
-    assert caught.value.code == "override_unknown"
+    assert caught.value.reason == "override_unknown"
 
 
 def test_bytes_that_were_changed_in_quarantine_do_not_come_back_and_block_nothing(bench: Bench) -> None:
@@ -177,7 +177,7 @@ def test_bytes_that_were_changed_in_quarantine_do_not_come_back_and_block_nothin
     kept.write_bytes(kept.read_bytes()[::-1])
     with pytest.raises(VerificationError) as caught:
         bench.bring_back(override_id)
-    assert caught.value.code == "vault_file_changed"
+    assert caught.value.reason == "vault_file_changed"
     assert bench.attempt(reason="the chunk is not blocked").number == 3
 
 
@@ -187,7 +187,7 @@ def test_an_override_that_has_expired_opens_no_attempt(bench: Bench) -> None:
     bench.scene.stand.time.pass_by(3_601 * SECOND)
     with pytest.raises(NotAllowedError) as caught:
         bench.bring_back(override_id)
-    assert caught.value.code == "override_expired"
+    assert caught.value.reason == "override_expired"
     assert bench.attempt(reason="none was opened").number == 2
 
 
@@ -216,7 +216,7 @@ def test_an_operator_of_another_domain_brings_nothing_back(bench: Bench) -> None
     override_id = waived(bench, attempt, core)
     with pytest.raises(NotAllowedError) as caught:
         bench.waiving.bring_back(bench.scene.grant(Role.OPERATOR, "risk"), override_id)
-    assert caught.value.code == "domain_wrong"
+    assert caught.value.reason == "domain_wrong"
 
 
 def test_restaged_bytes_are_based_on_the_head_of_main(bench: Bench) -> None:

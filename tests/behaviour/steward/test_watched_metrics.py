@@ -113,7 +113,7 @@ def test_the_first_end_of_a_chain_of_certificates_is_read(tmp_path: Path) -> Non
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(InputError) as caught:
         certificate_end(path)
-    assert caught.value.code == "tls_invalid"
+    assert caught.value.reason == "tls_invalid"
 
 
 def test_expiries_are_read_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_smaller_checkpoint_never_replaces_a_larger_one(newest: ObjectPath) ->
     outside_at(newest).store(log.checkpoint())
     with pytest.raises(PvdmError) as caught:
         outside_at(newest).store(small)
-    assert caught.value.code == "checkpoint_goes_back"
+    assert caught.value.reason == "checkpoint_goes_back"
 
 
 def test_who_is_overtaken_between_look_and_write_looks_again(
@@ -77,7 +77,7 @@ def test_who_is_overtaken_between_look_and_write_looks_again(
     monkeypatch.setattr(ObjectPath, "swap", late)
     with pytest.raises(PvdmError) as caught:
         outside_at(newest).store(slower)
-    assert caught.value.code == "checkpoint_goes_back"
+    assert caught.value.reason == "checkpoint_goes_back"
     assert outside_at(newest).load() == faster
 
 
@@ -109,7 +109,7 @@ def test_a_bucket_that_is_not_there_does_not_look_like_a_first_start(s3_server: 
     missing = ObjectPath(Stores(s3_server.steward).object_store(place), place)
     with pytest.raises(UnavailableError) as caught:
         outside_at(missing).load()
-    assert caught.value.code == "outside_checkpoint_unavailable"
+    assert caught.value.reason == "outside_checkpoint_unavailable"
 
 
 def test_an_export_that_was_overtaken_leaves_the_longer_checkpoint(newest: ObjectPath) -> None:
@@ -123,7 +123,7 @@ def test_an_export_that_was_overtaken_leaves_the_longer_checkpoint(newest: Objec
     assert (folder / "checkpoint").read_bytes() != seen
     with pytest.raises(PvdmError) as caught:
         export(shorter, folder)
-    assert caught.value.code == "log_behind_checkpoint"
+    assert caught.value.reason == "log_behind_checkpoint"
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_ledger_that_was_rolled_back_is_noticed_by_the_checkpoint_in_the_store
     scene.lose_the_database()
     with pytest.raises(PvdmError) as caught:
         scene.start()
-    assert caught.value.code == "log_behind_checkpoint"
+    assert caught.value.reason == "log_behind_checkpoint"
     assert outside_file(scene.stand.config).exists()
 
 

@@ -109,7 +109,7 @@ def test_a_new_version_after_the_verdict_is_refused_by_the_gate(
         found = lake.settled(producer, attempt)
     assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.PASS)
     assert found.refusal is not None
-    assert found.refusal.code == "sealed_version_changed"
+    assert found.refusal.reason == "sealed_version_changed"
     assert seen(lake) == []
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_taken_away_after_the_verdict_is_refused(
     with fault.armed("verify.after_verdict", fault.Call(lambda: lake.admin.remove(lake.data(attempt)[0]))):
         found = lake.settled(producer, attempt)
     assert found.refusal is not None
-    assert found.refusal.code == "sealed_version_changed"
+    assert found.refusal.reason == "sealed_version_changed"
 
 
 def test_a_new_version_after_the_commit_is_found_by_an_audit(

@@ -178,7 +178,7 @@ def test_the_steward_starts_without_its_store_and_says_that_it_does_not_answer(
     with pvdm.Steward.embedded(tmp_path / "steward", store=store) as steward:
         found = steward.readiness()
         stranger = httpx.get(f"{steward.url}/readyz", trust_env=False)
-    assert [reason.code for reason in found.reasons] == ["store_unavailable"]
+    assert [reason.reason for reason in found.reasons] == ["store_unavailable"]
     assert proxy.url in str(found.reasons[0].expected)
     assert bucket.name in found.reasons[0].message
     assert stranger.status_code == 503

@@ -172,7 +172,7 @@ def test_without_sessions_to_vend_no_contract_for_sparks_reader_is_taken(open_ho
     house = open_house(vending=False)
     with pytest.raises(InputError) as caught:
         house.lake.line.protect(contract("storage: copied", SPARK))
-    assert (caught.value.code, caught.value.got) == (
+    assert (caught.value.reason, caught.value.got) == (
         "extraction_store_unreachable",
         f"{house.lake.line.scene.found('orders', ('sales',)).metadata.location}/data/file",
     )

@@ -272,4 +272,4 @@ def test_a_store_that_is_not_configured_is_named() -> None:
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PvdmError) as caught:
         S3Settings("eu-central-1", **wrong)
-    assert caught.value.code == "s3_settings"
+    assert caught.value.reason == "s3_settings"

@@ -40,7 +40,7 @@ def protect(house: House) -> str:
     try:
         house.scene.protect(house.scene.protection("orders", contract=contract()))
     except PvdmError as error:
-        return error.code
+        return error.reason
     return "protected"
 
 

@@ -219,11 +219,11 @@ def test_a_table_of_another_format_or_kind_is_not_served(house: House) -> None:
     grant = house.scene.grant(Role.OPERATOR)
     with pytest.raises(InputError) as caught:
         scene.make("newer", version=3)
-    assert caught.value.code == "upstream_format_refused"
+    assert caught.value.reason == "upstream_format_refused"
     scene.glue.glue.create_table(DatabaseName=scene.shop, TableInput={"Name": "hive", "Parameters": {}})
     with pytest.raises(InputError) as caught:
         house.notary.catalog.tables.load(grant, SALES, "hive")
-    assert caught.value.code == "table_unknown"
+    assert caught.value.reason == "table_unknown"
     scene.glue.glue.delete_table(DatabaseName=scene.shop, Name="hive")
     assert house.notary.catalog.tables.page(grant, SALES, after=None, count=None) == ["newer", "orders"]
 
@@ -263,7 +263,7 @@ def test_metadata_files_are_written_in_the_tables_own_place_alone(house: House) 
     reserved = f"file://{house.vault.root.local}/planted"
     with pytest.raises(NotAllowedError) as caught:
         commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": reserved}}], name="free")
-    assert caught.value.code == "location_reserved"
+    assert caught.value.reason == "location_reserved"
     elsewhere = f"file://{house.vault.root.local.parent}/planted"
     commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": elsewhere}}], name="free")
     found = house.found("free")

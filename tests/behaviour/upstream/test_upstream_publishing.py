@@ -229,7 +229,7 @@ def unknown(house: House, there: There, attempt: Attempt, way: Way = lost_after)
 def test_what_cannot_be_found_out_stays_open_until_it_can(house: House, there: There) -> None:
     attempt = house.proved("w", NEW)
     error = unknown(house, there, attempt)
-    assert (error.code, error.exit_code) == ("upstream_unknown", 6)
+    assert (error.reason, error.exit_code) == ("upstream_unknown", 6)
     settle(house)
     assert (of(house, attempt).state, announced_of(house, attempt)) == ("COMMITTING", ["OPEN"])
     there.proxy.down = False
@@ -244,11 +244,11 @@ def test_nothing_of_it_moves_while_it_is_not_known(house: House, there: There) -
     unknown(house, there, attempt, lost_before)
     with pytest.raises(ConflictError) as caught:
         house.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up"))
-    assert caught.value.code == "attempt_announced"
+    assert caught.value.reason == "attempt_announced"
     there.proxy.down = False
     with pytest.raises(ConflictError) as caught:
         house.scene.protect(said)
-    assert caught.value.code == "publication_under_way"
+    assert caught.value.reason == "publication_under_way"
     publish(house, other)  # settles the first one before it goes on
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 9], ["RELEASED"], 1)
     assert code_of(house, attempt) == "claim_overlaps"
@@ -266,7 +266,7 @@ def test_a_restore_ends_what_was_announced_and_leaves_it_to_an_audit(house: Hous
     assert ended.state is AttemptState.ROLLED_BACK
     with pytest.raises(ConflictError) as caught:
         house.gate().target.load()  # what it may have shown nobody vouches for
-    assert caught.value.code == "upstream_main_moved"
+    assert caught.value.reason == "upstream_main_moved"
 
 
 # Others who commit at the same time.
@@ -349,7 +349,7 @@ def test_a_snapshot_of_the_same_id_that_is_another_one_is_not_taken_for_it(
 
     with fault.armed("upstream.after_swap", fault.Call(begin)), pytest.raises(PvdmError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, caught.value.exit_code) == ("upstream_contradicts", 6)
+    assert (caught.value.reason, caught.value.exit_code) == ("upstream_contradicts", 6)
     assert (of(house, attempt).state, announced_of(house, attempt), receipts_of(house)) == ("COMMITTING", ["OPEN"], [])
 
 

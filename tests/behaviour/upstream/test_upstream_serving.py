@@ -35,7 +35,7 @@ Doc = dict[str, Any]
 def refused(work: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         work()
-    return caught.value.code
+    return caught.value.reason
 
 
 def commit(house: House, updates: list[Any], *, role: Role = Role.PRODUCER, name: str = "orders", **more: Any) -> Any:
@@ -172,7 +172,7 @@ def test_a_forwarded_commit_whose_answer_is_lost_is_told_as_unknown(house: House
     there.proxy.plan.append(lost_after)
     with pytest.raises(StateUnknownError) as caught:
         commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
-    assert caught.value.code == "upstream_unknown"
+    assert caught.value.reason == "upstream_unknown"
     assert there.found("free").metadata.properties["a"] == "b"
 
 
@@ -248,7 +248,7 @@ def test_an_upstream_that_lies_for_a_while_ends_no_proved_attempt(
     lying(there, lie)
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
-    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == ("table_in_doubt", code)
+    assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == ("table_in_doubt", code)
     there.proxy.told = None
     assert house.state_of(attempt) == "COMMITTING"
     publish(house, attempt)

@@ -54,7 +54,7 @@ def cache(house: House, there: There, staging: Attempt) -> Iterator[Cache]:
 def code_of(work: Callable[[], object]) -> str:
     with pytest.raises(UnavailableError) as caught:
         work()
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_an_old_answer_ends_no_proved_attempt(house: House, staging: Attempt, cache: Cache) -> None:
@@ -109,7 +109,7 @@ def test_what_is_not_shown_is_not_judged_as_gone(house: House, staging: Attempt,
         jobs.stop()
     assert found is not None
     assert found.error is not None
-    assert (found.state, found.error.code) == (JobState.WAITING, "table_in_doubt")
+    assert (found.state, found.error.reason) == (JobState.WAITING, "table_in_doubt")
     assert of(house, staging).state == "VERIFYING"
 
 

@@ -349,7 +349,7 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
             try:
                 self.desk.drop(PRODUCER, levels, table, purge=purge)
             except NotAllowedError as error:
-                if not purge or error.code != "purge_refused":
+                if not purge or error.reason != "purge_refused":
                     raise
                 self.desk.drop(PRODUCER, levels, table)
             del self.world.tables[table]

@@ -147,7 +147,7 @@ def code_of(house: House, *found: Attempt) -> str:
     try:
         publish(house, *found)
     except PvdmError as error:
-        return error.code
+        return error.reason
     return "published"
 
 

@@ -84,7 +84,7 @@ def require_offset(refusal: InputError, row: bytes) -> None:
     """A refusal says where in the row it came from."""
     offset = refusal.details["offset"]
     assert isinstance(offset, int)
-    assert (refusal.code, 0 <= offset <= len(row)) == ("encoding_malformed", True)
+    assert (refusal.reason, 0 <= offset <= len(row)) == ("encoding_malformed", True)
 
 
 def require_canonical(engine: Engine, entry: Entry, taken: list[tuple[bytes, Row]]) -> None:

@@ -305,4 +305,4 @@ def scene_at(
 def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
     with pytest.raises(kind) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason

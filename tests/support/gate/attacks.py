@@ -46,7 +46,7 @@ def _rows(house: House) -> list[tables.TableRow]:
 
 
 def code_and_check(error: PvdmError) -> tuple[str, int | None]:
-    return error.code, error.check
+    return error.reason, error.check
 
 
 def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> Logged:

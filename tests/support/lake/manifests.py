@@ -33,7 +33,7 @@ DAY_SPEC = PartitionSpec.from_text(7, '[{"name":"day","transform":"identity","so
 
 def refused(code: str) -> pytest.RaisesExc[InputError]:
     """The block refuses with this code."""
-    return pytest.RaisesExc(InputError, check=lambda error: error.code == code)
+    return pytest.RaisesExc(InputError, check=lambda error: error.reason == code)
 
 
 def header(version: int = 2, **changes: Any) -> ManifestHeader:

@@ -146,7 +146,7 @@ def _won(ledger: Ledger, nonce: str, me: str) -> bool:
                 nonces.reserve(unit, nonce, purpose=NoncePurpose.BREAK_GLASS, holder=me)
                 unit.commit()
         except ConflictError as error:
-            if error.code == "nonce_taken":
+            if error.reason == "nonce_taken":
                 return False
             raise
         except StateUnknownError:

@@ -49,7 +49,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     error: dict[str, Any] = told["error"]
     if "pvdm-code" in error:
         return _catalog_error(error, response)
-    assert set(error) == {"code", "message", "expected", "got", "hint", "details", "kind", "request_id"}
+    assert set(error) == {"code", "reason", "message", "expected", "got", "hint", "details", "kind", "request_id"}
     assert error["request_id"] == response.headers["x-request-id"]
     return error
 
@@ -59,12 +59,12 @@ def _catalog_error(error: dict[str, Any], response: httpx.Response) -> dict[str,
     assert set(error) == {"message", "type", "code", "pvdm-code"}
     assert error["code"] == response.status_code
     kind = "not_allowed" if error["type"] in ("NotAuthorizedException", "ForbiddenException") else "input"
-    return {"code": error["pvdm-code"], "message": error["message"], "type": error["type"], "kind": kind}
+    return {"reason": error["pvdm-code"], "message": error["message"], "type": error["type"], "kind": kind}
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:
     """Status and code."""
-    return response.status_code, error_of(response)["code"]
+    return response.status_code, error_of(response)["reason"]
 
 
 def limited(**limits: int) -> Callable[[StewardConfig], StewardConfig]:

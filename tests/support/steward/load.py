@@ -269,7 +269,7 @@ async def _one(http: httpx.AsyncClient, kind: str, step: _Step) -> None:
 
 def _note(kind: str, nonce: str, response: httpx.Response, step: _Step) -> None:
     answer = response.json()
-    code = "" if response.status_code == 200 else answer["error"]["code"]
+    code = "" if response.status_code == 200 else answer["error"]["reason"]
     step.told.statuses[kind, response.status_code, code] += 1
     if kind not in ("challenge", "attest"):
         return
@@ -326,7 +326,7 @@ def _typed(caller: Caller, client: StewardClient, drawing: list[str], told: Told
             told.attested.append((nonce, made.statement_id, made.log_index))
             told.statuses["both", 200, ""] += 1
         except PvdmError as error:
-            told.statuses["both", 0, error.code] += 1
+            told.statuses["both", 0, error.reason] += 1
             told.unknown.append(nonce)
 
 

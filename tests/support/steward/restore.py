@@ -169,5 +169,5 @@ def refused(call: Callable[[], object], code: str) -> PvdmError:
     """The error, which must be this one."""
     with pytest.raises(PvdmError) as caught:
         call()
-    assert caught.value.code == code
+    assert caught.value.reason == code
     return caught.value

@@ -61,7 +61,7 @@ def test_an_edited_file_is_refused(files: MetadataFiles) -> None:
     path_of(stored).write_bytes(b"Document")
     with pytest.raises(VerificationError) as caught:
         files.read(stored)
-    assert caught.value.code == "metadata_file_changed"
+    assert caught.value.reason == "metadata_file_changed"
 
 
 def test_a_missing_file_is_refused(files: MetadataFiles) -> None:
@@ -69,7 +69,7 @@ def test_a_missing_file_is_refused(files: MetadataFiles) -> None:
     path_of(stored).unlink()
     with pytest.raises(VerificationError) as caught:
         files.read(stored)
-    assert caught.value.code == "metadata_file_missing"
+    assert caught.value.reason == "metadata_file_missing"
 
 
 def test_a_file_outside_the_stewards_place_is_refused(files: MetadataFiles, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_file_outside_the_stewards_place_is_refused(files: MetadataFiles, tmp_
     path.write_bytes(b"x")
     with pytest.raises(VerificationError) as caught:
         files.read(StoredFile(f"file://{path}", hashlib.sha256(b"x").hexdigest()))
-    assert caught.value.code == "metadata_file_foreign"
+    assert caught.value.reason == "metadata_file_foreign"
 
 
 @pytest.mark.parametrize("which", ["file", "folder"])
@@ -89,7 +89,7 @@ def test_a_link_in_the_stewards_place_is_refused(files: MetadataFiles, tmp_path:
     for use in (files.read, files.remove):
         with pytest.raises(VerificationError) as caught:
             use(stored)
-        assert caught.value.code == "metadata_file_foreign"
+        assert caught.value.reason == "metadata_file_foreign"
 
 
 def test_a_file_that_is_taken_back_is_gone(files: MetadataFiles) -> None:
@@ -121,7 +121,7 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing(files: MetadataFiles, mon
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UnavailableError) as caught:
         files.write(UUID, 1, b"y")
-    assert caught.value.code == "metadata_files_unavailable"
+    assert caught.value.reason == "metadata_files_unavailable"
     assert list(kept.parent.iterdir()) == [kept]
 
 
@@ -132,4 +132,4 @@ def test_a_file_that_cannot_be_reached_is_unavailable(files: MetadataFiles, use:
     path_of(stored).mkdir()
     with pytest.raises(PvdmError) as caught:
         getattr(files, use)(stored)
-    assert caught.value.code == "metadata_files_unavailable"
+    assert caught.value.reason == "metadata_files_unavailable"

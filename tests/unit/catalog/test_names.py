@@ -22,7 +22,7 @@ def test_a_name_of_letters_dots_and_slashes_is_accepted(name: str) -> None:
 def test_a_name_that_is_empty_too_long_or_hides_something_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         require_name(name, "the name")
-    assert caught.value.code == "name_invalid"
+    assert caught.value.reason == "name_invalid"
 
 
 def test_levels_come_apart_at_the_separator_only() -> None:
@@ -33,13 +33,13 @@ def test_levels_come_apart_at_the_separator_only() -> None:
 def test_a_namespace_has_some_levels_and_not_too_many(levels: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         require_levels(levels)
-    assert caught.value.code == "namespace_invalid"
+    assert caught.value.reason == "namespace_invalid"
 
 
 def test_an_empty_level_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         parse_levels(f"a{SEPARATOR}")
-    assert caught.value.code == "name_invalid"
+    assert caught.value.reason == "name_invalid"
 
 
 def test_two_namespaces_that_look_alike_with_dots_have_two_keys() -> None:

@@ -71,7 +71,7 @@ def test_every_name_of_the_object_store_is_one_scheme(text: str) -> None:
 def test_a_location_that_could_mean_two_places_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_location(text)
-    assert caught.value.code == "location_invalid"
+    assert caught.value.reason == "location_invalid"
 
 
 @pytest.mark.parametrize("name", ["at=10%3A00", "a%20b", "100%", "x%zz", "%7Bid%7D"])
@@ -113,7 +113,7 @@ def test_a_child_lies_inside() -> None:
 def test_a_bucket_has_no_local_path() -> None:
     with pytest.raises(InputError) as caught:
         _ = parse_location("s3://lake/x").local
-    assert caught.value.code == "location_invalid"
+    assert caught.value.reason == "location_invalid"
 
 
 def test_a_link_on_the_way_is_found(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_permit_fits_its_own_swap() -> None:
 def test_a_permit_for_another_table_base_or_document_is_refused(name: str, value: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         Permit(**SWAP).require(**{**SWAP, name: value})
-    assert caught.value.code == "permit_for_other_commit"
+    assert caught.value.reason == "permit_for_other_commit"
 
 
 def test_a_permit_is_not_changed() -> None:

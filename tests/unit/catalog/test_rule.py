@@ -101,7 +101,7 @@ def test_nothing_that_changes_main_passes(what: str) -> None:
     before = base(version)
     with pytest.raises(NotAllowedError) as caught:
         rule.require_main_unchanged(before, after(before, updates), "orders")
-    assert caught.value.code == ("encryption_keys_gated" if what.startswith("a key") else "main_gated")
+    assert caught.value.reason == ("encryption_keys_gated" if what.startswith("a key") else "main_gated")
 
 
 def test_every_kind_of_update_is_tried_against_a_protected_table() -> None:
@@ -195,7 +195,7 @@ def test_structure_that_nothing_shows_yet_does_not_pass(what: str) -> None:
     rule.require_main_unchanged(before, changed, "orders")
     with pytest.raises(NotAllowedError) as caught:
         rule.require_structure_unchanged(before, changed, "orders")
-    assert caught.value.code == "structure_gated"
+    assert caught.value.reason == "structure_gated"
 
 
 def test_a_schema_that_is_put_back_otherwise_under_its_id_does_not_pass() -> None:
@@ -207,7 +207,7 @@ def test_a_schema_that_is_put_back_otherwise_under_its_id_does_not_pass() -> Non
     assert [each.schema_id for each in changed.schemas] == [each.schema_id for each in before.schemas]
     with pytest.raises(NotAllowedError) as caught:
         rule.require_structure_unchanged(before, changed, "orders")
-    assert caught.value.code == "structure_gated"
+    assert caught.value.reason == "structure_gated"
 
 
 @pytest.mark.parametrize("key", ["last-column-id", "last-partition-id"])
@@ -216,7 +216,7 @@ def test_a_counter_that_runs_ahead_does_not_pass(key: str) -> None:
     changed = TableMetadata.from_json(before.to_json() | {key: 2**31 - 1})
     with pytest.raises(NotAllowedError) as caught:
         rule.require_structure_unchanged(before, changed, "orders")
-    assert caught.value.code == "structure_gated"
+    assert caught.value.reason == "structure_gated"
 
 
 def refs(updates: list[Doc], role: Role, own_branch: str | None = None) -> None:
@@ -254,7 +254,7 @@ def test_a_tag_into_mains_ancestry_needs_a_publishing_role(role: Role, updates: 
 def test_a_tag_is_not_for_others(role: Role, updates: list[Doc]) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(updates, role)
-    assert caught.value.code == "tag_not_allowed"
+    assert caught.value.reason == "tag_not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_tag_is_not_for_others(role: Role, updates: list[Doc]) -> None:
 def test_a_tag_outside_mains_ancestry_is_refused_for_every_role(role: Role, updates: list[Doc]) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(updates, role)
-    assert caught.value.code == "tag_outside_main"
+    assert caught.value.reason == "tag_outside_main"
 
 
 BRANCHES: dict[str, list[Doc]] = {
@@ -294,7 +294,7 @@ def test_a_branch_is_for_those_who_stage(role: Role, what: str) -> None:
 def test_a_branch_is_not_for_others(role: Role, what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(BRANCHES[what], role)
-    assert caught.value.code == "branch_not_allowed"
+    assert caught.value.reason == "branch_not_allowed"
 
 
 def test_a_publisher_cannot_turn_a_branch_into_a_tag() -> None:
@@ -302,14 +302,14 @@ def test_a_publisher_cannot_turn_a_branch_into_a_tag() -> None:
     changed = after(before, [set_ref("fresh", 12, "tag")])
     with pytest.raises(NotAllowedError) as caught:
         rule.require_refs_allowed(before, changed, grant(Role.PUBLISHER), None)
-    assert caught.value.code == "branch_not_allowed"
+    assert caught.value.reason == "branch_not_allowed"
 
 
 @pytest.mark.parametrize("what", BRANCHES)
 def test_a_token_for_one_attempt_moves_no_other_branch(what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         refs(BRANCHES[what], Role.PRODUCER, "pvdm-mine")
-    assert caught.value.code == "branch_of_other_attempt"
+    assert caught.value.reason == "branch_of_other_attempt"
 
 
 def test_a_token_for_one_attempt_moves_its_own_branch() -> None:
@@ -334,7 +334,7 @@ def test_a_new_snapshot_that_no_branch_holds_does_not_pass(what: str) -> None:
     before = base()
     with pytest.raises(NotAllowedError) as caught:
         rule.require_snapshots_on_branches(before, after(before, LOOSE[what]), "orders")
-    assert caught.value.code == "snapshot_without_branch"
+    assert caught.value.reason == "snapshot_without_branch"
 
 
 def test_a_snapshot_that_lost_its_branch_earlier_blocks_no_commit() -> None:
@@ -366,7 +366,7 @@ TOUCHES: dict[str, list[Doc]] = {
 def test_a_snapshot_is_touched_by_its_own_attempt_only(what: str, role: Role, branch: str | None) -> None:
     with pytest.raises(NotAllowedError) as caught:
         own(TOUCHES[what], role, branch)()
-    assert caught.value.code == "snapshot_not_own"
+    assert caught.value.reason == "snapshot_not_own"
 
 
 def test_a_snapshot_in_the_middle_of_a_branch_is_not_removed() -> None:
@@ -375,7 +375,7 @@ def test_a_snapshot_in_the_middle_of_a_branch_is_not_removed() -> None:
     rule.require_refs_allowed(before, after(before, middle), grant(), "pvdm-mine")
     with pytest.raises(NotAllowedError) as caught:
         own(middle, Role.PRODUCER, "pvdm-mine", before)()
-    assert caught.value.code == "snapshot_not_own"
+    assert caught.value.reason == "snapshot_not_own"
 
 
 @pytest.mark.parametrize(

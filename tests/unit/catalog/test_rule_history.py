@@ -70,7 +70,7 @@ def test_what_an_old_tag_shows_is_not_replaced_under_its_id(role: Role) -> None:
     assert changed.refs["old"] == before.refs["old"]
     with pytest.raises(NotAllowedError) as caught:
         rule.require_tagged_unchanged(before, changed)
-    assert caught.value.code == "tagged_snapshot_changed"
+    assert caught.value.reason == "tagged_snapshot_changed"
     with pytest.raises(NotAllowedError):
         rule.require_refs_allowed(before, changed, grant(role), None)
 
@@ -129,7 +129,7 @@ def test_what_main_shows_is_not_spelled_in_another_way(what: str) -> None:
     assert published_view(changed).to_bytes() != published_view(before).to_bytes()
     with pytest.raises(NotAllowedError) as caught:
         rule.require_main_unchanged(before, changed, "orders")
-    assert caught.value.code == "main_gated"
+    assert caught.value.reason == "main_gated"
 
 
 def test_a_new_tag_changes_nothing_else_that_is_shown() -> None:

@@ -48,7 +48,7 @@ def judged(updates: list[Doc], version: int = 2, before: TableMetadata | None = 
 def refused(updates: list[Doc], what: str, version: int = 2, before: TableMetadata | None = None) -> None:
     with pytest.raises(InputError) as caught:
         judged(updates, version, before)
-    assert (caught.value.code, what in caught.value.message) == ("staging_not_sane", True), caught.value.message
+    assert (caught.value.reason, what in caught.value.message) == ("staging_not_sane", True), caught.value.message
 
 
 def write(version: Any = 2, *, number: Any = 14, sequence: Any = 4, parent: Any = 13, **more: Any) -> list[Doc]:
@@ -78,7 +78,7 @@ def test_a_sequence_number_that_is_not_the_next_is_refused(version: int, sequenc
 def test_a_first_snapshot_under_the_last_number_is_a_conflict() -> None:
     with pytest.raises(ConflictError) as caught:
         judged(to_ref("fresh", snapshot(14, 3)))
-    assert caught.value.code == "snapshot_sequence_stale"
+    assert caught.value.reason == "snapshot_sequence_stale"
 
 
 def test_a_sequence_number_in_format_1_is_refused() -> None:
@@ -90,7 +90,7 @@ def test_a_sequence_number_in_format_1_is_refused() -> None:
 def test_a_stale_sequence_number_is_a_conflict() -> None:
     with pytest.raises(ConflictError) as caught:
         judged(write(sequence=3))
-    assert caught.value.code == "snapshot_sequence_stale"
+    assert caught.value.reason == "snapshot_sequence_stale"
 
 
 def test_a_snapshot_that_goes_at_once_does_not_take_the_last_number_with_it() -> None:
@@ -107,7 +107,7 @@ def test_a_snapshot_that_goes_at_once_does_not_take_row_ids_with_it() -> None:
     ]
     with pytest.raises(InputError) as caught:
         judged(updates, 3)
-    assert caught.value.code == "staging_not_sane"
+    assert caught.value.reason == "staging_not_sane"
 
 
 def test_row_ids_of_a_snapshot_that_goes_at_once_are_counted() -> None:
@@ -238,7 +238,7 @@ def test_a_table_that_came_without_room_is_tidied_all_the_same() -> None:
 def test_row_ids_that_do_not_follow_are_refused(first: int) -> None:
     with pytest.raises((InputError, ConflictError)) as caught:
         judged(write(3, **{"first-row-id": first}), 3)
-    assert caught.value.code in ("snapshot_row_ids_stale", "snapshot_row_ids_skipped")
+    assert caught.value.reason in ("snapshot_row_ids_stale", "snapshot_row_ids_skipped")
 
 
 def test_row_ids_are_checked_with_shared_numbers_too() -> None:
@@ -296,7 +296,7 @@ def test_a_manifest_list_outside_the_tables_place_is_refused(path: str) -> None:
 def test_a_manifest_list_by_a_crooked_way_is_refused(path: str) -> None:
     with pytest.raises(InputError) as caught:
         judged(write(**{"manifest-list": path}))
-    assert caught.value.code == "location_invalid"
+    assert caught.value.reason == "location_invalid"
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "S3"])

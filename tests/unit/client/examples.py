@@ -35,7 +35,7 @@ INFO = {
 }
 CHANGE = {"epoch": "2", "before": None, "after": "CREATED", "reason": "r", "key_ids": {"log": "ab" * 32}}
 CHANGES = {"changes": [CHANGE]}
-REFUSAL: Json = {"code": "c", "message": "m", "expected": "e", "got": "g", "hint": "h"}
+REFUSAL: Json = {"code": "c", "reason": "r", "message": "m", "expected": "e", "got": "g", "hint": "h"}
 ATTEMPT: Json = {
     "attempt_id": ID,
     "workload_id": "orders-1",

@@ -114,6 +114,7 @@ def error(status: int, kind: str, code: str = "some_code", **more: object) -> Be
     """An error envelope."""
     fields: dict[str, object] = {
         "code": code,
+        "reason": code,
         "message": "some message",
         "expected": None,
         "got": None,

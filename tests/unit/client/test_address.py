@@ -33,7 +33,7 @@ def test_an_address_that_keeps_the_token_safe_is_taken(url: str) -> None:
 def test_a_token_does_not_travel_in_the_clear(url: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         StewardClient(url, "pvdm_x")
-    assert caught.value.code == "steward_address_insecure"
+    assert caught.value.reason == "steward_address_insecure"
 
 
 def test_who_insists_may_send_it_in_the_clear() -> None:
@@ -56,13 +56,13 @@ def test_who_insists_may_send_it_in_the_clear() -> None:
 def test_an_address_that_is_none_is_refused(url: Any) -> None:
     with pytest.raises(InputError) as caught:
         StewardClient(url, "pvdm_x")
-    assert caught.value.code == "steward_address_invalid"
+    assert caught.value.reason == "steward_address_invalid"
 
 
 def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
     with pytest.raises(InputError) as caught:
         StewardClient("https://someone:hunter22@steward.example", "pvdm_x")
-    assert caught.value.code == "steward_address_invalid"
+    assert caught.value.reason == "steward_address_invalid"
     assert "hunter22" not in f"{caught.value} {caught.value.to_json()}"
 
 
@@ -70,28 +70,28 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
 def test_an_id_that_would_lead_to_another_path_is_refused(value: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").workload(value)
-    assert caught.value.code == "identifier_invalid"
+    assert caught.value.reason == "identifier_invalid"
 
 
 @pytest.mark.parametrize("path", ["", "../../v1/epochs", "0//1", "/0/1", "0/1/"])
 def test_a_tile_that_would_lead_to_another_path_is_refused(path: str) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").log_tile(path)
-    assert caught.value.code == "identifier_invalid"
+    assert caught.value.reason == "identifier_invalid"
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "1"])
 def test_a_number_that_is_none_is_refused(number: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").revoke_epoch(number, "r")
-    assert caught.value.code == "identifier_invalid"
+    assert caught.value.reason == "identifier_invalid"
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, None])
 def test_a_page_of_another_size_is_refused(limit: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").events(limit=limit)
-    assert caught.value.code == "page_size_invalid"
+    assert caught.value.reason == "page_size_invalid"
 
 
 @for_each("value", [0, -1, 86_401, float("nan"), float("inf"), True, "5", None])
@@ -99,7 +99,7 @@ def test_a_page_of_another_size_is_refused(limit: Any) -> None:
 def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         TimeOuts(**{name: value})
-    assert caught.value.code == "client_setting_invalid"
+    assert caught.value.reason == "client_setting_invalid"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value:
 def test_retries_without_bounds_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         Retries(**options)
-    assert caught.value.code == "client_setting_invalid"
+    assert caught.value.reason == "client_setting_invalid"
 
 
 @pytest.mark.parametrize("size", [0, -1, 134_217_729, 1.0, True])
 def test_an_answer_size_without_bounds_is_refused(size: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1", answer_max_bytes=size)
-    assert caught.value.code == "client_setting_invalid"
+    assert caught.value.reason == "client_setting_invalid"
 
 
 def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
@@ -163,7 +163,7 @@ def test_a_steward_that_nobody_vouches_for_is_not_sent_the_token(tmp_path: Path)
     with Peer(answer(INFO), context=context) as peer:
         with client(peer.url) as steward, pytest.raises(UnavailableError) as caught:
             steward.info()
-        assert caught.value.code == "steward_unreachable"
+        assert caught.value.reason == "steward_unreachable"
         assert peer.requests == []
 
 
@@ -174,4 +174,4 @@ def test_a_file_of_certificates_that_is_none_is_refused(tmp_path: Path, content:
         path.write_text(content)
     with pytest.raises(PvdmError) as caught:
         client("https://steward.example", ca_file=path)
-    assert caught.value.code == "ca_file_invalid"
+    assert caught.value.reason == "ca_file_invalid"

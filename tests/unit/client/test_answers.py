@@ -119,6 +119,7 @@ ATTESTATION: Json = {
 }
 ERROR: Json = {
     "code": "clock_jumped",
+    "reason": "clock_jumped",
     "message": "m",
     "expected": None,
     "got": None,
@@ -218,7 +219,7 @@ def refused(read: Callable[[object], object], value: object) -> bool:
     try:
         read(value)
     except UnavailableError as error:
-        return error.code == "steward_answer_invalid"
+        return error.reason == "steward_answer_invalid"
     return False
 
 
@@ -319,7 +320,11 @@ def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
         ({"error": "invalid_request"}, NotAllowedError, "token_exchange_refused"),
         ({"error": "\x1b[2J"}, NotAllowedError, "token_exchange_refused"),
         ({"error": "temporarily_unavailable"}, UnavailableError, "token_exchange_unavailable"),
-        ({"error": ERROR | {"kind": "input", "code": "body_too_large"}}, InputError, "body_too_large"),
+        (
+            {"error": ERROR | {"kind": "input", "code": "body_too_large", "reason": "body_too_large"}},
+            InputError,
+            "body_too_large",
+        ),
     ],
 )
 def test_no_token_is_told_with_its_reason(value: Json, kind: type[Exception], code: str) -> None:

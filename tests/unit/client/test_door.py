@@ -75,7 +75,7 @@ def checked(**changed: Any) -> CheckedBundle:
 def refusal(**changed: Any) -> tuple[type[PvdmError], str]:
     with pytest.raises(PvdmError) as caught:
         checked(**changed)
-    return type(caught.value), caught.value.code
+    return type(caught.value), caught.value.reason
 
 
 def test_a_bundle_is_checked_by_a_pinned_chain_or_a_root_that_was_judged_before() -> None:

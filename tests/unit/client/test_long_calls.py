@@ -49,7 +49,7 @@ def test_what_was_sent_is_not_sent_again_when_its_answer_is_lost(lost: Behaviour
         with pytest.raises(UnavailableError) as caught:
             CALLS[call](steward)
         assert len(peer.requests) == 1
-        assert caught.value.code.startswith("steward_")
+        assert caught.value.reason.startswith("steward_")
 
 
 @pytest.mark.parametrize("call", CALLS)

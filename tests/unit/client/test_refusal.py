@@ -56,7 +56,7 @@ def test_each_kind_is_its_own_class(kind: str) -> None:
 
 def test_every_field_comes_back_as_it_was_sent() -> None:
     found = read_as_error(envelope(), request_id="other")
-    assert (found.code, found.message, found.expected, found.got, found.hint) == (
+    assert (found.reason, found.message, found.expected, found.got, found.hint) == (
         "nonce_taken",
         "the nonce is taken",
         "a new one",
@@ -114,7 +114,7 @@ def test_what_a_newer_steward_adds_is_passed_over() -> None:
 )
 def test_what_is_no_envelope_is_not_taken_for_one(value: Any) -> None:
     found = met(answer({"error": value}, status=409))
-    assert (type(found), found.code) == (UnavailableError, "steward_answer_invalid")
+    assert (type(found), found.reason) == (UnavailableError, "steward_answer_invalid")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_is_no_envelope_is_not_taken_for_one(value: Any) -> None:
     [b"", b"null", b"{}", b"[]", b'{"error":{}}', b"\xff", b'{"error":1,"error":2}', b"[" * 100_000, b"9" * 10_000],
 )
 def test_a_body_that_is_no_error_is_told_as_that(body: bytes) -> None:
-    assert met(answer(status=500, body=body)).code == "steward_answer_invalid"
+    assert met(answer(status=500, body=body)).reason == "steward_answer_invalid"
 
 
 def test_an_answer_that_says_only_what_was_got_comes_back_with_its_message_once() -> None:

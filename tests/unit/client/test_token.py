@@ -88,7 +88,7 @@ def test_a_token_is_not_compared_pickled_copied_or_formatted(leak: Callable[[obj
 def test_a_text_that_is_no_bearer_token_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         AccessToken(text)
-    assert caught.value.code == "token_malformed"
+    assert caught.value.reason == "token_malformed"
 
 
 def test_the_longest_token_is_taken() -> None:
@@ -181,7 +181,7 @@ def test_a_token_file_for_its_owner_alone_is_read(tmp_path: Path, mode: int) -> 
 def test_a_token_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_token(token_file(tmp_path, mode=mode))
-    assert caught.value.code == "token_file_mode"
+    assert caught.value.reason == "token_file_mode"
 
 
 def test_a_token_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_a_token_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "geteuid", lambda: 54_321)
     with pytest.raises(NotAllowedError) as caught:
         read_token(path)
-    assert caught.value.code == "token_file_mode"
+    assert caught.value.reason == "token_file_mode"
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
@@ -203,14 +203,14 @@ def test_a_token_file_that_is_no_plain_file_is_refused(tmp_path: Path, kind: str
         os.mkfifo(path, 0o600)
     with pytest.raises(InputError) as caught:
         read_token(path)
-    assert caught.value.code == "token_file_invalid"
+    assert caught.value.reason == "token_file_invalid"
 
 
 @pytest.mark.parametrize("content", ["", "two words", "a\nb\n", "a" * (TOKEN_MAX_CHARACTERS + 1)])
 def test_a_token_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError) as caught:
         read_token(token_file(tmp_path, content))
-    assert caught.value.code == "token_malformed"
+    assert caught.value.reason == "token_malformed"
 
 
 def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ def test_threads_that_are_refused_at_once_ask_for_one_new_token() -> None:
 def test_a_token_is_given_once() -> None:
     with pytest.raises(InputError) as caught:
         StewardClient("http://127.0.0.1:1", "a", token_file=Path("b"))
-    assert caught.value.code == "token_given_twice"
+    assert caught.value.reason == "token_given_twice"

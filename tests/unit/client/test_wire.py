@@ -69,14 +69,14 @@ def test_nobody_listening_is_unreachable_and_says_that_nothing_was_sent() -> Non
         port = free.getsockname()[1]
     with client(f"http://127.0.0.1:{port}") as steward, pytest.raises(UnavailableError) as caught:
         steward.create_epoch("rotation")
-    assert (caught.value.code, caught.value.details["tries"]) == ("steward_unreachable", 1)
+    assert (caught.value.reason, caught.value.details["tries"]) == ("steward_unreachable", 1)
     assert "nothing was sent" in caught.value.message
 
 
 def test_a_name_that_nobody_knows_is_unreachable() -> None:
     with client("https://steward.invalid") as steward, pytest.raises(UnavailableError) as caught:
         steward.info()
-    assert caught.value.code == "steward_unreachable"
+    assert caught.value.reason == "steward_unreachable"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_tries_of_one_question_have_one_request_id() -> None:
 def test_tries_are_bounded_in_number() -> None:
     with Peer(drop) as peer:
         found = info_error(peer)
-        assert (found.code, found.details["tries"], len(peer.requests)) == ("steward_connection_lost", 3, 3)
+        assert (found.reason, found.details["tries"], len(peer.requests)) == ("steward_connection_lost", 3, 3)
 
 
 def test_tries_are_bounded_in_time() -> None:
@@ -142,7 +142,7 @@ def test_the_steward_is_left_in_peace_for_as_long_as_it_asks() -> None:
 def test_who_asks_for_more_patience_than_there_is_gets_no_second_try(asked: str) -> None:
     started = time.monotonic()
     with Peer(error(429, "unavailable", headers={"retry-after": asked})) as peer:
-        assert info_error(peer).code == "some_code"
+        assert info_error(peer).reason == "some_code"
         assert len(peer.requests) == 1
     assert time.monotonic() - started < 5
 
@@ -169,7 +169,7 @@ def test_a_retry_after_that_is_no_number_is_passed_over(asked: str) -> None:
 def test_a_lost_answer_to_what_cannot_be_repeated_says_so_and_is_sent_once(behaviour: Behaviour) -> None:
     with Peer(behaviour) as peer:
         found = epoch_error(peer)
-        assert (type(found), found.code, len(peer.requests)) == (StateUnknownError, "answer_lost", 1)
+        assert (type(found), found.reason, len(peer.requests)) == (StateUnknownError, "answer_lost", 1)
         assert found.hint is not None
         assert "epochs()" in found.hint
 
@@ -177,20 +177,20 @@ def test_a_lost_answer_to_what_cannot_be_repeated_says_so_and_is_sent_once(behav
 def test_a_late_answer_to_what_cannot_be_repeated_is_lost() -> None:
     with Peer(silence(1)) as peer:
         found = epoch_error(peer, time_outs=TimeOuts(read_seconds=0.2))
-        assert (found.code, len(peer.requests)) == ("answer_lost", 1)
+        assert (found.reason, len(peer.requests)) == ("answer_lost", 1)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_what_cannot_be_repeated_is_not_repeated_when_the_steward_is_busy(status: int) -> None:
     with Peer(error(status, "unavailable")) as peer:
-        assert epoch_error(peer).code == "some_code"
+        assert epoch_error(peer).reason == "some_code"
         assert len(peer.requests) == 1
 
 
 def test_a_refusal_without_an_envelope_is_still_a_refusal() -> None:
     with Peer(answer(status=404, body=b"<html>")) as peer:
         found = epoch_error(peer)
-        assert (type(found), found.code) == (UnavailableError, "steward_answer_invalid")
+        assert (type(found), found.reason) == (UnavailableError, "steward_answer_invalid")
 
 
 def test_what_is_idempotent_by_content_is_sent_again_with_the_same_body() -> None:
@@ -205,14 +205,14 @@ def test_what_is_idempotent_by_content_is_sent_again_with_the_same_body() -> Non
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(status: int, target: str) -> None:
     with Peer(answer({}, status=status, headers={"location": target})) as peer:
-        assert info_error(peer).code == "steward_redirected"
+        assert info_error(peer).reason == "steward_redirected"
         assert len(peer.requests) == 1
 
 
 def test_an_answer_that_never_comes_is_a_time_out() -> None:
     with Peer(silence(2)) as peer:
         found = info_error(peer, time_outs=TimeOuts(read_seconds=0.1), retries=Retries(tries=1))
-        assert (type(found), found.code) == (UnavailableError, "steward_timeout")
+        assert (type(found), found.reason) == (UnavailableError, "steward_timeout")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_an_answer_that_trickles_is_ended_by_the_total_time(data: bytes) -> None
     started = time.monotonic()
     with Peer(trickle(data, every_seconds=0.02)) as peer:
         limits = TimeOuts(read_seconds=5, total_seconds=0.4)
-        assert info_error(peer, time_outs=limits, retries=Retries(tries=1)).code == "steward_timeout"
+        assert info_error(peer, time_outs=limits, retries=Retries(tries=1)).reason == "steward_timeout"
     assert time.monotonic() - started < 8
 
 
@@ -232,14 +232,14 @@ def test_one_long_silence_is_ended_by_the_total_time_too() -> None:
     started = time.monotonic()
     with Peer(silence(4)) as peer:
         limits = TimeOuts(read_seconds=60, total_seconds=0.3)
-        assert info_error(peer, time_outs=limits, retries=Retries(tries=1)).code == "steward_timeout"
+        assert info_error(peer, time_outs=limits, retries=Retries(tries=1)).reason == "steward_timeout"
         assert time.monotonic() - started < 3
 
 
 def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     with Peer(endless) as peer:
         found = info_error(peer, answer_max_bytes=200_000)
-        assert (type(found), found.code, len(peer.requests)) == (UnavailableError, "steward_answer_too_large", 1)
+        assert (type(found), found.reason, len(peer.requests)) == (UnavailableError, "steward_answer_too_large", 1)
 
 
 def test_an_answer_of_just_the_size_that_is_allowed_is_read() -> None:
@@ -247,12 +247,12 @@ def test_an_answer_of_just_the_size_that_is_allowed_is_read() -> None:
     with Peer(GOOD) as peer, client(peer.url, answer_max_bytes=size) as steward:
         steward.info()
     with Peer(GOOD) as peer:
-        assert info_error(peer, answer_max_bytes=size - 1).code == "steward_answer_too_large"
+        assert info_error(peer, answer_max_bytes=size - 1).reason == "steward_answer_too_large"
 
 
 def test_a_compressed_answer_is_refused_since_it_may_be_a_bomb() -> None:
     with Peer(answer(INFO, headers={"content-encoding": "gzip"})) as peer:
-        assert info_error(peer).code == "steward_answer_invalid"
+        assert info_error(peer).reason == "steward_answer_invalid"
         assert peer.requests[0].headers["accept-encoding"] == "identity"
 
 
@@ -263,7 +263,7 @@ def test_a_closed_client_says_so() -> None:
         steward.close()
         with pytest.raises(InputError) as caught:
             steward.info()
-    assert caught.value.code == "client_closed"
+    assert caught.value.reason == "client_closed"
 
 
 def test_nothing_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_token_that_was_rotated_is_asked_for_once_more() -> None:
 def test_a_token_that_is_refused_twice_is_not_asked_for_a_third_time() -> None:
     with Peer(error(401, "not_allowed", "token_revoked")) as peer:
         found = info_error(peer, token=lambda: "pvdm_some")
-        assert (type(found), found.code, len(peer.requests)) == (NotAllowedError, "token_revoked", 2)
+        assert (type(found), found.reason, len(peer.requests)) == (NotAllowedError, "token_revoked", 2)
 
 
 def test_a_plain_token_that_is_refused_is_sent_once() -> None:
@@ -299,15 +299,15 @@ def test_a_plain_token_that_is_refused_is_sent_once() -> None:
 
 
 def test_not_being_ready_is_an_answer_and_asked_for_once() -> None:
-    reason = {"code": "clock_jumped", "message": "m", "kind": "unavailable"}
+    reason = {"code": "clock_jumped", "reason": "clock_jumped", "message": "m", "kind": "unavailable"}
     with Peer(answer({"ready": False, "reasons": [reason]}, status=503)) as peer, client(peer.url) as steward:
-        assert [found.code for found in steward.readiness().reasons] == ["clock_jumped"]
+        assert [found.reason for found in steward.readiness().reasons] == ["clock_jumped"]
         assert len(peer.requests) == 1
 
 
 def test_an_answer_that_does_not_call_itself_json_is_refused() -> None:
     with Peer(answer(INFO, headers={"content-type": "text/html"})) as peer:
-        assert info_error(peer).code == "steward_answer_invalid"
+        assert info_error(peer).reason == "steward_answer_invalid"
 
 
 def test_a_gateway_that_fails_is_asked_again() -> None:
@@ -321,7 +321,7 @@ def test_a_gateway_that_fails_is_asked_again() -> None:
 )
 def test_a_body_that_two_readers_read_differently_is_refused(body: str) -> None:
     with Peer(answer(body=body.encode())) as peer:
-        assert info_error(peer).code == "steward_answer_invalid"
+        assert info_error(peer).reason == "steward_answer_invalid"
 
 
 def test_an_answer_does_not_show_its_body() -> None:
@@ -342,7 +342,7 @@ def test_a_jobs_call_waits_no_longer_than_it_may() -> None:
     soon = replace(AWAY, restart_seconds=0.3)
     with Peer(drop) as peer, client(peer.url, retries=soon) as steward, pytest.raises(UnavailableError) as caught:
         steward.staged(ID)
-    assert caught.value.code == "steward_connection_lost"
+    assert caught.value.reason == "steward_connection_lost"
     assert len(peer.requests) > 2
 
 
@@ -402,10 +402,10 @@ def test_a_refusal_of_the_catalog_is_told_as_it_is(status: int, kind: str, expec
     said = {"error": {"message": "not now", "type": kind, "code": status, "pvdm-code": "catalog_says"}}
     with Peer(answer(said, status=status)) as peer, client(peer.url) as steward, pytest.raises(expected) as caught:
         TableClient(steward, ["sales"], "orders").load()
-    assert (caught.value.code, caught.value.message) == ("catalog_says", "not now")
+    assert (caught.value.reason, caught.value.message) == ("catalog_says", "not now")
 
 
 def test_a_refusal_before_the_catalog_is_told_as_it_is() -> None:
     with Peer(BUSY) as peer, client(peer.url) as steward, pytest.raises(UnavailableError) as caught:
         TableClient(steward, ["sales"], "orders").load()
-    assert caught.value.code == "some_code"
+    assert caught.value.reason == "some_code"

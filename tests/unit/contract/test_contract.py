@@ -105,7 +105,7 @@ def test_lifetimes_are_counted_in_seconds(text: str, seconds: int) -> None:
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(path: str, value: Any, served: str) -> None:
     error = refused(written(changed((path, value))))
-    assert error.code == "contract_not_yet"
+    assert error.reason == "contract_not_yet"
     assert "is not served yet" in error.message
     assert (error.expected, error.got) == (served, str(value))
     assert error.message.startswith(f"c.yaml:{error.details['line']}:")
@@ -137,7 +137,7 @@ def claiming(where: str | None) -> bytes:
 )
 def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) -> None:
     error = refused(claiming(where))
-    assert error.code == "contract_invalid"
+    assert error.reason == "contract_invalid"
     line = claiming(where).decode().splitlines()[int(error.details["line"]) - 1]
     assert error.message.startswith(f"c.yaml:{error.details['line']}:{line.index('where') + 8}: boundary.where cannot")
     assert error.expected is not None
@@ -159,7 +159,7 @@ def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) ->
 )
 def test_a_filter_whose_literals_leave_no_value_of_the_claim_column_is_refused(where: str) -> None:
     error = refused(claiming(where))
-    assert error.code == "contract_invalid"
+    assert error.reason == "contract_invalid"
     assert "boundary.where cannot be accepted" in error.message
     assert (error.expected, error.got) == ("a range that has a value in it", ascii(where))
 
@@ -241,7 +241,7 @@ UNFIT: list[tuple[list[tuple[str, Any]], str, str]] = [
 @for_each(("changes", "path", "expected"), UNFIT, ids=lambda part: str(part)[:60])
 def test_parts_that_do_not_fit_are_refused(changes: list[tuple[str, Any]], path: str, expected: str) -> None:
     error = refused(written(changed(*changes)))
-    assert error.code == "contract_invalid"
+    assert error.reason == "contract_invalid"
     assert error.message.endswith(f": {path} cannot be accepted")
     assert (error.expected or "").startswith(expected)
 
@@ -381,7 +381,7 @@ def test_partition_values_take_the_parameters() -> None:
 def test_parameters_that_are_not_the_contracts_are_refused(given: dict[str, str], code: str) -> None:
     with pytest.raises(InputError) as caught:
         read(*PARAMETERS).bind(given)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 @pytest.mark.parametrize("kind", list(ParameterType))
@@ -449,7 +449,7 @@ def test_a_widening_beyond_the_closed_list_is_profile_t(column: str, kind: str) 
     )
     with pytest.raises(InputError) as caught:
         resolve(contract.boundary.mapping, SOURCE)
-    assert caught.value.code == "mapping_not_lossless"
+    assert caught.value.reason == "mapping_not_lossless"
     assert "Profile T" in (caught.value.hint or "")
 
 
@@ -464,7 +464,7 @@ def test_a_type_that_nothing_widens_to_is_refused_in_the_contract(kind: str) -> 
 def test_a_mapped_column_that_the_source_does_not_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         resolve(Mapping((Column("x", "x", None),)), SOURCE)
-    assert caught.value.code == "mapping_column_unknown"
+    assert caught.value.reason == "mapping_column_unknown"
 
 
 def test_a_contract_is_loaded_from_its_file(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_a_contract_is_loaded_from_its_file(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(InputError) as caught:
             pvdm.load_contract(missing)
-        assert caught.value.code == "input_not_readable"
+        assert caught.value.reason == "input_not_readable"
     (tmp_path / "big.yaml").write_bytes(b"#" * 1_000_000)
     with pytest.raises(InputError, match="too large"):
         pvdm.load_contract(tmp_path / "big.yaml")

@@ -187,7 +187,7 @@ def test_schema_and_reader_accept_each_key(path: str, value: Any) -> None:
 def test_schema_and_reader_refuse_each_wrong_form(path: str, value: Any, expected: str) -> None:
     made = changed((path, value))
     error = refused(written(made))
-    assert error.code == "contract_invalid"
+    assert error.reason == "contract_invalid"
     assert (error.expected or "").startswith(expected)
     # A number beyond 64 bits is text to the reader; YAML has no such number here.
     assert not VALIDATOR.is_valid(yaml.safe_load(written(made)))

@@ -100,7 +100,7 @@ def test_every_key_and_value_has_its_place() -> None:
 )
 def test_what_is_no_plain_yaml_is_refused_where_it_stands(data: bytes | str, place: str, expected: str) -> None:
     error = unreadable(data)
-    assert error.code == "contract_unreadable"
+    assert error.reason == "contract_unreadable"
     assert error.message == f"c.yaml:{place}: the contract cannot be read"
     assert f"{error.details['line']}:{error.details['column']}" == place
     assert error.details["file"] == "c.yaml"
@@ -129,7 +129,7 @@ def test_the_number_of_values_has_a_limit() -> None:
 def test_the_size_has_a_limit() -> None:
     small = written(SMALL)
     error = refused(small + b"#" * (CONTRACT_SIZE_MAX_BYTES - len(small) + 1))
-    assert (error.code, error.details["file"]) == ("contract_too_large", "c.yaml")
+    assert (error.reason, error.details["file"]) == ("contract_too_large", "c.yaml")
 
 
 def test_what_is_shown_of_the_file_steers_no_terminal() -> None:

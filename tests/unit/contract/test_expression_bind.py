@@ -67,7 +67,7 @@ def test_each_simple_type_is_compared_for_equality_and_among_others(kind: str) -
 def test_only_types_with_an_order_are_ordered(kind: str, operator: str) -> None:
     text = f"c {operator} {LITERALS[kind]}"
     if kind in ("boolean", "uuid"):
-        assert refused(text, of(kind)).code == "predicate_unsuited"
+        assert refused(text, of(kind)).reason == "predicate_unsuited"
     else:
         assert str(bound(text, kind)) == text
 
@@ -77,7 +77,7 @@ def test_only_floats_are_asked_for_nan(kind: str) -> None:
     if kind in ("float", "double"):
         bound("c is nan", kind)
     else:
-        assert refused("c is nan", of(kind)).code == "predicate_unsuited"
+        assert refused("c is nan", of(kind)).reason == "predicate_unsuited"
 
 
 @for_each("kind", SIMPLE)
@@ -85,7 +85,7 @@ def test_only_strings_start_with_something(kind: str) -> None:
     if kind == "string":
         bound("c starts with 'x'", kind)
     else:
-        assert refused("c starts with 'x'", of(kind)).code == "predicate_unsuited"
+        assert refused("c starts with 'x'", of(kind)).reason == "predicate_unsuited"
 
 
 @for_each("kind", SIMPLE)
@@ -99,23 +99,23 @@ def test_a_literal_of_another_spelling_is_not_guessed_at(kind: str) -> None:
         else quoted
     }
     for literal in wrong:
-        assert refused(f"c = {literal}", of(kind)).code == "literal_invalid"
+        assert refused(f"c = {literal}", of(kind)).reason == "literal_invalid"
 
 
 @pytest.mark.parametrize("column", ["s", "l", "v", "u"])
 def test_a_column_without_literals_is_only_asked_for_null(column: str) -> None:
     bind(parse_expression(f"{column} is not null"), NESTED, {})
-    assert refused(f"{column} = 1", NESTED).code == "predicate_unsuited"
+    assert refused(f"{column} = 1", NESTED).reason == "predicate_unsuited"
 
 
 def test_an_unknown_column_is_refused_with_the_known_ones() -> None:
     error = refused("x = 1", of("int"))
-    assert (error.code, error.expected, error.hint) == ("filter_column_unknown", "one of c", None)
+    assert (error.reason, error.expected, error.hint) == ("filter_column_unknown", "one of c", None)
 
 
 def test_a_field_inside_a_column_is_refused_with_the_reason() -> None:
     error = refused("`s.inner` = 1", NESTED)
-    assert error.code == "filter_column_unknown"
+    assert error.reason == "filter_column_unknown"
     assert error.hint == "filters look at whole columns, not at fields inside one"
 
 
@@ -159,12 +159,12 @@ def test_a_parameter_can_be_a_prefix() -> None:
 
 
 def test_a_parameter_of_another_type_is_refused() -> None:
-    assert refused("c = ${p}", of("int"), p="five").code == "literal_invalid"
+    assert refused("c = ${p}", of("int"), p="five").reason == "literal_invalid"
 
 
 def test_a_parameter_without_a_value_is_named() -> None:
     error = refused("c = ${p}", of("int"), q="1")
-    assert (error.code, error.expected, error.got) == ("parameter_missing", "p", "q")
+    assert (error.reason, error.expected, error.got) == ("parameter_missing", "p", "q")
 
 
 def test_a_bound_filter_is_not_bound_again() -> None:

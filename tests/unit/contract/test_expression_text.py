@@ -137,7 +137,7 @@ def test_each_form_is_read(text: str, wanted: Expression) -> None:
 def test_each_refusal_says_where_and_what_was_expected(text: str, character: int, expected: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_expression(text)
-    assert refused.value.code == "expression_invalid"
+    assert refused.value.reason == "expression_invalid"
     assert refused.value.details["character"] == character
     assert f"at character {character}" in refused.value.message
     assert (refused.value.expected or "").startswith(expected)
@@ -161,7 +161,7 @@ def test_a_text_beyond_the_limit_is_refused_before_it_is_read() -> None:
     parse_expression("a = 1".ljust(EXPRESSION_MAX_CHARACTERS))
     with pytest.raises(InputError, match="too long") as refused:
         parse_expression("a = 1".ljust(EXPRESSION_MAX_CHARACTERS + 1))
-    assert refused.value.code == "expression_too_long"
+    assert refused.value.reason == "expression_too_long"
 
 
 @pytest.mark.parametrize("opener", ["(", "not "])

@@ -126,7 +126,7 @@ REFUSED = {
 def test_a_text_that_is_not_of_the_type_is_refused_with_the_form(kind: str, text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_literal(text, type_from_json(kind))
-    assert refused.value.code == "literal_invalid"
+    assert refused.value.reason == "literal_invalid"
     assert (refused.value.expected or "").startswith(f"a value of {kind}")
     assert (refused.value.got or "").isascii()
 

@@ -76,7 +76,7 @@ def worked(name: str) -> str:
 def test_a_field_that_cannot_be_part_of_a_key_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError) as caught:
         replace(attempt(), **{field: value})  # type: ignore[arg-type]
-    assert (caught.value.code, str(caught.value.details["field"]).split()[0].rstrip("s")) == (
+    assert (caught.value.reason, str(caught.value.details["field"]).split()[0].rstrip("s")) == (
         "context_invalid",
         field.rstrip("s"),
     )
@@ -99,25 +99,25 @@ def test_a_field_that_cannot_be_part_of_a_key_is_refused(field: str, value: obje
 def test_a_field_of_a_source_that_cannot_be_part_of_a_key_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError) as caught:
         replace(source(), **{field: value})  # type: ignore[arg-type]
-    assert (caught.value.code, caught.value.details["field"]) == ("context_invalid", field)
+    assert (caught.value.reason, caught.value.details["field"]) == ("context_invalid", field)
 
 
 def test_a_projection_that_the_context_does_not_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         source().message(Purpose.SOURCE_COMMITMENT, ProjectionName.IDENTITY)
-    assert caught.value.code == "projection_unknown"
+    assert caught.value.reason == "projection_unknown"
 
 
 def test_an_attempt_has_no_key_for_the_purpose_of_a_source() -> None:
     with pytest.raises(InputError) as caught:
         attempt().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
-    assert caught.value.code == "context_invalid"
+    assert caught.value.reason == "context_invalid"
 
 
 def test_a_source_has_no_key_for_the_purpose_of_an_attempt() -> None:
     with pytest.raises(InputError) as caught:
         source().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
-    assert caught.value.code == "context_invalid"
+    assert caught.value.reason == "context_invalid"
 
 
 def test_a_context_comes_back_from_its_document() -> None:
@@ -133,7 +133,7 @@ def test_a_context_comes_back_from_its_document() -> None:
 def test_a_document_that_is_not_a_context_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError) as caught:
         AttemptContext.from_json({**attempt().to_json(), **change})  # type: ignore[dict-item]
-    assert caught.value.code == "context_invalid"
+    assert caught.value.reason == "context_invalid"
 
 
 def test_the_worked_example_has_the_message_of_the_code() -> None:

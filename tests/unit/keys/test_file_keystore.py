@@ -34,7 +34,7 @@ def derived(path: Path, word: str | None = None) -> bytes:
 def code_of_opening(path: Path, word: str | None = None) -> str:
     with pytest.raises(PvdmError) as caught:
         open_file_keys(path, None if word is None else Passphrase(word))
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_new_keystore_has_mode_0600_whatever_the_umask_is(path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_mode_that_changes_while_the_keystore_is_open_is_refused(path: Path) -
     path.chmod(0o644)
     with pytest.raises(NotAllowedError) as caught:
         service.book()
-    assert caught.value.code == "key_file_mode"
+    assert caught.value.reason == "key_file_mode"
 
 
 def test_a_symbolic_link_is_refused(path: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_open_file_put_in_place_of_a_sealed_one_in_use_is_refused(path: Path)
     path.with_name("other.json").replace(path)
     with pytest.raises(VerificationError) as caught:
         service.book()
-    assert caught.value.code == "keystore_damaged"
+    assert caught.value.reason == "keystore_damaged"
 
 
 @pytest.mark.parametrize("change", [{"salt": "00" * 16}, {"cost_log2": 15}, {"check": "00" * 16}], ids=str)
@@ -205,7 +205,7 @@ def test_a_keystore_is_never_overwritten_by_a_new_one(path: Path) -> None:
     before = keystore(path).public_key(KeyRole.SIGNING, 1)
     with pytest.raises(NotAllowedError) as caught:
         create_file_keys(path)
-    assert (caught.value.code, open_file_keys(path).public_key(KeyRole.SIGNING, 1)) == ("key_file_exists", before)
+    assert (caught.value.reason, open_file_keys(path).public_key(KeyRole.SIGNING, 1)) == ("key_file_exists", before)
 
 
 def test_of_many_that_create_one_keystore_at_once_exactly_one_does(path: Path) -> None:
@@ -218,7 +218,7 @@ def test_of_many_that_create_one_keystore_at_once_exactly_one_does(path: Path) -
             FileKeystore.create(path)
             codes.append("created")
         except PvdmError as error:
-            codes.append(error.code)
+            codes.append(error.reason)
 
     threads = [threading.Thread(target=create) for _ in range(8)]
     for thread in threads:
@@ -248,7 +248,7 @@ def test_a_revocation_by_another_process_counts_at_once(path: Path) -> None:
     open_file_keys(path).revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
         service.row_hash_key(attempt(), ProjectionName.CONTENT)
-    assert caught.value.code == "epoch_revoked"
+    assert caught.value.reason == "epoch_revoked"
 
 
 def test_an_old_copy_put_back_is_refused(path: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_old_copy_put_back_is_refused(path: Path) -> None:
     old.replace(path)
     with pytest.raises(VerificationError) as caught:
         service.book()
-    assert caught.value.code == "keystore_rolled_back"
+    assert caught.value.reason == "keystore_rolled_back"
 
 
 def test_a_closed_keystore_gives_nothing(path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_closed_keystore_gives_nothing(path: Path) -> None:
     service.close()
     with pytest.raises(UnavailableError) as caught:
         service.row_hash_key(attempt(), ProjectionName.CONTENT)
-    assert caught.value.code == "key_home_closed"
+    assert caught.value.reason == "key_home_closed"
 
 
 def test_a_keystore_that_is_too_large_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_a_keystore_that_is_too_large_is_refused(path: Path, monkeypatch: pytest
 def test_an_empty_or_huge_passphrase_is_refused(word: str) -> None:
     with pytest.raises(InputError) as caught:
         Passphrase(word)
-    assert caught.value.code == "passphrase_invalid"
+    assert caught.value.reason == "passphrase_invalid"
 
 
 def test_the_four_keys_of_an_epoch_are_four_keys(path: Path) -> None:

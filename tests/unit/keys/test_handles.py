@@ -56,7 +56,7 @@ def frozen(handles: Handles, job: str = "job-1", *, redemptions: int = 3) -> str
 def code(handles: Handles, handle: str, *, job: str = "job-1", worker: str = "worker-1") -> str:
     with pytest.raises(PvdmError) as caught:
         handles.redeem(handle, job_id=job, worker=worker)
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_handle_is_128_random_bits_as_hex(handles: Handles) -> None:
@@ -85,14 +85,14 @@ def test_a_job_that_ended_before_its_freeze_cannot_be_frozen(handles: Handles) -
     handles.end("job-1")
     with pytest.raises(NotAllowedError) as caught:
         handles.freeze("job-1", attempt())
-    assert caught.value.code == "handle_ended"
+    assert caught.value.reason == "handle_ended"
 
 
 def test_a_job_is_frozen_once(handles: Handles) -> None:
     frozen(handles)
     with pytest.raises(NotAllowedError) as caught:
         handles.freeze("job-1", attempt(nonce="f" * 32))
-    assert caught.value.code == "handle_frozen_already"
+    assert caught.value.reason == "handle_frozen_already"
 
 
 def test_a_worker_redeems_once(handles: Handles) -> None:
@@ -140,21 +140,21 @@ def test_a_job_has_one_handle(handles: Handles) -> None:
     frozen(handles)
     with pytest.raises(NotAllowedError) as caught:
         handles.issue("job-1", redemptions=1)
-    assert caught.value.code == "handle_job_taken"
+    assert caught.value.reason == "handle_job_taken"
 
 
 @pytest.mark.parametrize("redemptions", [0, -1, 10_001, True])
 def test_a_number_of_redemptions_out_of_range_is_refused(handles: Handles, redemptions: int) -> None:
     with pytest.raises(InputError) as caught:
         handles.issue("job-1", redemptions=redemptions)
-    assert caught.value.code == "handle_redemptions"
+    assert caught.value.reason == "handle_redemptions"
 
 
 @pytest.mark.parametrize("step", ["freeze", "end"])
 def test_a_job_that_has_no_handle_is_unknown(handles: Handles, step: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         handles.freeze("job-9", attempt()) if step == "freeze" else handles.end("job-9")
-    assert caught.value.code == "handle_unknown"
+    assert caught.value.reason == "handle_unknown"
 
 
 def test_ending_twice_is_no_error(handles: Handles) -> None:
@@ -186,7 +186,7 @@ def test_of_many_redemptions_under_one_name_at_once_one_wins(handles: Handles) -
             handles.redeem(handle, job_id="job-1", worker="worker-1")
             codes.append("given")
         except PvdmError as error:
-            codes.append(error.code)
+            codes.append(error.reason)
 
     threads = [threading.Thread(target=redeem) for _ in range(8)]
     for thread in threads:

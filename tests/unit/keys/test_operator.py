@@ -33,7 +33,7 @@ def test_a_signature_over_other_bytes_is_refused(path: Path, algorithm: Algorith
     public = create_key_pair(path, algorithm=algorithm)
     with pytest.raises(VerificationError) as caught:
         public.verify(open_key_pair(path).sign(b"override"), b"another")
-    assert caught.value.code == "signature_invalid"
+    assert caught.value.reason == "signature_invalid"
 
 
 def test_the_private_file_has_mode_0600_and_the_public_one_0644(path: Path) -> None:
@@ -51,7 +51,7 @@ def test_no_file_is_overwritten(path: Path, name: str) -> None:
     path.with_name(name).write_text("there before")
     with pytest.raises(NotAllowedError) as caught:
         create_key_pair(path)
-    assert (caught.value.code, path.with_name(name).read_text()) == ("key_file_exists", "there before")
+    assert (caught.value.reason, path.with_name(name).read_text()) == ("key_file_exists", "there before")
 
 
 def test_a_private_file_that_others_may_read_is_refused(path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_private_file_that_others_may_read_is_refused(path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(NotAllowedError) as caught:
         open_key_pair(path)
-    assert caught.value.code == "key_file_mode"
+    assert caught.value.reason == "key_file_mode"
 
 
 def test_a_public_file_that_others_may_write_is_refused(path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_public_file_that_others_may_write_is_refused(path: Path) -> None:
     path.with_name("glass.pem.pub").chmod(0o664)
     with pytest.raises(NotAllowedError) as caught:
         read_public_key(path.with_name("glass.pem.pub"))
-    assert caught.value.code == "key_file_mode"
+    assert caught.value.reason == "key_file_mode"
 
 
 @pytest.mark.parametrize(("made", "given"), [(WORD, None), (WORD, Passphrase("another")), (None, WORD)])
@@ -75,7 +75,7 @@ def test_a_wrong_passphrase_is_refused(path: Path, made: Passphrase | None, give
     create_key_pair(path, passphrase=made)
     with pytest.raises(InputError) as caught:
         open_key_pair(path, given)
-    assert caught.value.code == "private_key_malformed"
+    assert caught.value.reason == "private_key_malformed"
 
 
 @pytest.mark.parametrize("kind", ["rsa", "p384", "text"])
@@ -87,7 +87,7 @@ def test_a_key_of_another_kind_is_refused(path: Path, kind: str) -> None:
     path.chmod(0o600)
     with pytest.raises(InputError) as caught:
         open_key_pair(path)
-    assert caught.value.code == "private_key_malformed"
+    assert caught.value.reason == "private_key_malformed"
 
 
 def test_the_key_id_is_the_hash_of_the_der(path: Path) -> None:
@@ -118,11 +118,11 @@ def spoiled(kind: str) -> bytes:
 def test_a_public_key_of_another_kind_or_spelling_is_refused(kind: str) -> None:
     with pytest.raises(PvdmError) as caught:
         PublicKey.from_der(spoiled(kind))
-    assert caught.value.code == "public_key_malformed"
+    assert caught.value.reason == "public_key_malformed"
 
 
 def test_a_key_under_the_name_of_another_algorithm_is_refused(path: Path) -> None:
     public = create_key_pair(path)
     with pytest.raises(InputError) as caught:
         PublicKey(Algorithm.ECDSA_P256, public.der)
-    assert caught.value.code == "public_key_malformed"
+    assert caught.value.reason == "public_key_malformed"

@@ -238,7 +238,7 @@ def test_a_home_that_gives_too_few_bytes_is_refused_without_showing_them(tmp_pat
     short = _ShortHome.open(tmp_path / "keys")
     with pytest.raises(PvdmError) as caught:
         EpochKeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
-    assert (caught.value.code, traces(whole[:31], everything_about(caught.value))) == ("key_home_inconsistent", [])
+    assert (caught.value.reason, traces(whole[:31], everything_about(caught.value))) == ("key_home_inconsistent", [])
 
 
 def test_an_operators_key_does_not_show(tmp_path: Path) -> None:

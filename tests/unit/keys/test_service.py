@@ -95,7 +95,7 @@ def test_an_epoch_that_is_revoked_or_was_never_active_is_not_used(tmp_path: Path
         service.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
         use(service)  # type: ignore[operator]
-    assert caught.value.code == {"REVOKED": "epoch_revoked", "CREATED": "epoch_not_active"}[state]
+    assert caught.value.reason == {"REVOKED": "epoch_revoked", "CREATED": "epoch_not_active"}[state]
 
 
 def test_a_signer_taken_before_the_revocation_does_not_sign_after_it(service: EpochKeyService) -> None:
@@ -103,7 +103,7 @@ def test_a_signer_taken_before_the_revocation_does_not_sign_after_it(service: Ep
     service.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
         signer.sign(b"data")
-    assert caught.value.code == "epoch_revoked"
+    assert caught.value.reason == "epoch_revoked"
 
 
 def test_public_keys_of_a_revoked_epoch_can_still_be_read(service: EpochKeyService) -> None:
@@ -116,20 +116,20 @@ def test_no_new_workload_opens_when_no_epoch_is_active(service: EpochKeyService)
     service.retire_epoch(1, "pause")
     with pytest.raises(NotAllowedError) as caught:
         service.epoch_for(None)
-    assert caught.value.code == "epoch_none_active"
+    assert caught.value.reason == "epoch_none_active"
 
 
 def test_an_unknown_epoch_is_refused(service: EpochKeyService) -> None:
     with pytest.raises(InputError) as caught:
         service.epoch_for(9)
-    assert caught.value.code == "epoch_unknown"
+    assert caught.value.reason == "epoch_unknown"
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "a\nb", "x" * 1025])
 def test_a_change_without_a_proper_reason_is_refused(service: EpochKeyService, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         service.create_epoch(reason)
-    assert caught.value.code == "epoch_reason"
+    assert caught.value.reason == "epoch_reason"
 
 
 def test_a_new_epoch_is_above_the_highest_that_the_log_has_seen(service: EpochKeyService) -> None:
@@ -140,7 +140,7 @@ def test_a_new_epoch_is_above_the_highest_that_the_log_has_seen(service: EpochKe
 def test_a_root_has_no_public_half(service: EpochKeyService) -> None:
     with pytest.raises(InputError) as caught:
         service.public_key(KeyRole.ROW_HASH, 1)
-    assert caught.value.code == "key_role"
+    assert caught.value.reason == "key_role"
 
 
 def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: EpochKeyService) -> None:
@@ -164,7 +164,7 @@ def test_release_gives_the_commitment_keys_too(service: EpochKeyService) -> None
 def test_the_keys_of_an_attempt_that_is_not_closed_are_not_released(service: EpochKeyService, closed: bool) -> None:
     with pytest.raises(NotAllowedError) as caught:
         release(service, attempt(), closed=closed)
-    assert caught.value.code == "attempt_not_closed"
+    assert caught.value.reason == "attempt_not_closed"
 
 
 class _BusyStore(FileKeystore):
@@ -177,7 +177,7 @@ def test_a_book_that_others_keep_changing_is_given_up_without_harm(tmp_path: Pat
     busy = _BusyStore.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
         EpochKeyService(busy, busy).create_epoch("never")
-    assert (caught.value.code, busy._pending) == ("epoch_contention", {})
+    assert (caught.value.reason, busy._pending) == ("epoch_contention", {})
 
 
 class _OtherSigner(FileKeystore):
@@ -190,7 +190,7 @@ def test_a_home_that_signs_other_bytes_is_found_out(tmp_path: Path) -> None:
     home = _OtherSigner.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
         EpochKeyService(home, home).signer(KeyRole.LOG, 1).sign(b"data")
-    assert caught.value.code == "key_home_inconsistent"
+    assert caught.value.reason == "key_home_inconsistent"
 
 
 class _FailingHome(FileKeystore):
@@ -211,7 +211,7 @@ def test_keys_of_an_epoch_that_could_not_be_finished_are_dropped(tmp_path: Path)
 def book_code(path: Path) -> str:
     with pytest.raises(PvdmError) as caught:
         FileEpochStore(path).load()
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_a_missing_book_is_not_an_empty_one(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_an_old_book_put_back_is_refused(service: EpochKeyService, tmp_path: Pat
     path.write_bytes(old)
     with pytest.raises(VerificationError) as caught:
         store.load()
-    assert caught.value.code == "epoch_book_rolled_back"
+    assert caught.value.reason == "epoch_book_rolled_back"
 
 
 def test_a_book_is_replaced_only_by_its_next_revision(service: EpochKeyService, tmp_path: Path) -> None:

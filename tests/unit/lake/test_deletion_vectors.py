@@ -34,7 +34,7 @@ def left(lake: Lake) -> list[Any]:
 
 
 def refused(code: str) -> Any:
-    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code == code)
+    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason == code)
 
 
 def test_several_vectors_of_one_file_take_out_the_rows_of_their_own_data_files(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_blob_that_is_no_vector_is_refused_with_its_file(tmp_path: Path, blob:
     vectors = add_vectors(lake, [Listed(location, [0], blob)])
     with pytest.raises(VerificationError) as caught:
         lake.rows()
-    assert (caught.value.code, caught.value.details["file"]) == ("deletion_vector_invalid", vectors)
+    assert (caught.value.reason, caught.value.details["file"]) == ("deletion_vector_invalid", vectors)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_a_footer_that_is_not_one_json_object_of_blobs_is_refused(tmp_path: Path
     lake = lake_at(tmp_path)
     location = lake.data(rows(0, 1))
     add_vectors(lake, [Listed(location, [0])], footer=footer)
-    with pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code.startswith("lake_")):
+    with pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason.startswith("lake_")):
         lake.rows()
 
 

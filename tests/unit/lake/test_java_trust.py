@@ -42,4 +42,4 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> N
     (tmp_path / "ca.pem").write_text(text)
     with pytest.raises(InputError) as caught:
         trust_store(tmp_path / "ca.pem")
-    assert caught.value.code == "ca_file_invalid"
+    assert caught.value.reason == "ca_file_invalid"

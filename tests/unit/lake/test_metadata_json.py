@@ -73,7 +73,7 @@ def test_true_and_one_are_not_the_same() -> None:
 def test_what_is_not_one_plain_value_is_refused(data: bytes, code: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_json(data)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_surrogate_pair_is_one_character() -> None:
@@ -92,14 +92,14 @@ def test_the_greatest_depth_is_accepted() -> None:
 def test_a_document_above_the_limit_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         parse_json(b'"1234"', size_max_bytes=5)
-    assert caught.value.code == "lake_json_too_large"
+    assert caught.value.reason == "lake_json_too_large"
 
 
 @pytest.mark.parametrize("beside", [1, Number("1.0")])
 def test_a_value_that_json_has_not_is_refused(beside: Json) -> None:
     with pytest.raises(InputError) as caught:
         dump_json({"x": beside, "a": b"bytes"})
-    assert caught.value.code == "lake_json_malformed"
+    assert caught.value.reason == "lake_json_malformed"
 
 
 def test_gzip_gives_the_same_bytes_every_time_and_comes_back() -> None:
@@ -124,13 +124,13 @@ def test_plain_bytes_are_left_alone() -> None:
 def test_broken_gzip_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
         unzip(data)
-    assert caught.value.code == "lake_gzip_malformed"
+    assert caught.value.reason == "lake_gzip_malformed"
 
 
 def test_a_bomb_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as caught:
         unzip(gzip.compress(b" " * 10_000_000), size_max_bytes=1_000)
-    assert caught.value.code == "lake_json_too_large"
+    assert caught.value.reason == "lake_json_too_large"
 
 
 def test_metadata_files_of_this_size_are_read() -> None:

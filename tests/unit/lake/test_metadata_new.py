@@ -21,7 +21,7 @@ def create(**more: object) -> TableMetadata:
 def refusal(**more: object) -> str:
     with pytest.raises(InputError) as caught:
         create(**more)
-    return caught.value.code
+    return caught.value.reason
 
 
 def ids(metadata: TableMetadata) -> dict[str, int]:
@@ -169,13 +169,13 @@ def test_a_request_that_makes_no_valid_table_is_refused(part: str, value: object
         del request["partition-spec"], request["write-order"]
     with pytest.raises(InputError) as caught:
         new_table(request | {part: value}, location=LOCATION, table_uuid=UUID, now_ms=NOW)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_new_table_needs_a_uuid() -> None:
     with pytest.raises(InputError) as caught:
         new_table(create_request(), location=LOCATION, table_uuid="x", now_ms=NOW)
-    assert caught.value.code == "table_uuid_invalid"
+    assert caught.value.reason == "table_uuid_invalid"
 
 
 def test_a_registered_file_is_the_table_it_says_it_is() -> None:
@@ -187,4 +187,4 @@ def test_a_file_that_does_not_say_which_table_it_is_cannot_be_registered() -> No
     del old["table-uuid"]
     with pytest.raises(InputError) as caught:
         register_table(json.dumps(old).encode())
-    assert caught.value.code == "table_uuid_missing"
+    assert caught.value.reason == "table_uuid_missing"

@@ -41,7 +41,7 @@ def test_a_document_that_could_not_be_read_again_is_not_written(monkeypatch: pyt
     monkeypatch.setattr("pvdm.lake.format.json.document.require_size.__defaults__", (1_000,))
     with pytest.raises(InputError) as caught:
         large.to_bytes()
-    assert caught.value.code == "lake_json_too_large"
+    assert caught.value.reason == "lake_json_too_large"
 
 
 def test_gzip_is_never_the_default() -> None:
@@ -152,14 +152,14 @@ def test_a_null_that_icebergs_own_reader_stumbles_over_is_refused(path: str) -> 
     put(path, None)(doc)
     with pytest.raises(InputError) as caught:
         TableMetadata.from_json(doc)
-    assert caught.value.code == ("schema_default_invalid" if "default" in path else "lake_value_invalid")
+    assert caught.value.reason == ("schema_default_invalid" if "default" in path else "lake_value_invalid")
 
 
 @pytest.mark.parametrize("key", ["schemas", "partition-specs", "sort-orders"])
 def test_a_null_list_is_not_a_missing_one_in_format_1(key: str) -> None:
     with pytest.raises(InputError) as caught:
         table(1, **{key: None})
-    assert caught.value.code == "lake_value_invalid"
+    assert caught.value.reason == "lake_value_invalid"
 
 
 @pytest.mark.parametrize("path", ["current-snapshot-id", "snapshot-log", "metadata-log", "snapshots/0/schema-id"])
@@ -325,7 +325,7 @@ def test_a_document_that_contradicts_itself_or_the_format_is_refused(
     put(path, value)(doc)
     with pytest.raises(InputError) as caught:
         TableMetadata.from_json(doc)
-    assert caught.value.code == code
+    assert caught.value.reason == code
     assert str(caught.value.details["place"]).startswith("$")
 
 
@@ -333,21 +333,21 @@ def test_two_keys_of_one_id_are_refused() -> None:
     key = {"key-id": "k1", "encrypted-key-metadata": "AAEC"}
     with pytest.raises(InputError) as caught:
         table(3, **{"encryption-keys": [key, key]})
-    assert caught.value.code == "encryption_key_duplicate"
+    assert caught.value.reason == "encryption_key_duplicate"
 
 
 def test_two_orders_of_one_id_are_refused() -> None:
     orders = document()["sort-orders"]
     with pytest.raises(InputError) as caught:
         table(**{"sort-orders": [*orders, orders[1]]})
-    assert caught.value.code == "sort_order_id_duplicate"
+    assert caught.value.reason == "sort_order_id_duplicate"
 
 
 def test_a_metadata_log_out_of_order_is_refused() -> None:
     log = [{"metadata-file": "a", "timestamp-ms": NOW}, {"metadata-file": "b", "timestamp-ms": NOW - 60_001}]
     with pytest.raises(InputError) as caught:
         table(**{"metadata-log": log})
-    assert caught.value.code == "log_unsorted"
+    assert caught.value.reason == "log_unsorted"
 
 
 def test_clocks_may_differ_by_a_minute() -> None:
@@ -375,7 +375,7 @@ def test_a_spec_that_cannot_be_read_one_way_is_refused(fields: list[Doc], code: 
     specs = [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": fields}]
     with pytest.raises(InputError) as caught:
         table(**{"partition-specs": specs})
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_partition_inside_a_list_is_refused() -> None:
@@ -387,7 +387,7 @@ def test_a_partition_inside_a_list_is_refused() -> None:
     ]
     with pytest.raises(InputError) as caught:
         table(**{"schemas": schemas, "last-column-id": 6, "partition-specs": specs})
-    assert caught.value.code == "spec_source_invalid"
+    assert caught.value.reason == "spec_source_invalid"
 
 
 def test_a_spec_that_is_not_the_default_may_have_lost_its_column() -> None:

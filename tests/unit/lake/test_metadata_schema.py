@@ -39,7 +39,7 @@ def struct_of(*fields: Doc) -> Doc:
 def refusal(*fields: Doc, **more: object) -> str:
     with pytest.raises(InputError) as caught:
         read(*fields, **more)
-    return caught.value.code
+    return caught.value.reason
 
 
 @for_each("name", TYPES)
@@ -79,7 +79,7 @@ def test_the_model_has_ids_names_and_requiredness() -> None:
 def test_a_model_that_iceberg_has_no_form_for_is_refused(model: Schema, code: str) -> None:
     with pytest.raises(InputError) as caught:
         to_iceberg(model)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_schema_that_can_be_read_in_two_ways_is_refused(fields: list[Doc], cod
 def test_a_schema_that_is_no_struct_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         parse_schema(Node(list_of("int"), "$"))
-    assert caught.value.code == "lake_value_invalid"
+    assert caught.value.reason == "lake_value_invalid"
 
 
 def test_a_schema_that_nests_too_deeply_is_refused() -> None:
@@ -182,13 +182,13 @@ def test_a_required_field_in_required_structs_identifies_rows() -> None:
 def test_a_type_of_format_3_is_refused_before_it(name: str) -> None:
     with pytest.raises(InputError) as caught:
         judge_version(read(column(1, "c", name)), 2)
-    assert caught.value.code == "schema_type_version"
+    assert caught.value.reason == "schema_type_version"
 
 
 def test_an_initial_default_is_refused_before_format_3() -> None:
     with pytest.raises(InputError) as caught:
         judge_version(read(column(1, "c", "int", **{"initial-default": 1})), 2)
-    assert caught.value.code == "schema_default_version"
+    assert caught.value.reason == "schema_default_version"
 
 
 GOOD_DEFAULTS: list[tuple[str, Json]] = [

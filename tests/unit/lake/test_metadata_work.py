@@ -194,13 +194,13 @@ def test_where_a_document_is_cut_for_counting_does_not_matter(size: int, monkeyp
     assert parse_json(spelled([text, "\\", text])) == [text, "\\", text]
     with pytest.raises(InputError) as caught:
         parse_json(deep)
-    assert caught.value.code == "lake_json_too_deep"
+    assert caught.value.reason == "lake_json_too_deep"
 
 
 def test_brackets_in_a_string_without_an_end_are_not_depth() -> None:
     with pytest.raises(InputError) as caught:
         parse_json(b'"' + b"[" * 1_000)
-    assert caught.value.code == "lake_json_malformed"
+    assert caught.value.reason == "lake_json_malformed"
 
 
 def test_a_document_of_too_many_values_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_document_of_too_many_values_is_refused_before_it_is_made(monkeypatch:
     assert parse_json(b'[1,2,3,"a,[]{},"]')
     with pytest.raises(InputError) as caught:
         parse_json(b"[1,2,3,{}]")
-    assert caught.value.code == "lake_json_values_too_many"
+    assert caught.value.reason == "lake_json_values_too_many"
 
 
 @pytest.mark.parametrize("number", ["1" * 1_001, "-" + "1" * 1_000, "0." + "1" * 999])
@@ -216,7 +216,7 @@ def test_a_number_that_icebergs_own_reader_does_not_take_is_refused(number: str)
     assert parse_json(f"[{number[:-1]}]".encode())
     with pytest.raises(InputError) as caught:
         parse_json(f"[{number}]".encode())
-    assert caught.value.code == "lake_json_number_invalid"
+    assert caught.value.reason == "lake_json_number_invalid"
 
 
 def test_a_commit_parses_no_ref_again_that_it_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_who_only_reads_cannot_list_what_is_staged() -> None:
 def test_a_policy_that_no_session_takes_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         session_policy(ROLE, write=[parse_location(f"s3://lake/{'x' * 1_000}")], read=[TABLE])
-    assert caught.value.code == "session_policy_too_long"
+    assert caught.value.reason == "session_policy_too_long"
 
 
 def test_a_seal_denies_every_way_to_change_a_file_below_the_prefix_and_nothing_beside_it() -> None:
@@ -158,7 +158,7 @@ def test_a_policy_without_room_refuses_another_seal() -> None:
 
     with pytest.raises(UnavailableError) as caught:
         fill()
-    assert caught.value.code == "seal_policy_full"
+    assert caught.value.reason == "seal_policy_full"
     assert len(policies) > 150
     assert len(policies[-1]) <= BUCKET_POLICY_MAX_BYTES
 
@@ -169,7 +169,7 @@ def test_a_policy_without_room_refuses_another_seal() -> None:
 def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> None:
     with pytest.raises(InputError) as caught:
         VendingSettings(*roles)
-    assert caught.value.code == "s3_settings"
+    assert caught.value.reason == "s3_settings"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,6 @@ def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> 
 def test_an_endpoint_is_a_host_and_no_more(endpoint: str) -> None:
     with pytest.raises(InputError) as caught:
         S3Settings("eu-central-1", endpoint)
-    assert caught.value.code == "s3_settings"
+    assert caught.value.reason == "s3_settings"
     assert "secret" not in str(caught.value.to_json())
     S3Settings("eu-central-1", "http://host:9000/")

@@ -55,7 +55,7 @@ def test_what_lies_outside_is_refused(folder: Path, outside: str) -> None:
     target = at(Path(os.path.normpath(folder / outside)))
     with pytest.raises(NotAllowedError) as caught:
         prefix(folder).remove(target)
-    assert caught.value.code == "file_not_own"
+    assert caught.value.reason == "file_not_own"
     assert (folder.parents[1] / "live").exists()
 
 
@@ -71,7 +71,7 @@ def test_a_folder_of_a_like_name_is_another_one(folder: Path) -> None:
 def test_the_whole_place_is_never_a_prefix(folder: Path, root: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         prefix_at(at(folder if root == "same" else folder / "data"), at(folder))
-    assert caught.value.code == "prefix_outside"
+    assert caught.value.reason == "prefix_outside"
 
 
 def test_a_linked_folder_is_listed_as_a_link_and_its_files_are_not(folder: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_new_file_is_written_with_its_folders(folder: Path) -> None:
 def test_a_file_that_lies_there_is_never_written_over(folder: Path) -> None:
     with pytest.raises(VerificationError) as caught:
         prefix(folder).write(at(folder / "b"), b"other")
-    assert caught.value.code == "file_differs"
+    assert caught.value.reason == "file_differs"
     assert (folder / "b").read_text() == "1"
 
 

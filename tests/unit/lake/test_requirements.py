@@ -47,7 +47,7 @@ def test_a_requirement_that_holds_lets_the_commit_pass(requirement: Doc) -> None
 def test_a_requirement_that_does_not_hold_is_a_conflict(requirement: Doc, code: str) -> None:
     with pytest.raises(ConflictError) as caught:
         check_requirements(table(), [HOLD[0], requirement])
-    assert (caught.value.code, caught.value.details["place"]) == (code, "$.requirements[1]")
+    assert (caught.value.reason, caught.value.details["place"]) == (code, "$.requirements[1]")
 
 
 def test_a_table_that_is_not_there_can_be_created() -> None:
@@ -58,20 +58,20 @@ def test_a_table_that_is_not_there_can_be_created() -> None:
 def test_nothing_holds_of_a_table_that_is_not_there(requirement: Doc) -> None:
     with pytest.raises(ConflictError) as caught:
         check_requirements(None, [requirement])
-    assert caught.value.code == "requirement_table_missing"
+    assert caught.value.reason == "requirement_table_missing"
 
 
 @pytest.mark.parametrize("kind", ["assert-view-uuid", "assert-nothing", ""])
 def test_an_unknown_requirement_is_refused_by_name(kind: str) -> None:
     with pytest.raises(InputError) as caught:
         check_requirements(table(), [{"type": kind, "uuid": UUID}])
-    assert caught.value.code == "requirement_unknown"
+    assert caught.value.reason == "requirement_unknown"
 
 
 def test_an_unknown_requirement_is_refused_even_after_one_that_fails() -> None:
     with pytest.raises(InputError) as caught:
         check_requirements(table(), [FAIL[0][0], {"type": "assert-nothing"}])
-    assert caught.value.code == "requirement_unknown"
+    assert caught.value.reason == "requirement_unknown"
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_an_unknown_requirement_is_refused_even_after_one_that_fails() -> None:
 def test_a_requirement_of_another_form_is_refused(requirement: Doc, code: str) -> None:
     with pytest.raises(InputError) as caught:
         check_requirements(table(), [requirement])
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_too_many_requirements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.lake.format.table.requirements.REQUIREMENTS_MAX", 1)
     with pytest.raises(InputError) as caught:
         check_requirements(table(), HOLD)
-    assert caught.value.code == "requirements_too_many"
+    assert caught.value.reason == "requirements_too_many"
 
 
 def test_main_that_is_not_written_down_is_asserted_all_the_same() -> None:
@@ -107,4 +107,4 @@ def test_a_commit_that_asserts_create_makes_a_table() -> None:
 def test_a_commit_that_makes_a_table_requires_nothing_else() -> None:
     with pytest.raises(InputError) as caught:
         is_create([{"type": "assert-create"}, HOLD[0]])
-    assert caught.value.code == "requirements_mixed"
+    assert caught.value.reason == "requirements_mixed"

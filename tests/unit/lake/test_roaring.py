@@ -99,7 +99,7 @@ HOSTILE: dict[str, bytes] = {
 def test_a_bitmap_that_can_be_read_in_two_ways_is_refused(name: str) -> None:
     with pytest.raises(VerificationError) as caught:
         read_positions(HOSTILE[name])
-    assert caught.value.code == "deletion_vector_invalid"
+    assert caught.value.reason == "deletion_vector_invalid"
 
 
 @pytest.mark.parametrize("ranges", [[range(5)], [range(0, 300_000, 3)], [range(10, 70_000), range(131_072, 131_080)]])

@@ -33,7 +33,7 @@ def model(lake: Lake, at: int) -> Schema:
 
 
 def refused(code: str) -> Any:
-    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code == code)
+    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason == code)
 
 
 def evolved(folder: Path, *fields: dict[str, Any], version: int = 2, old: dict[str, Any] = OLD) -> Lake:
@@ -280,7 +280,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     Path(location.removeprefix("file://")).unlink()
     with pytest.raises(VerificationError) as caught:
         lake.rows()
-    assert caught.value.code == "file_missing"
+    assert caught.value.reason == "file_missing"
     assert location.removeprefix("file://") in str(caught.value)
 
 
@@ -291,7 +291,7 @@ def test_bytes_that_are_no_parquet_are_told_with_the_files_name(tmp_path: Path) 
     lake.entry(f"file://{path}", 7, 1, FileContent.DATA, 1, 0, None)
     with pytest.raises(VerificationError) as caught:
         lake.rows()
-    assert caught.value.code == "parquet_unreadable"
+    assert caught.value.reason == "parquet_unreadable"
     assert caught.value.details["file"] == f"file://{path}"
 
 
@@ -300,7 +300,7 @@ def test_a_file_without_field_ids_is_refused(tmp_path: Path) -> None:
     lake.data(pa.table({"id": pa.array([1], pa.int32())}))
     with pytest.raises(VerificationError) as caught:
         lake.rows()
-    assert caught.value.code == "field_id_missing"
+    assert caught.value.reason == "field_id_missing"
     assert caught.value.hint
 
 

@@ -59,7 +59,7 @@ def put_file(lake: Lake, data: bytes, content: FileContent, sequence: int) -> No
 
 
 def refused_for_its_rows(lake: Lake) -> None:
-    with pytest.RaisesExc(VerificationError, check=lambda error: error.code == "record_count_lies"):
+    with pytest.RaisesExc(VerificationError, check=lambda error: error.reason == "record_count_lies"):
         lake.rows()
 
 
@@ -119,6 +119,6 @@ def test_a_manifest_is_read_no_further_than_one_may_be_long(tmp_path: Path) -> N
         partition_spec_id=listed.partition_spec_id,
         added_snapshot_id=listed.added_snapshot_id,
     )
-    with pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code == "file_too_large"):
+    with pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason == "file_too_large"):
         read_listed(metadata, longer, reader)
     assert reader.most == [MANIFEST_MAX_BYTES]

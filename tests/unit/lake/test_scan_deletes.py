@@ -44,7 +44,7 @@ def left(lake: Lake) -> list[Any]:
 
 
 def refused(code: str) -> Any:
-    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code == code)
+    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason == code)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -241,7 +241,7 @@ def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     deletes = lake.equalities(pa.table({"id": pa.array([1], pa.int64())}), [1])
     with pytest.raises(VerificationError) as caught:
         lake.rows()
-    assert (caught.value.code, caught.value.details["file"]) == ("field_id_missing", deletes)
+    assert (caught.value.reason, caught.value.details["file"]) == ("field_id_missing", deletes)
 
 
 def test_a_position_file_with_a_null_is_refused(tmp_path: Path) -> None:

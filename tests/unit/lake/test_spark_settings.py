@@ -18,7 +18,7 @@ TOKEN = Secret(b"pvdm_secret")
 def test_a_name_that_cannot_stand_in_sql_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         SparkCatalog(name, "http://127.0.0.1:1/catalog", TOKEN)
-    assert caught.value.code == "spark_catalog_name"
+    assert caught.value.reason == "spark_catalog_name"
 
 
 def test_a_token_with_its_id_is_a_credential_that_buys_short_lived_ones() -> None:
@@ -54,7 +54,7 @@ def test_a_caller_who_brings_icebergs_runtime_gets_no_second_one(key: str) -> No
 def test_a_spark_connect_session_is_refused_when_it_is_asked_for(config: dict[str, str]) -> None:
     with pytest.raises(InputError) as caught:
         spark_session([], config=config)
-    assert caught.value.code == "spark_connect_unsupported"
+    assert caught.value.reason == "spark_connect_unsupported"
 
 
 @pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
@@ -64,7 +64,7 @@ def test_a_spark_connect_session_is_refused_when_the_environment_says_so(
     monkeypatch.setenv(name, "sc://far")
     with pytest.raises(InputError) as caught:
         spark_session([])
-    assert caught.value.code == "spark_connect_unsupported"
+    assert caught.value.reason == "spark_connect_unsupported"
 
 
 def test_a_spark_connect_session_that_is_handed_in_is_refused() -> None:
@@ -72,11 +72,11 @@ def test_a_spark_connect_session_that_is_handed_in_is_refused() -> None:
     session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InputError) as caught:
         wire(session, SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN))
-    assert caught.value.code == "spark_connect_unsupported"
+    assert caught.value.reason == "spark_connect_unsupported"
 
 
 def test_who_has_no_pyspark_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(UnavailableError) as caught:
         spark_session([])
-    assert (caught.value.code, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
+    assert (caught.value.reason, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")

@@ -94,7 +94,7 @@ def test_the_first_snapshot_of_an_empty_table_may_come_on_a_branch() -> None:
 @pytest.mark.parametrize("number", [2, 3])
 def test_a_stale_sequence_number_is_a_conflict(number: int) -> None:
     found = error(table(), add(snapshot(14, number, 12)))
-    assert (type(found), found.code) == (ConflictError, "snapshot_sequence_stale")
+    assert (type(found), found.reason) == (ConflictError, "snapshot_sequence_stale")
 
 
 def test_a_first_snapshot_may_share_the_last_sequence_number() -> None:
@@ -103,11 +103,11 @@ def test_a_first_snapshot_may_share_the_last_sequence_number() -> None:
 
 def test_a_first_snapshot_may_not_lower_the_last_sequence_number() -> None:
     found = error(table(snapshots=[], refs={}, **{"current-snapshot-id": -1}), add(snapshot(14, 2)))
-    assert (type(found), found.code) == (ConflictError, "snapshot_sequence_stale")
+    assert (type(found), found.reason) == (ConflictError, "snapshot_sequence_stale")
 
 
 def test_format_1_has_no_sequence_numbers() -> None:
-    assert error(table(1), add(snapshot(14, 4, 12))).code == "snapshot_sequence_ahead"
+    assert error(table(1), add(snapshot(14, 4, 12))).reason == "snapshot_sequence_ahead"
 
 
 def test_format_1_takes_snapshots_without_sequence_number() -> None:
@@ -131,7 +131,7 @@ def test_two_snapshots_of_one_commit_take_row_ids_after_one_another() -> None:
 
 def test_row_ids_that_were_given_are_a_conflict() -> None:
     found = error(table(3), add(snapshot(14, 4, 12, **{"first-row-id": 8, "added-rows": 5})))
-    assert (type(found), found.code) == (ConflictError, "snapshot_row_ids_stale")
+    assert (type(found), found.reason) == (ConflictError, "snapshot_row_ids_stale")
 
 
 @pytest.mark.parametrize(
@@ -146,28 +146,28 @@ def test_row_ids_that_were_given_are_a_conflict() -> None:
 )
 def test_row_ids_out_of_step_are_refused(rows: Doc, code: str) -> None:
     found = error(table(3), add(snapshot(14, 4, 12, **rows)))
-    assert (type(found), found.code) == (InputError, code)
+    assert (type(found), found.reason) == (InputError, code)
 
 
 def test_a_known_snapshot_id_is_refused() -> None:
-    assert error(table(), add(snapshot(13, 4, 12))).code == "snapshot_exists"
+    assert error(table(), add(snapshot(13, 4, 12))).reason == "snapshot_exists"
 
 
 @pytest.mark.parametrize("missing", ["manifest-list", "summary", "timestamp-ms", "snapshot-id"])
 def test_a_snapshot_without_what_every_client_sends_is_refused(missing: str) -> None:
     given = snapshot(14, 4, 12)
     del given[missing]
-    assert error(table(), add(given)).code == "lake_field_missing"
+    assert error(table(), add(given)).reason == "lake_field_missing"
 
 
 def test_a_summary_without_operation_is_refused() -> None:
-    assert error(table(), add(snapshot(14, 4, 12, summary={"a": "b"}))).code == "lake_field_missing"
+    assert error(table(), add(snapshot(14, 4, 12, summary={"a": "b"}))).reason == "lake_field_missing"
 
 
 def test_a_snapshot_before_the_schema_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         create_from_updates([add(snapshot(14, 1))], now_ms=NOW, table_uuid=UUID)
-    assert caught.value.code == "snapshot_too_early"
+    assert caught.value.reason == "snapshot_too_early"
 
 
 def test_going_back_is_logged_with_the_time_of_the_commit() -> None:
@@ -182,7 +182,7 @@ def test_a_snapshot_that_main_passed_within_a_commit_is_not_in_its_log() -> None
 
 def test_a_snapshot_from_the_far_future_cannot_go_on_main() -> None:
     given = snapshot(14, 4, 12, **{"timestamp-ms": LATER + 60_001})
-    assert error(table(), add(given), set_ref("main", 14)).code == "last_updated_before_log"
+    assert error(table(), add(given), set_ref("main", 14)).reason == "last_updated_before_log"
 
 
 def test_retention_is_set_with_the_ref_and_goes_with_it() -> None:
@@ -220,13 +220,13 @@ def test_an_unknown_field_alone_changes_a_ref() -> None:
     ],
 )
 def test_a_ref_that_cannot_be_is_refused(update: Doc, code: str) -> None:
-    assert error(table(), update).code == code
+    assert error(table(), update).reason == code
 
 
 def test_a_ref_does_not_gather_fields_without_end() -> None:
     first, second = ({f"{word}-{each}": 1 for each in range(60)} for word in "xy")
     found = error(table(), set_ref("stage", 12, **first), set_ref("stage", 13, **second))
-    assert (found.code, found.details["place"]) == ("ref_fields_too_many", "$.updates[1]")
+    assert (found.reason, found.details["place"]) == ("ref_fields_too_many", "$.updates[1]")
 
 
 def test_without_main_nothing_is_current() -> None:
@@ -284,7 +284,7 @@ def test_a_parent_that_expired_is_still_named_by_its_child() -> None:
 def test_a_log_that_would_not_end_with_the_current_snapshot_is_refused() -> None:
     entries = [{"snapshot-id": 12, "timestamp-ms": NOW}, {"snapshot-id": 11, "timestamp-ms": NOW}]
     base = table(**{"snapshot-log": [*entries, {"snapshot-id": 13, "timestamp-ms": NOW}]})
-    assert error(base, remove(13)).code == "snapshot_log_broken"
+    assert error(base, remove(13)).reason == "snapshot_log_broken"
 
 
 def test_a_table_without_a_log_may_expire_snapshots() -> None:
@@ -309,7 +309,7 @@ def test_statistics_that_are_set_stand_last() -> None:
 
 def test_statistics_that_name_two_snapshots_are_refused() -> None:
     update = {"action": "set-statistics", "snapshot-id": 12, "statistics": statistics(11)}
-    assert error(table(), update).code == "statistics_snapshot_mismatch"
+    assert error(table(), update).reason == "statistics_snapshot_mismatch"
 
 
 def test_statistics_are_removed() -> None:

@@ -53,10 +53,10 @@ def test_a_staged_table_without_its_parts_is_refused(missing: str, code: str) ->
     updates = [each for each in staged() if each["action"] != missing]
     with pytest.raises(InputError) as caught:
         create_from_updates(updates, now_ms=NOW, table_uuid=UUID)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_staged_table_of_an_unknown_format_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         create_from_updates([{"action": "upgrade-format-version", "format-version": 9}], now_ms=NOW, table_uuid=UUID)
-    assert caught.value.code == "format_version_unsupported"
+    assert caught.value.reason == "format_version_unsupported"

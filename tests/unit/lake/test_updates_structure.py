@@ -22,7 +22,7 @@ def apply(base: TableMetadata, *updates: Doc) -> TableMetadata:
 def refusal(base: TableMetadata, *updates: Doc) -> str:
     with pytest.raises(InputError) as caught:
         apply(base, *updates)
-    return caught.value.code
+    return caught.value.reason
 
 
 def wide(*more: Doc, **rest: Any) -> Doc:
@@ -193,7 +193,7 @@ def test_time_that_runs_back_more_than_a_minute_is_refused() -> None:
         apply_updates(
             table(), [{"action": "set-properties", "updates": {"a": "b"}}], now_ms=NOW - 60_001, previous_location=FILE
         )
-    assert caught.value.code == "last_updated_before_log"
+    assert caught.value.reason == "last_updated_before_log"
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

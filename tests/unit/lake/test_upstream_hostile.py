@@ -144,7 +144,7 @@ def test_the_stewards_credential_goes_nowhere_else() -> None:
                     if key == "uri":
                         with pytest.raises(VerificationError) as caught:
                             upstream.load(PLACE)
-                        assert caught.value.code == "upstream_elsewhere"
+                        assert caught.value.reason == "upstream_elsewhere"
                     else:
                         assert upstream.load(PLACE).location == LOADED["metadata-location"]
                     asked_for = {path for path, _ in there.seen if "oauth" in path}

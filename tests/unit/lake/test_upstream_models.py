@@ -95,5 +95,5 @@ def test_what_spark_sends_for_a_table_that_is_not_protected_passes_too() -> None
 def test_what_would_be_lost_is_refused_by_name(update: Doc, lost: str) -> None:
     with pytest.raises(InputError) as caught:
         as_models([], [update])
-    assert caught.value.code == "upstream_commit_lossy"
+    assert caught.value.reason == "upstream_commit_lossy"
     assert str(caught.value.got).startswith(lost)

@@ -47,7 +47,7 @@ def test_a_name_is_never_given_to_other_bytes(vault: Vault, other: bytes) -> Non
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     with pytest.raises(VerificationError) as caught:
         vault.write(UUID, VaultKind.METADATA, "m.avro", other)
-    assert caught.value.code == "vault_file_differs"
+    assert caught.value.reason == "vault_file_differs"
     assert parse_location(location).local.read_bytes() == b"data"
 
 
@@ -68,13 +68,13 @@ def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None
     parse_location(location).local.write_bytes(b"date")
     with pytest.raises(VerificationError) as caught:
         vault.read(location, sha256=sha(b"data"), most=10)
-    assert caught.value.code == "vault_file_changed"
+    assert caught.value.reason == "vault_file_changed"
 
 
 def test_a_file_that_is_gone_is_told(vault: Vault) -> None:
     with pytest.raises(VerificationError) as caught:
         vault.read(vault.place(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), most=10)
-    assert caught.value.code == "vault_file_missing"
+    assert caught.value.reason == "vault_file_missing"
 
 
 def test_what_lies_elsewhere_is_neither_read_nor_removed(vault: Vault, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_lies_elsewhere_is_neither_read_nor_removed(vault: Vault, tmp_path:
     ):
         with pytest.raises(VerificationError) as caught:
             act()
-        assert caught.value.code == "vault_file_foreign"
+        assert caught.value.reason == "vault_file_foreign"
     assert outside.exists()
 
 
@@ -106,7 +106,7 @@ def test_a_link_in_the_vault_is_not_followed(vault: Vault, tmp_path: Path) -> No
 def test_a_name_that_could_lead_elsewhere_is_refused(vault: Vault, name: str) -> None:
     with pytest.raises(InputError) as caught:
         vault.place(UUID, VaultKind.DATA, name)
-    assert caught.value.code == "vault_name_invalid"
+    assert caught.value.reason == "vault_name_invalid"
 
 
 def test_only_a_tables_uuid_names_its_folder(vault: Vault) -> None:
@@ -139,7 +139,7 @@ def test_a_disk_that_refuses_is_unavailable(vault: Vault, tmp_path: Path) -> Non
     (tmp_path / "vault").write_text("a file where the folder should be")
     with pytest.raises(UnavailableError) as caught:
         vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
-    assert caught.value.code == "vault_unavailable"
+    assert caught.value.reason == "vault_unavailable"
 
 
 def test_a_file_and_its_folder_are_synced_before_it_is_told(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ REQUIRED = ("view-uuid", "format-version", "location", "schemas", "current-versi
 def test_a_document_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         parsed(without(name)(document()))
-    assert caught.value.code == "lake_field_missing"
+    assert caught.value.reason == "lake_field_missing"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_document_without_a_required_field_is_refused(name: str) -> None:
 def test_a_version_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         parsed(document(versions=[version(1), without(name)(version(2))]))
-    assert caught.value.code == "lake_field_missing"
+    assert caught.value.reason == "lake_field_missing"
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def test_a_version_without_a_required_field_is_refused(name: str) -> None:
 def test_a_document_that_cannot_be_right_is_refused(change: Callable[[Doc], Doc], code: str) -> None:
     with pytest.raises(InputError) as caught:
         parsed(change(document()))
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_document_that_could_not_be_read_again_is_not_written() -> None:
     made = ViewMetadata.from_json(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
     with pytest.raises(InputError) as caught:
         made.to_bytes()
-    assert caught.value.code == "lake_json_too_large"
+    assert caught.value.reason == "lake_json_too_large"
 
 
 def test_a_document_that_is_too_large_is_not_read() -> None:
     with pytest.raises(InputError) as caught:
         parsed(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
-    assert caught.value.code == "lake_json_too_large"
+    assert caught.value.reason == "lake_json_too_large"

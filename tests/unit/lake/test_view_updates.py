@@ -39,7 +39,7 @@ def applied(*updates: Doc, on: ViewMetadata | None = None) -> ViewMetadata:
 def refused(*updates: Doc, on: ViewMetadata | None = None) -> str:
     with pytest.raises(InputError) as caught:
         applied(*updates, on=on)
-    return caught.value.code
+    return caught.value.reason
 
 
 def set_properties(**properties: str) -> Doc:
@@ -100,7 +100,7 @@ def test_a_new_view_keeps_fields_that_nobody_knows() -> None:
 def test_a_view_that_cannot_be_right_is_not_made(asked: Doc, code: str) -> None:
     with pytest.raises(InputError) as caught:
         made(asked)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_no_update_gives_the_state_itself() -> None:
@@ -298,11 +298,11 @@ def test_the_uuid_that_is_required_may_be_spelled_in_any_letters() -> None:
 def test_another_view_of_the_name_is_a_conflict() -> None:
     with pytest.raises(ConflictError) as caught:
         check_view_requirements(base(), [{"type": "assert-view-uuid", "uuid": "9c12d441"}])
-    assert caught.value.code == "requirement_uuid"
+    assert caught.value.reason == "requirement_uuid"
 
 
 @pytest.mark.parametrize("kind", ["assert-create", "assert-table-uuid", "whatever"])
 def test_a_requirement_that_views_do_not_have_is_refused(kind: str) -> None:
     with pytest.raises(InputError) as caught:
         check_view_requirements(base(), [{"type": kind, "uuid": UUID}])
-    assert caught.value.code == "requirement_unknown"
+    assert caught.value.reason == "requirement_unknown"

@@ -15,7 +15,7 @@ from pvdm.lake.stores.writable import Writable
 def refused(writable: Writable) -> tuple[str, str | None]:
     with pytest.raises(UnavailableError) as caught:
         writable.require()
-    return caught.value.code, caught.value.got
+    return caught.value.reason, caught.value.got
 
 
 def test_a_folder_that_takes_a_file_is_left_as_it_was(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def host() -> Host:
 def refused(made: LedgerClock) -> UnavailableError:
     with pytest.raises(UnavailableError) as caught:
         made.now_micros()
-    assert caught.value.code == "clock_jumped"
+    assert caught.value.reason == "clock_jumped"
     return caught.value
 
 

@@ -91,7 +91,7 @@ def test_a_connection_lost_between_statements_is_unavailable_and_the_next_unit_w
         end(process)
         with pytest.raises(UnavailableError) as caught:
             second(unit)
-    assert (caught.value.code, out(ledger)) == ("ledger_unreachable", 0)
+    assert (caught.value.reason, out(ledger)) == ("ledger_unreachable", 0)
     with ledger.read() as unit:
         assert by_driver(unit) != process
 
@@ -120,7 +120,7 @@ def test_a_unit_whose_connection_was_lost_does_not_go_on_with_another_one(
         for again in (lambda: reserve(unit, 3), lambda: insert(unit), unit.commit):
             with pytest.raises(PvdmError) as caught:
                 again()
-            assert caught.value.code == "unit_closed"
+            assert caught.value.reason == "unit_closed"
     assert [reserved(ledger, number) for number in (1, 2, 3)] == [False, False, False]
 
 
@@ -136,7 +136,7 @@ def test_a_connection_lost_before_the_commit_leaves_the_state_unknown_and_the_ne
             pytest.raises(StateUnknownError) as caught,
         ):
             unit.commit()
-    assert (caught.value.code, out(ledger), reserved(ledger)) == ("commit_unknown", 0, False)
+    assert (caught.value.reason, out(ledger), reserved(ledger)) == ("commit_unknown", 0, False)
     assert ledger.transact(reserve, at_micros=NOW)
     assert reserved(ledger)
 
@@ -218,7 +218,7 @@ def test_after_the_server_was_killed_and_came_back_everything_answered_is_there_
                 reserve(unit, 3)
         with pytest.raises(UnavailableError) as caught:
             reserved(ledger)
-        assert (caught.value.code, out(ledger)) == ("ledger_unreachable", 0)
+        assert (caught.value.reason, out(ledger)) == ("ledger_unreachable", 0)
         own.restart()
         assert [reserved(ledger, number) for number in (1, 2, 3)] == [True, False, False]
         assert ledger.transact(lambda unit: reserve(unit, 2), at_micros=NOW)

@@ -45,7 +45,7 @@ def reserve(unit: Unit) -> None:
 def test_an_address_that_is_no_durable_database_is_refused(url: str) -> None:
     with pytest.raises(InputError) as caught:
         open_ledger(url)
-    assert caught.value.code == "ledger_url_invalid"
+    assert caught.value.reason == "ledger_url_invalid"
 
 
 def test_connections_of_threads_at_once_are_kept_and_used_again(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_connections_of_threads_at_once_are_kept_and_used_again(tmp_path: Path) 
 def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"sqlite:///{tmp_path}/missing/ledger.db")
-    assert caught.value.code == "ledger_unreachable"
+    assert caught.value.reason == "ledger_unreachable"
 
 
 def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> No
     (tmp_path / "ledger.db").chmod(0o600)
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"sqlite:///{tmp_path}/ledger.db")
-    assert caught.value.code == "ledger_damaged"
+    assert caught.value.reason == "ledger_damaged"
 
 
 def test_the_file_belongs_to_its_owner_alone(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_file_that_others_can_read_or_write_is_refused_and_stays_as_it_is(tmp_
     path.chmod(mode)
     with pytest.raises(NotAllowedError) as caught:
         open_ledger(f"sqlite:///{path}")
-    assert (caught.value.code, caught.value.got) == ("ledger_mode", f"mode {mode:04o}")
+    assert (caught.value.reason, caught.value.got) == ("ledger_mode", f"mode {mode:04o}")
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
@@ -145,13 +145,13 @@ def test_a_named_lock_excludes_the_same_name_only(
 def test_a_server_that_does_not_sync_is_refused() -> None:
     with server("fsync=off") as made, pytest.raises(UnavailableError) as caught:
         open_ledger(made.url())
-    assert caught.value.code == "ledger_not_durable"
+    assert caught.value.reason == "ledger_not_durable"
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"postgresql://pvdm@/x?host={tmp_path}", timeouts=QUICK)
-    assert caught.value.code == "ledger_unreachable"
+    assert caught.value.reason == "ledger_unreachable"
 
 
 def test_a_password_is_not_shown(postgresql: Postgresql) -> None:
@@ -167,7 +167,7 @@ def test_a_second_writer_waits_and_then_gets_ledger_busy(tmp_path: Path) -> None
         with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW):
             pass
         other.close()
-    assert caught.value.code == "ledger_busy"
+    assert caught.value.reason == "ledger_busy"
 
 
 def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Pat
             ledger.transact(reserve, at_micros=NOW)
         other.close()
         with ledger.read() as unit:
-            assert (caught.value.code, nonces.find(unit, hex32(1))) == ("ledger_busy", None)
+            assert (caught.value.reason, nonces.find(unit, hex32(1))) == ("ledger_busy", None)
 
 
 def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
@@ -188,7 +188,7 @@ def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
         other.execute("LOCK TABLE nonces")
         with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW) as unit:
             reserve(unit)
-    assert caught.value.code == "ledger_busy"
+    assert caught.value.reason == "ledger_busy"
 
 
 def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) -> None:
@@ -197,7 +197,7 @@ def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) 
             _end_connection(postgresql, unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
             with pytest.raises(UnavailableError) as caught:
                 nonces.find(unit, hex32(1))
-        assert caught.value.code == "ledger_unreachable"
+        assert caught.value.reason == "ledger_unreachable"
         with ledger.read() as unit:
             assert nonces.find(unit, hex32(1)) is None
 
@@ -212,7 +212,7 @@ def test_a_connection_lost_during_commit_leaves_the_state_unknown(postgresql: Po
                 pytest.raises(StateUnknownError) as caught,
             ):
                 unit.commit()
-        assert caught.value.code == "commit_unknown"
+        assert caught.value.reason == "commit_unknown"
 
 
 def test_a_commit_that_is_not_answered_is_not_tried_again(postgresql: Postgresql) -> None:
@@ -262,7 +262,7 @@ class _Reported(sqlite3.OperationalError):
 )
 def test_an_error_of_sqlite_means_one_thing(name: str, phase: Phase, kind: type[PvdmError], code: str) -> None:
     found = translate(DBAPIError("COMMIT", {}, _Reported(name)), phase)
-    assert (type(found), found.code) == (kind, code)
+    assert (type(found), found.reason) == (kind, code)
 
 
 @pytest.mark.parametrize(
@@ -289,12 +289,12 @@ def test_an_error_of_postgresql_means_one_thing(
     cause = psycopg.OperationalError("words\nDETAIL: Key (secret)=(1)")
     cause.sqlstate = state
     found = translate(InterfaceError("COMMIT", {}, cause), phase)
-    assert (type(found), found.code) == (kind, code)
+    assert (type(found), found.reason) == (kind, code)
 
 
 def test_a_value_that_the_driver_refuses_is_no_lost_connection() -> None:
     found = translate(DataError("INSERT", {}, psycopg.DataError("cannot contain NUL")), Phase.WORK)
-    assert found.code == "ledger_misused"
+    assert found.reason == "ledger_misused"
 
 
 def test_the_values_of_a_row_are_not_in_the_error() -> None:

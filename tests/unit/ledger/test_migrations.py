@@ -96,12 +96,12 @@ def tampered(ledger: Ledger, statement: str) -> PvdmError:
 
 def test_a_migration_that_was_applied_with_other_text_is_refused(ledger: Ledger) -> None:
     error = tampered(ledger, "UPDATE schema_version SET checksum = 'x'")
-    assert (type(error), error.code) == (VerificationError, "migration_differs")
+    assert (type(error), error.reason) == (VerificationError, "migration_differs")
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
     error = tampered(ledger, "INSERT INTO schema_version VALUES (99, 'later', 'x', 1)")
-    assert (type(error), error.code) == (UnavailableError, "schema_too_new")
+    assert (type(error), error.reason) == (UnavailableError, "schema_too_new")
 
 
 def test_a_migration_that_fails_leaves_nothing(ledger_url: str) -> None:

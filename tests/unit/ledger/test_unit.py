@@ -60,7 +60,7 @@ def test_a_unit_ends_with_its_commit(ledger: Ledger) -> None:
         unit.commit()
         with pytest.raises(PvdmError) as caught:
             reserve(unit)
-    assert caught.value.code == "unit_closed"
+    assert caught.value.reason == "unit_closed"
 
 
 def test_a_unit_is_not_used_after_its_block(ledger: Ledger) -> None:
@@ -68,7 +68,7 @@ def test_a_unit_is_not_used_after_its_block(ledger: Ledger) -> None:
         pass
     with pytest.raises(PvdmError) as caught:
         nonces.find(unit, hex32(1))
-    assert caught.value.code == "unit_closed"
+    assert caught.value.reason == "unit_closed"
 
 
 def test_a_reading_unit_cannot_write(ledger: Ledger) -> None:
@@ -80,7 +80,7 @@ def test_a_reading_unit_cannot_write(ledger: Ledger) -> None:
 def test_a_reading_unit_has_nothing_to_commit(ledger: Ledger) -> None:
     with ledger.read() as unit, pytest.raises(PvdmError) as caught:
         unit.commit()
-    assert caught.value.code == "unit_read_only"
+    assert caught.value.reason == "unit_read_only"
 
 
 def test_a_ledger_can_write_after_it_was_read(ledger: Ledger) -> None:
@@ -92,7 +92,7 @@ def test_a_ledger_can_write_after_it_was_read(ledger: Ledger) -> None:
 def test_a_unit_inside_another_one_is_refused(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW), pytest.raises(PvdmError) as caught, ledger.read():
         pass
-    assert caught.value.code == "unit_nested"
+    assert caught.value.reason == "unit_nested"
 
 
 def test_other_code_can_ask_whether_it_is_inside(ledger: Ledger) -> None:

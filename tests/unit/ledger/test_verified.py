@@ -48,7 +48,7 @@ def test_nothing_is_found_under_an_unknown_nonce(scratch: Unit) -> None:
     assert verified.find(scratch, "ab" * 16) is None
     with pytest.raises(InputError) as caught:
         verified.get(scratch, "ab" * 16)
-    assert caught.value.code == "verified_unknown"
+    assert caught.value.reason == "verified_unknown"
 
 
 def test_until_a_proof_is_signed_it_may_be_found_again_otherwise(scratch: Unit) -> None:
@@ -65,7 +65,7 @@ def test_after_the_proof_the_same_changes_nothing_and_another_is_refused(scratch
     verified.put(scratch, said)
     with pytest.raises(ConflictError) as caught:
         verified.put(scratch, replace(said, core_sha256=hex64("other")))
-    assert caught.value.code == "verified_differs"
+    assert caught.value.reason == "verified_differs"
 
 
 def test_findings_that_are_not_kept_are_counted(scratch: Unit) -> None:

@@ -332,7 +332,7 @@ def test_a_document_that_cannot_be_read_ends_the_audit(history: History) -> None
     evidence = history.evidence()
     with pytest.raises(VerificationError) as caught:
         history.audit(evidence=replace(evidence, metadata=replace(evidence.metadata, data=b"{}")))
-    assert caught.value.code == "audit_metadata_unreadable"
+    assert caught.value.reason == "audit_metadata_unreadable"
 
 
 def test_an_envelope_that_cannot_be_read_is_noted(history: History) -> None:
@@ -347,7 +347,7 @@ def test_the_document_of_another_table_ends_the_audit(history: History) -> None:
     other = replace(evidence.table, uuid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(PvdmError) as caught:
         history.audit(evidence=replace(evidence, table=other))
-    assert caught.value.code == "audit_metadata_of_other_table"
+    assert caught.value.reason == "audit_metadata_of_other_table"
 
 
 def test_more_statements_or_snapshots_than_an_audit_can_hold_end_it(

@@ -19,7 +19,7 @@ SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, No
 def code_of(check: Callable[[], object]) -> str:
     with pytest.raises(VerificationError) as caught:
         check()
-    return caught.value.code
+    return caught.value.reason
 
 
 def test_entries_that_are_kept_or_removed_with_their_numbers_are_carried() -> None:

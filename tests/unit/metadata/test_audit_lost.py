@@ -35,4 +35,4 @@ def test_a_snapshot_that_is_there_is_not_accepted_as_lost(history: History) -> N
     shown = history.publish(history.data_file("there"))
     with pytest.raises(InputError) as caught:
         history.audit(accept_lost=frozenset({shown}))
-    assert caught.value.code == "audit_not_lost"
+    assert caught.value.reason == "audit_not_lost"

@@ -37,7 +37,7 @@ def receipt_of(history: History) -> Receipt:
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(VerificationError) as caught:
         call()
-    return caught.value.code
+    return caught.value.reason
 
 
 def core_of(history: History) -> ProofCore:

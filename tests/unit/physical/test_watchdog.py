@@ -57,14 +57,14 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
     with pytest.raises(RolledBackError) as caught:
         watched(slow.run, cancel=slow.cancel)
     timer.join()
-    assert (caught.value.code, slow.cleaned) == ("attempt_interrupted", True)
+    assert (caught.value.reason, slow.cleaned) == ("attempt_interrupted", True)
 
 
 def test_the_end_of_the_time_cancels_the_work() -> None:
     slow = Slow()
     with pytest.raises(RolledBackError) as caught:
         watched(slow.run, cancel=slow.cancel, seconds=0.2)
-    assert (caught.value.code, slow.cleaned) == ("attempt_timed_out", True)
+    assert (caught.value.reason, slow.cleaned) == ("attempt_timed_out", True)
 
 
 def test_work_that_was_through_in_the_same_moment_is_not_thrown_away() -> None:
@@ -128,7 +128,7 @@ def test_a_thread_beside_the_main_one_can_be_watched_too() -> None:
         try:
             watched(slow.run, cancel=slow.cancel, seconds=0.2)
         except RolledBackError as error:
-            found.append(error.code)
+            found.append(error.reason)
 
     thread = threading.Thread(target=run)
     thread.start()

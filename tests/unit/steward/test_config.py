@@ -147,13 +147,13 @@ def test_the_vault_lies_beside_the_metadata_unless_it_is_named(tmp_path: Path) -
 )
 def test_a_vault_in_the_others_way_is_refused(tmp_path: Path, vault: str, expected: str) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nvault = "{vault}"\n'))
-    assert (error.code, error.expected) == ("config_invalid", expected)
+    assert (error.reason, error.expected) == ("config_invalid", expected)
 
 
 @pytest.mark.parametrize("warehouse", ["s3://lake/tables", "s3a://lake", "gs://lake/x", "abfss://c.example/x"])
 def test_a_warehouse_in_another_kind_of_store_than_the_vault_is_refused(tmp_path: Path, warehouse: str) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))
-    assert (error.code, error.message) == ("config_invalid", "warehouse, metadata and vault lie in one kind of store")
+    assert (error.reason, error.message) == ("config_invalid", "warehouse, metadata and vault lie in one kind of store")
 
 
 IN_BUCKET = '[catalog]\nwarehouse = "s3a://lake/w"\nmetadata = "s3://lake/steward/catalog"\n'
@@ -174,13 +174,13 @@ def test_tables_in_a_bucket_are_read_with_their_store_and_roles(tmp_path: Path) 
 
 def test_tables_in_a_bucket_without_an_s3_section_are_refused(tmp_path: Path) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET))
-    assert (error.code, error.expected) == ("config_invalid", "a table [s3] with its region")
+    assert (error.reason, error.expected) == ("config_invalid", "a table [s3] with its region")
 
 
 @pytest.mark.parametrize("wrong", ["path_style = 1", "tries = 99", 'access_key = "x"'])
 def test_settings_of_a_store_that_mean_nothing_are_refused(tmp_path: Path, wrong: str) -> None:
     text = SMALL + IN_BUCKET + f'[s3]\nregion = "eu-central-1"\n{wrong}\n'
-    assert refused(lambda: loaded(tmp_path, text)).code == "config_invalid"
+    assert refused(lambda: loaded(tmp_path, text)).reason == "config_invalid"
 
 
 def test_keys_in_kms_are_configured_by_region(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_an_absolute_ledger_file_stays_where_it_is(tmp_path: Path) -> None:
 def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new: str, field: str) -> None:
     assert old in SMALL
     error = refused(lambda: loaded(tmp_path, SMALL.replace(old, new)))
-    assert (error.code, error.message) == ("config_invalid", f"steward.toml: {field} cannot be accepted")
+    assert (error.reason, error.message) == ("config_invalid", f"steward.toml: {field} cannot be accepted")
 
 
 @pytest.mark.parametrize("table", ["keys", "service.limits", "catalog"])
@@ -239,7 +239,7 @@ def test_a_top_level_field_below_a_table_is_refused_with_a_hint(tmp_path: Path, 
     line = f'trust_root_sha256 = "{"0" * 64}"'
     below = f"\n[{table}]" if table != "keys" else ""
     error = refused(lambda: loaded(tmp_path, f"{SMALL}{below}\n{line}\n"))
-    assert (error.code, error.message) == (
+    assert (error.reason, error.message) == (
         "config_invalid",
         f"steward.toml: {table}.trust_root_sha256 cannot be accepted",
     )
@@ -291,12 +291,12 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "steward.toml"
     path.write_bytes(content)
     error = refused(lambda: load_config(path))
-    assert (error.code, error.expected) == ("config_invalid", "TOML")
+    assert (error.reason, error.expected) == ("config_invalid", "TOML")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     error = refused(lambda: load_config(tmp_path / "steward.toml"))
-    assert (error.code, error.expected) == ("config_invalid", "a file that can be read")
+    assert (error.reason, error.expected) == ("config_invalid", "a file that can be read")
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "steward.example", "192.168.1.1", "127.0.0.1.example"])
 def test_without_a_certificate_the_door_is_on_loopback_only(tmp_path: Path, host: str) -> None:
     text = SMALL + f'[service]\nhost = "{host}"\n'
-    assert refused(lambda: loaded(tmp_path, text)).code == "tls_missing"
+    assert refused(lambda: loaded(tmp_path, text)).reason == "tls_missing"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
@@ -320,12 +320,12 @@ def test_loopback_needs_no_certificate(tmp_path: Path, host: str) -> None:
 def test_half_of_tls_is_none(tmp_path: Path, name: str) -> None:
     text = SMALL + f'[service]\n{name} = "file.pem"\n'
     error = refused(lambda: loaded(tmp_path, text))
-    assert (error.code, error.got) == ("config_invalid", "one of them")
+    assert (error.reason, error.got) == ("config_invalid", "one of them")
 
 
 def test_a_door_that_code_makes_is_judged_the_same_way() -> None:
     service = ServiceConfig(host="0.0.0.0")
-    assert refused(lambda: require_door(service)).code == "tls_missing"
+    assert refused(lambda: require_door(service)).reason == "tls_missing"
     require_door(replace(service, tls_certificate=Path("c"), tls_key=Path("k")))
 
 
@@ -396,7 +396,7 @@ def test_upstream_catalogs_that_cannot_be_served_are_refused(tmp_path: Path, wro
     (tmp_path / "steward.toml").write_text(f"{SMALL}{wrong}")
     with pytest.raises(InputError) as caught:
         load_config(tmp_path / "steward.toml")
-    assert caught.value.code == "config_invalid"
+    assert caught.value.reason == "config_invalid"
 
 
 def test_where_an_upstreams_tables_may_lie_is_said_where_credentials_are_vended(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_where_an_upstreams_tables_may_lie_is_said_where_credentials_are_vended(
     assert config is not None
     assert [each.places for each in config.upstreams] == [(parse_location("s3://lake/prod"),)]
     error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE + ROLES))
-    assert (error.code, error.got) == ("config_invalid", "none")
+    assert (error.reason, error.got) == ("config_invalid", "none")
     assert loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE).catalog is not None
 
 
@@ -413,4 +413,4 @@ def test_a_secret_of_an_upstream_that_is_not_there_is_refused_at_the_start(tmp_p
     settings = RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "none")
     with pytest.raises(InputError) as caught:
         open_mounts([UpstreamConfig("prod", ("prod",), (), settings)])
-    assert caught.value.code == "config_invalid"
+    assert caught.value.reason == "config_invalid"

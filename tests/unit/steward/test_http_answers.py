@@ -63,6 +63,7 @@ def test_the_envelope_holds_the_errors_own_fields() -> None:
     assert json.loads(refusal(error, "id").body) == {
         "error": {
             "code": "nonce_taken",
+            "reason": "nonce_taken",
             "message": "used: expected a new nonce, got an old one",
             "expected": "a new nonce",
             "got": "an old one",

@@ -33,7 +33,7 @@ def limiter(seconds: Seconds | None = None, **limits: int) -> Limiter:
 
 
 def code_of(raised: pytest.ExceptionInfo[UnavailableError]) -> str:
-    return raised.value.code
+    return raised.value.reason
 
 
 def test_a_bucket_gives_its_burst_and_then_refuses() -> None:
@@ -273,7 +273,7 @@ def test_the_line_of_those_who_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) 
                 async with found.slot("a"):
                     await asyncio.sleep(0.01)
             except UnavailableError as error:
-                refused.append(error.code)
+                refused.append(error.reason)
 
         await asyncio.gather(*(one() for _ in range(5)))
         return refused
@@ -398,7 +398,7 @@ def test_all_who_wait_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
                 async with found.slot(name):
                     await asyncio.sleep(0.01)
             except UnavailableError as error:
-                refused.append(error.code)
+                refused.append(error.reason)
 
         await asyncio.gather(*(one(f"identity {number % 5}") for number in range(10)))
         async with found.slot("a"):

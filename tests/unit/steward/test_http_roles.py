@@ -28,7 +28,7 @@ def test_a_route_without_a_rule_stops_the_start(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(app_module, "_ROUTERS", (*app_module._ROUTERS, forgotten))
     with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
         create_app(stand.notary)
-    assert (raised.value.code, "GET /v1/forgotten" in str(raised.value)) == ("route_without_rule", True)
+    assert (raised.value.reason, "GET /v1/forgotten" in str(raised.value)) == ("route_without_rule", True)
 
 
 def test_a_second_method_of_a_known_path_needs_its_own_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,21 +37,21 @@ def test_a_second_method_of_a_known_path_needs_its_own_rule(tmp_path: Path, monk
     monkeypatch.setattr(app_module, "_ROUTERS", (*app_module._ROUTERS, forgotten))
     with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
         create_app(stand.notary)
-    assert raised.value.code == "route_without_rule"
+    assert raised.value.reason == "route_without_rule"
 
 
 def test_a_rule_without_a_route_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_module, "_ROUTERS", app_module._ROUTERS[:-1])
     with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
         create_app(stand.notary)
-    assert raised.value.code == "rule_without_route"
+    assert raised.value.reason == "rule_without_route"
 
 
 def test_two_routes_for_one_line_stop_the_start() -> None:
     rules = {("GET", "/a"): Rule(frozenset())}
     with pytest.raises(PvdmError) as raised:
         require_complete([("GET", "/a"), ("GET", "/a")], rules)
-    assert raised.value.code == "route_twice"
+    assert raised.value.reason == "route_twice"
 
 
 def test_only_five_routes_are_open_without_a_token() -> None:
@@ -98,7 +98,7 @@ def test_keys_leave_for_auditors_and_attestors_only() -> None:
 def refused(rule: Rule, given: Grant, **path: str) -> str:
     with pytest.raises(NotAllowedError) as raised:
         require_allowed(rule, given, path)
-    return raised.value.code
+    return raised.value.reason
 
 
 def test_another_role_is_refused() -> None:

@@ -345,7 +345,7 @@ def test_a_bug_is_seen_and_the_attempt_stays(desk: JobTasks) -> None:
         assert (only(jobs).subject, only(jobs).state) == (one, JobState.FAILED)
         error = only(jobs).error
         assert error is not None
-        assert (error.code, error.got) == ("bug", "ZeroDivisionError")
+        assert (error.reason, error.got) == ("bug", "ZeroDivisionError")
     assert desk.attempt(one).state is AttemptState.VERIFYING
     assert desk.attempt(two).state is AttemptState.VERIFICATION_FAILED
 

@@ -76,7 +76,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_what_cannot_be_accepted_is_refused(tmp_path: Path, lines: list[str], code: str) -> None:
     with pytest.raises(InputError) as caught:
         loaded(tmp_path, "[spark]", *lines)
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:

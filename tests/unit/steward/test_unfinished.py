@@ -65,7 +65,7 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
         jobs.verify(one)
         assert eventually(lambda: only(jobs).tries > 2)
         view = only(jobs)
-        assert (view.kind.value, view.error and view.error.code) == ("verify", WORK_HELD)
+        assert (view.kind.value, view.error and view.error.reason) == ("verify", WORK_HELD)
     with started(desk) as jobs:
         assert jobs.wait(SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
@@ -78,7 +78,7 @@ def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> Non
             pass
         with hold_work(ledger, "two"):
             pass
-    assert caught.value.code == WORK_HELD
+    assert caught.value.reason == WORK_HELD
 
 
 def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:

@@ -140,30 +140,30 @@ def test_ranges_that_begin_or_end_with_the_empty_text_have_other_ids() -> None:
 
 def test_bounds_of_text_rise_as_their_bytes_do() -> None:
     between("region", "\uffff", "\U00010000")
-    assert refused(lambda: between("region", "\U00010000", "\uffff")).code == "chunk_bounds_unordered"
+    assert refused(lambda: between("region", "\U00010000", "\uffff")).reason == "chunk_bounds_unordered"
 
 
 @pytest.mark.parametrize("bounds", [("1", "0"), ("0", "-0.0"), ("1", "1.0")])
 def test_bounds_that_do_not_rise_are_refused(bounds: tuple[str, ...]) -> None:
-    assert refused(lambda: between("amount", *bounds)).code == "chunk_bounds_unordered"
+    assert refused(lambda: between("amount", *bounds)).reason == "chunk_bounds_unordered"
 
 
 def test_a_bound_of_another_type_is_refused() -> None:
-    assert refused(lambda: between("day", "today")).code == "literal_invalid"
+    assert refused(lambda: between("day", "today")).reason == "literal_invalid"
 
 
 @pytest.mark.parametrize("column", ["paid", "ref", "l"])
 def test_a_column_without_an_order_has_no_ranges(column: str) -> None:
-    assert refused(lambda: between(column, "true")).code == "predicate_unsuited"
+    assert refused(lambda: between(column, "true")).reason == "predicate_unsuited"
 
 
 def test_a_column_without_literals_cannot_be_listed() -> None:
-    assert refused(lambda: by(("l",), [])).code == "predicate_unsuited"
+    assert refused(lambda: by(("l",), [])).reason == "predicate_unsuited"
 
 
 @pytest.mark.parametrize("make", [lambda: by(("x",), []), lambda: between("x", "1")])
 def test_an_unknown_column_is_refused(make: Any) -> None:
-    assert refused(make).code == "filter_column_unknown"
+    assert refused(make).reason == "filter_column_unknown"
 
 
 def test_files_are_grouped_up_to_the_size_and_a_larger_one_is_alone() -> None:
@@ -178,7 +178,7 @@ def test_a_source_without_files_has_one_empty_chunk() -> None:
 
 
 def test_a_file_twice_is_refused() -> None:
-    assert refused(lambda: grouped([SourceFile("f", 1), SourceFile("f", 1)])).code == "source_file_repeated"
+    assert refused(lambda: grouped([SourceFile("f", 1), SourceFile("f", 1)])).reason == "source_file_repeated"
 
 
 def test_a_group_ends_where_its_definition_would_be_too_large() -> None:
@@ -197,20 +197,20 @@ def test_a_plan_beyond_the_contracts_limit_is_refused() -> None:
     ]
     for make in plans:
         assert len(make(6).chunks) == 6
-        assert refused(partial(make, 5)).code == "chunks_too_many"
+        assert refused(partial(make, 5)).reason == "chunks_too_many"
 
 
 def test_a_plan_has_a_chunk_and_names_none_twice() -> None:
     one = ChunkDefinition("a", "true", None)
-    assert refused(lambda: ChunkPlan(())).code == "chunks_too_many"
-    assert refused(lambda: ChunkPlan((one, one))).code == "chunk_repeated"
+    assert refused(lambda: ChunkPlan(())).reason == "chunks_too_many"
+    assert refused(lambda: ChunkPlan((one, one))).reason == "chunk_repeated"
     many = tuple(ChunkDefinition(str(at), "true", None) for at in range(CHUNKS_MAX + 1))
-    assert refused(lambda: ChunkPlan(many)).code == "chunks_too_many"
+    assert refused(lambda: ChunkPlan(many)).reason == "chunks_too_many"
 
 
 def test_more_values_than_a_definition_holds_are_refused_with_a_way_out() -> None:
     error = refused(lambda: by(("region",), [(f"{at:060d}",) for at in range(1_500)], most=10_000))
-    assert error.code == "chunk_definition_too_large"
+    assert error.reason == "chunk_definition_too_large"
     assert "ranges" in (error.hint or "")
 
 

@@ -79,7 +79,7 @@ def test_no_digest_and_no_reason_is_never_a_pass() -> None:
     for intent, staged in ((None, None), (seen(ROWS), None), (None, seen(ROWS))):
         with pytest.raises(InputError) as caught:
             compare(intent, staged, ())
-        assert caught.value.code == "digest_missing"
+        assert caught.value.reason == "digest_missing"
 
 
 @pytest.mark.parametrize("left_out", list(ProjectionName))

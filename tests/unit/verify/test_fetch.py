@@ -40,7 +40,7 @@ def test_what_is_no_plain_file_is_a_fact_about_it(
     ):
         with pytest.raises(VerificationError) as caught:
             ask()
-        assert caught.value.code == "file_not_plain"
+        assert caught.value.reason == "file_not_plain"
     assert len(list(Path("/proc/self/fd").iterdir())) == held, "no descriptor stays open"
 
 

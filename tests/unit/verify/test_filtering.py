@@ -108,7 +108,7 @@ def test_literals_are_counted_in_the_unit_of_the_schema_whatever_the_data_has() 
 def test_data_of_another_type_is_refused_and_never_converted(kind: str, literal: str, column: Any) -> None:
     with pytest.raises(InputError) as refused:
         asked(f"c = {literal}", kind, column)
-    assert refused.value.code == "filter_type_differs"
+    assert refused.value.reason == "filter_type_differs"
 
 
 @pytest.mark.parametrize("names", [["x"], ["c", "c"]])
@@ -117,7 +117,7 @@ def test_a_column_that_is_not_there_once_is_refused(names: list[str]) -> None:
     expression = bind(parse_expression("c = 1"), Schema((Field("c", type_from_json("long")),)), {})
     with pytest.raises(InputError) as refused:
         mask(batch, expression)
-    assert refused.value.code == "column_missing"
+    assert refused.value.reason == "column_missing"
 
 
 def test_a_filter_that_is_not_bound_is_a_bug() -> None:

@@ -68,7 +68,7 @@ def test_a_chunk_without_files_has_no_rows_and_is_judged_all_the_same(tmp_path: 
     narrow = Schema((SOURCE.fields[0], SOURCE.fields[1], Field("p", DecimalType(5, 3), field_id=3)))
     with pytest.raises(InputError) as caught:
         digest_intent(contract, source, ALL, digest_plan(contract.contract, narrow), KEYS, fetch)
-    assert caught.value.code == "cast_refused"
+    assert caught.value.reason == "cast_refused"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_mapping_that_does_not_make_the_targets_columns_is_refused(
     contract = bound(("boundary/columns", columns), identity=("key",))
     with pytest.raises(InputError) as caught:
         require_mapping(contract.contract, SOURCE, digest_plan(contract.contract, target))
-    assert caught.value.code == "mapping_target_differs"
+    assert caught.value.reason == "mapping_target_differs"
 
 
 def test_an_excluded_column_needs_no_source() -> None:
@@ -138,7 +138,7 @@ def test_a_chunk_of_files_has_these_files(tmp_path: Path) -> None:
     assert sorted(locations) == [[file.location] for file in source.scan.files]
     with pytest.raises(InputError) as caught:
         files_of_chunk(contract, source, ChunkDefinition("c", None, ("file:///elsewhere",)))
-    assert caught.value.code == "chunk_file_unknown"
+    assert caught.value.reason == "chunk_file_unknown"
 
 
 @pytest.mark.usefixtures("kernel")
@@ -178,7 +178,7 @@ def test_what_is_wrong_in_one_thread_is_told_and_the_others_stop(tmp_path: Path)
     contract = bound()
     with pytest.raises(VerificationError) as caught:
         digest_intent(contract, source, ALL, digest_plan(contract.contract, SOURCE), KEYS, slow, threads=2)
-    assert caught.value.code == "file_missing"
+    assert caught.value.reason == "file_missing"
     assert len(asked) < 30
 
 
@@ -194,4 +194,4 @@ def test_a_null_for_a_required_column_is_an_error_and_not_a_digest(tmp_path: Pat
             KEYS,
             fetch,
         )
-    assert caught.value.code == "null_in_required"
+    assert caught.value.reason == "null_in_required"

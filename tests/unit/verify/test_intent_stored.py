@@ -163,7 +163,7 @@ def test_a_column_is_held_to_its_partition(tmp_path: Path) -> None:
     assert [next(batches).num_rows for _ in range(3)] == [3, 3, 3]
     with pytest.raises(VerificationError) as caught:
         next(batches)
-    assert caught.value.code == "source_partition_lies"
+    assert caught.value.reason == "source_partition_lies"
 
 
 def test_columns_that_are_asked_for_by_name_are_shown_and_come_plainly(tmp_path: Path) -> None:

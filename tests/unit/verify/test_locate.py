@@ -214,7 +214,7 @@ def test_where_fields_find_no_room_in_the_spool_rows_are_told_without_them() -> 
 def test_a_spool_that_is_full_ends_the_locating() -> None:
     with pytest.raises(UnavailableError) as caught:
         located(ROWS, [(row[0], 0.5, None, None) for row in ROWS], spool_bytes=20_000, memory_bytes=1_000)
-    assert caught.value.code == "locate_spool_full"
+    assert caught.value.reason == "locate_spool_full"
 
 
 def test_the_spool_is_gone_afterwards_and_was_nobodys_to_read(tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_one_key_with_very_many_rows_takes_no_more_memory_and_is_counted_exactly
 def test_locating_ends_when_its_time_is_over() -> None:
     with pytest.raises(UnavailableError) as caught:
         located(ROWS, ROWS[1:], seconds=-1)
-    assert caught.value.code == "locate_too_slow"
+    assert caught.value.reason == "locate_too_slow"
 
 
 def test_what_is_located_must_explain_the_counts() -> None:
     locating = Locating(PLAN, Intended([ROWS]), Staged([ROWS[1:]]))
     with pytest.raises(PvdmError) as caught:
         locating.run(Rows(1_000, 998))
-    assert caught.value.code == "locate_inconsistent"
+    assert caught.value.reason == "locate_inconsistent"
     with pytest.raises(PvdmError, match="do not explain"):
         Locating(PLAN, Intended([ROWS]), Staged([ROWS])).run(Rows(1_000, 1_000))

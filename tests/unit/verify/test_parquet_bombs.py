@@ -182,7 +182,7 @@ def test_rows_beyond_those_of_the_footer_are_not_waited_for() -> None:
     assert (only.code, only.expected) == ("parquet_rows_lie", "629 rows, as the pages hold")
     with pytest.raises(VerificationError) as caught:
         list(read_batches(data, to_model(LISTED.current_schema)))
-    assert (caught.value.code, caught.value.expected) == (only.code, "6 rows, as the pages hold")
+    assert (caught.value.reason, caught.value.expected) == (only.code, "6 rows, as the pages hold")
 
 
 def test_a_file_of_very_many_row_groups_is_refused() -> None:

@@ -60,7 +60,7 @@ def test_a_page_that_grows_beyond_what_it_tells_is_not_opened(codec: int, by_dic
     assert (only.code, only.got) == ("parquet_unreadable", LARGER)
     with pytest.raises(VerificationError) as caught:
         list(read_batches(bomb, to_model(TABLE.current_schema)))
-    assert (caught.value.code, caught.value.got) == ("parquet_unreadable", LARGER)
+    assert (caught.value.reason, caught.value.got) == ("parquet_unreadable", LARGER)
 
 
 @pytest.mark.parametrize("by_dictionary", [False, True])

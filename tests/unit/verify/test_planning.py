@@ -67,7 +67,7 @@ def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
     rows = [[{"id": each} for each in range(100)]]
     with pytest.raises(InputError) as caught:
         plan(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
-    assert caught.value.code == "chunks_too_many"
+    assert caught.value.reason == "chunks_too_many"
 
 
 @pytest.mark.parametrize("chunking", [{"by": "none"}, {"by": "files", "max-size": 1}, None])
@@ -169,7 +169,7 @@ def test_a_claim_is_told_in_values_of_its_type(column: str, where: str, text: st
 def test_a_claim_whose_range_is_empty_in_the_type_of_the_source_is_refused(column: str, where: str, got: str) -> None:
     with pytest.raises(InputError) as caught:
         claim(column, where, {"day": "1970-01-03"})
-    assert (caught.value.code, caught.value.got) == ("claim_empty", got)
+    assert (caught.value.reason, caught.value.got) == ("claim_empty", got)
 
 
 def test_parts_that_stand_next_to_each_other_do_not_overlap() -> None:
@@ -186,4 +186,4 @@ def test_a_claim_takes_its_parameters(tmp_path: Path) -> None:
 def test_a_column_without_one_order_cannot_be_claimed() -> None:
     with pytest.raises(InputError) as caught:
         claim("f", "f = 1.5")
-    assert caught.value.code == "claim_invalid"
+    assert caught.value.reason == "claim_invalid"

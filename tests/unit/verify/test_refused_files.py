@@ -112,7 +112,7 @@ def test_a_column_that_no_projection_has_is_held_to_its_type_all_the_same() -> N
     data = parquet(table_of(("id", [1, 2, 3], 1), ("town", [1, 2, 3], 2)))
     with pytest.raises(VerificationError) as caught:
         digester.read_parquet(data, FileRequest(schema))
-    assert caught.value.code == "cast_refused"
+    assert caught.value.reason == "cast_refused"
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\0" * 8, b"PAR1\xff\xff\xff\x00PAR1", b"x" * 100])

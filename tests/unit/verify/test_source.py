@@ -112,7 +112,7 @@ def half() -> pa.Table:
 def test_names_that_leave_a_doubt_are_refused(tmp_path: Path, table: pa.Table, code: str) -> None:
     with pytest.raises(VerificationError) as caught:
         rows(plain(tmp_path, COLUMNS, table))
-    assert caught.value.code == code
+    assert caught.value.reason == code
     assert caught.value.hint
 
 
@@ -134,7 +134,7 @@ def test_a_file_with_other_bytes_than_listed_is_refused(tmp_path: Path) -> None:
     first["sha256"], second["sha256"] = second["sha256"], first["sha256"]
     with pytest.raises(VerificationError) as caught:
         rows(pin(manifest))
-    assert caught.value.code == "source_file_changed"
+    assert caught.value.reason == "source_file_changed"
 
 
 @pytest.mark.usefixtures("kernel")
@@ -143,7 +143,7 @@ def test_a_file_of_another_size_than_listed_is_refused(tmp_path: Path) -> None:
     manifest["files"][0]["size"] += 1
     with pytest.raises(VerificationError) as caught:
         rows(pin(manifest))
-    assert caught.value.code == "file_size_lies"
+    assert caught.value.reason == "file_size_lies"
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_a_file_of_another_size_than_listed_is_refused(tmp_path: Path) -> None:
 def test_a_manifest_that_says_less_more_or_other_things_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         pin({**listed(tmp_path), **change})
-    assert caught.value.code == "source_manifest_invalid"
+    assert caught.value.reason == "source_manifest_invalid"
 
 
 @pytest.mark.parametrize("path", ["relative.parquet", "file:///a/../b", "file:///a%2e"])
 def test_a_location_that_hides_a_place_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(InputError) as caught:
         pin({**listed(tmp_path), "files": [{"path": path, "size": 1, "sha256": "0" * 64}]})
-    assert caught.value.code == "location_invalid"
+    assert caught.value.reason == "location_invalid"
 
 
 @pytest.mark.usefixtures("kernel")
@@ -177,7 +177,7 @@ def test_a_snapshot_of_a_table_is_pinned_by_its_id(tmp_path: Path) -> None:
     assert rows(pinned(lake)) == [{"id": 5, "n": 6}]
     with pytest.raises(InputError) as caught:
         pin_table(TableRef("lake", UUID, "raw.orders"), lake.metadata(), 1, Files())
-    assert caught.value.code == "source_snapshot_unknown"
+    assert caught.value.reason == "source_snapshot_unknown"
 
 
 @pytest.mark.parametrize(("pinned_id", "last"), [(12, None), (12, 12), (12, 11), (13, 11), (12, 5)])
@@ -191,4 +191,4 @@ def test_a_snapshot_may_descend_from_the_one_published_last(pinned_id: int, last
 def test_a_stale_snapshot_or_one_of_another_line_is_refused(pinned_id: int, last: int) -> None:
     with pytest.raises(NotAllowedError) as caught:
         require_descends(TableMetadata.from_json(document()), pinned_id, last)
-    assert caught.value.code == "source_not_descended"
+    assert caught.value.reason == "source_not_descended"

@@ -94,13 +94,18 @@ def test_a_report_opens_only_under_its_jobs_keys_for_its_orders_and_unchanged() 
     ):
         with pytest.raises(UnavailableError) as caught:
             seal.open(data, about)
-        assert caught.value.code == "worker_report_forged"
+        assert caught.value.reason == "worker_report_forged"
 
 
 def test_an_error_comes_back_as_it_was() -> None:
     found = Report.from_bytes(Report((), None, None, ERROR).to_bytes(None)).error  # type: ignore[arg-type]
     assert type(found) is UnavailableError
-    assert (found.code, str(found), found.hint, found.details) == (ERROR.code, str(ERROR), ERROR.hint, {"file": "f"})
+    assert (found.reason, str(found), found.hint, found.details) == (
+        ERROR.reason,
+        str(ERROR),
+        ERROR.hint,
+        {"file": "f"},
+    )
 
 
 def test_a_finding_and_digests_come_back_as_they_were() -> None:
@@ -133,7 +138,7 @@ def test_a_finding_and_digests_come_back_as_they_were() -> None:
 def test_nothing_but_a_report_is_read_as_one(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
         Report.from_bytes(data)
-    assert caught.value.code in ("worker_report_malformed", "document_malformed")
+    assert caught.value.reason in ("worker_report_malformed", "document_malformed")
 
 
 class _Steward:
@@ -208,8 +213,8 @@ def test_a_driver_that_is_silent_or_gone_is_told_apart_from_an_answer() -> None:
                 receive(reading, 0.01)
         with pytest.raises(UnavailableError) as ended:
             receive(reading, 5)
-    assert (silent.value.code, silent.value.got) == ("spark_driver_gone", "silence")
-    assert (ended.value.code, ended.value.got) == ("spark_driver_gone", "its end")
+    assert (silent.value.reason, silent.value.got) == ("spark_driver_gone", "silence")
+    assert (ended.value.reason, ended.value.got) == ("spark_driver_gone", "its end")
 
 
 @pytest.mark.usefixtures("kernel")

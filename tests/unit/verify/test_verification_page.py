@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
-import functools
+import ast
 import re
 from pathlib import Path
 
+from pvdm.errors import Code
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.observed import class_of
-from tests.support.error_codes import Maker, Raised, Reader
-from tests.unit.test_errors_doc import RUST, sources
+from tests.unit.test_errors_doc import CODES, RUST, calls, is_registered, registered_kinds, sources
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "verification.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \|$", PAGE, re.MULTILINE)
 CLASSES = dict(ROWS)
 
-FOUND = 99  # no exit code, but the mark of what is a finding by itself
-REFUSED = 3
-# Errors that become findings, with the class they become; everything else of the Steward's is no verdict.
+# Functions that make a finding of a code that they are given.
+FINDING_MAKERS = {"Finding", "_wrong", "_exact", "_lie", "_moved"}
+# Errors that become findings, with the class they become; other errors of the Steward are no verdict.
 BECOMING = {
-    "pvdm.lake.read.entries": FailureClass.METADATA,
-    "pvdm.verify.fetch": FailureClass.PHYSICAL,
-    "pvdm.verify.freeze": FailureClass.METADATA,
-    "pvdm.verify.partitioning": FailureClass.METADATA,
-    "pvdm.verify.staged": FailureClass.METADATA,
+    "lake/read/entries": FailureClass.METADATA,
+    "verify/fetch": FailureClass.PHYSICAL,
+    "verify/freeze": FailureClass.METADATA,
+    "verify/partitioning": FailureClass.METADATA,
+    "verify/staged": FailureClass.METADATA,
 }
+# Modules that loop over a table of findings.
+TABULATING = ("verify/claims", "verify/staged")
+CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 
 
-class Findings(Reader):
-    """Follows the codes of findings as those of errors are followed."""
+def finding_codes() -> set[str]:
+    """Patterns of the codes that the sources give to the functions that make findings."""
+    return {
+        pattern
+        for where, call in calls()
+        if where.startswith(("src/pvdm/verify/", "src/pvdm/steward/pipeline/"))
+        and isinstance(call.func, ast.Name)
+        and call.func.id in FINDING_MAKERS
+        for argument in call.args[:2]
+        for node in ast.walk(argument)
+        for pattern in code_patterns(node)
+    } | {pattern for module in TABULATING for row in table_rows(module) for pattern in code_patterns(row.elts[0])}
 
-    def _add_classes(self) -> None:
-        self._makers.add(Maker("pvdm.verify.findings", "Finding", 1, "code", FOUND))
-        super()._add_classes()
+
+def table_rows(module: str) -> list[ast.Tuple]:
+    """The rows of the module's tables of findings: tuples that begin with a code and go on with words."""
+    tree = ast.parse(sources()[f"src/pvdm/{module}.py"])
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) > 2]
 
 
-@functools.cache
-def raised() -> frozenset[Raised]:
-    """Read where a test asks for it; other workers have no need of it."""
-    return frozenset(Findings(sources()).raised)
-
-
-def by_itself() -> set[str]:
-    return {each.pattern for each in raised() if each.exit_code == FOUND}
+def code_patterns(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+        return [node.value]
+    if isinstance(node, ast.JoinedStr):
+        parts = [str(each.value) if isinstance(each, ast.Constant) else "[a-z]+" for each in node.values]
+        return ["".join(parts)] if CODE.fullmatch("".join(parts).replace("[a-z]+", "x")) else []
+    return []
 
 
 def becoming() -> dict[str, FailureClass]:
-    found = [(each.pattern, each.where.partition(":")[0]) for each in raised() if each.exit_code == REFUSED]
-    return {code: BECOMING[module] for code, module in found if module in BECOMING}
+    """The codes and reasons of verification errors that these modules raise."""
+    found = {}
+    for module, failure in BECOMING.items():
+        text = sources()[f"src/pvdm/{module}.py"]
+        named = {Code[name].value for name in re.findall(r"\bCode\.([A-Z0-9_]+)\(", text)}
+        named |= set(re.findall(r'"([a-z0-9_]+)"', text))
+        for code in named:
+            if is_registered(code) and registered_kinds(code) == ("verification",) and not has_reasons(code):
+                found[code] = failure
+    return found
+
+
+def has_reasons(code: str) -> bool:
+    return code in CODES and bool(CODES[code].entry.reasons)
 
 
 def in_files() -> set[str]:
@@ -61,12 +87,12 @@ def in_files() -> set[str]:
 
 
 def test_every_finding_is_on_the_page() -> None:
-    wanted = by_itself() | set(becoming()) | in_files()
+    wanted = finding_codes() | set(becoming()) | in_files()
     assert [each for each in sorted(wanted) if not any(re.fullmatch(each, code) for code in CLASSES)] == []
 
 
 def test_everything_on_the_page_can_be_found() -> None:
-    wanted = by_itself() | set(becoming()) | in_files()
+    wanted = finding_codes() | set(becoming()) | in_files()
     assert [code for code in CLASSES if not any(re.fullmatch(each, code) for each in wanted)] == []
 
 

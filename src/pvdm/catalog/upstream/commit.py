@@ -11,7 +11,7 @@ from pvdm.catalog.rule import added_snapshots, ref_changes
 from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstream.tables import Upstreams
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
@@ -67,20 +67,12 @@ class Forwarding:
     def _require_forwarded(self, step: Step, transact: Transact | None) -> None:
         name = step.before.row.name
         if transact is not None:
-            raise NotAllowedError(
-                "upstream_migration_refused",
+            raise Code.UPSTREAM_MIGRATION_REFUSED(
                 f"{name} belongs to an upstream catalog, and its structure is not migrated from here",
-                expected="a migration of the contract alone",
                 got="updates of the table",
-                hint="nothing was changed; unprotect it, change it at the upstream, and protect it again",
             )
         if step.after.location != step.before.metadata.location:
-            raise NotAllowedError(
-                "upstream_owned",
-                f"{name} would move to another place",
-                expected="a change at the upstream itself",
-                got="one through this catalog",
-            )
+            raise Code.UPSTREAM_OWNED(f"{name} would move to another place", got="one through this catalog")
 
     def _noted(self, step: Step, seen: TableRow, extra: Extra | None, transact: Transact | None) -> TableRow:
         """Store what was seen, and what belongs to the step, in one transaction."""

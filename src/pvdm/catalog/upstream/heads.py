@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pvdm.catalog.state import TableState
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
@@ -91,12 +91,8 @@ def require_proved(ledger: Ledger, state: TableState) -> None:
     found = _find_unproved_of(ledger, state)
     if found is None:
         return
-    raise NotAllowedError(
-        "main_unproved",
-        f"{state.row.name} is protected, and the upstream's main shows what was never proved",
-        expected="what was published by pvdm, on the table as it was protected",
-        got=found,
-        hint="an operator runs an audit, and reverts it at the upstream or protects the table again as it is",
+    raise Code.MAIN_UNPROVED(
+        f"{state.row.name} is protected, and the upstream's main shows what was never proved", got=found
     )
 
 
@@ -105,14 +101,7 @@ def require_base(ledger: Ledger, state: TableState) -> None:
     found = _find_unproved_of(ledger, state)
     if found is None:
         return
-    raise ConflictError(
-        "upstream_main_moved",
-        f"main of {state.row.name} was changed at the upstream, past the gate",
-        expected="what was published by pvdm, on the table as it was protected",
-        got=found,
-        hint="nothing was published, and nothing is lost; an operator runs an audit, and reverts the change"
-        " at the upstream or protects the table again as it is",
-    )
+    raise Code.UPSTREAM_MAIN_MOVED(f"main of {state.row.name} was changed at the upstream, past the gate", got=found)
 
 
 def _find_unproved_of(ledger: Ledger, state: TableState) -> str | None:

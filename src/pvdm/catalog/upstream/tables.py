@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
@@ -85,12 +85,11 @@ class Upstreams:
         mount = self.mount_of(levels)
         there = () if mount is None else _upstream_levels(mount, levels)
         if mount is not None and there and not mount.upstream.has_namespace(there):
-            raise InputError(
-                "upstream_namespace_unknown",
+            raise Code.UPSTREAM_REFUSED(
                 f"the upstream catalog {mount.name} has no such namespace",
+                reason="upstream_namespace_unknown",
                 expected=namespaces.dotted_name(there),
                 got="none",
-                hint="make it at the upstream first",
             )
 
     def names(self, levels: Levels) -> list[str] | None:
@@ -109,13 +108,11 @@ class Upstreams:
         try:
             seen = mount.upstream.load(Place(_upstream_levels(mount, namespace.levels), name))
         except InputError as error:
-            if error.code != "table_unknown":
+            if error.code != Code.TABLE_UNKNOWN:
                 raise
             return None
         if namespace.protected_by is not None and seen.metadata.snapshots:
-            raise NotAllowedError(
-                "main_gated", f"{name} is not served: its namespace protects its tables, and it has rows already"
-            )
+            raise Code.MAIN_GATED(f"{name} is not served: its namespace protects its tables, and it has rows already")
         self._require_place(mount, seen)
         self._ground.require_upstream_place(mount.levels, parse_location(seen.metadata.location))
         return self._note(mount, namespace, name, seen)
@@ -128,12 +125,10 @@ class Upstreams:
         if found != row.table_uuid:
             raise self._replaced(row, found)
         if parse_location(seen.metadata.location) != parse_location(row.location):
-            raise VerificationError(
-                "upstream_location_changed",
+            raise Code.UPSTREAM_LOCATION_CHANGED(
                 f"the upstream has moved the table {row.name} to another place",
                 expected=row.location,
                 got=seen.metadata.location[:200],
-                hint="its files are looked for where it was when it was first served; move it back",
             )
         self._require_place(mount, seen)
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
@@ -146,12 +141,10 @@ class Upstreams:
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
-            raise UnavailableError(
-                "upstream_stale",
+            raise Code.UPSTREAM_STALE(
                 f"the upstream shows an older state of {row.name} than it did before",
                 expected=f"sequence number {newest} or later",
                 got=str(metadata.last_sequence_number),
-                hint="nothing was changed; it is asked again",
             )
 
     def require_kept(self, row: TableRow, seen: Seen) -> None:
@@ -175,12 +168,11 @@ class Upstreams:
         with self._ledger.read() as unit:
             home = namespaces.find_by_id(unit, row.namespace_id)
         if mount is None or home is None or self.mount_of(home.levels) is not mount:
-            raise InputError(
-                "upstream_not_configured",
+            raise Code.UPSTREAM_REFUSED(
                 f"{row.name} is a table of an upstream catalog that is not configured",
+                reason="upstream_not_configured",
                 expected=row.upstream or "",
                 got=", ".join(sorted(self._mounts)) or "none",
-                hint="bring [[catalog.upstreams]] of steward.toml back",
             )
         return mount, Place(_upstream_levels(mount, home.levels), row.name)
 
@@ -206,9 +198,7 @@ class Upstreams:
             )
             unit.lock_name("places")
             if tables.find_overlapping(unit, parse_location(seen.metadata.location)) is not None:
-                raise NotAllowedError(
-                    "location_taken", "another table lies there", expected="a place of its own", got=name
-                )
+                raise Code.LOCATION_TAKEN("another table lies there", got=name)
             return tables.create(unit, new)
 
         if self._clock is None:
@@ -219,8 +209,7 @@ class Upstreams:
         """Producers get access to the table's place, so it is never a whole store, nor one of ours."""
         place = parse_location(seen.metadata.location)
         if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
-            raise NotAllowedError(
-                "location_outside",
+            raise Code.LOCATION_OUTSIDE(
                 f"the upstream catalog {mount.name} shows a table where none of its may lie",
                 expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
                 got=str(place)[:200],
@@ -233,26 +222,24 @@ class Upstreams:
         """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
         if row.protected or self._clock is None:
             return VerificationError(
-                "upstream_table_other",
+                Code.UPSTREAM_TABLE_OTHER,
                 f"the upstream shows another table as {row.name}",
                 expected=row.table_uuid,
                 got=found,
                 hint="what is protected is the table with that UUID; bring it back at the upstream",
             )
         self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
-        return ConflictError("upstream_table_replaced", f"{row.name} was replaced at the upstream; ask again")
+        return ConflictError(Code.UPSTREAM_TABLE_REPLACED, f"{row.name} was replaced at the upstream; ask again")
 
     def _require_same(self, row: TableRow, pointer: Pointer) -> None:
         """The content of a metadata file never changes."""
         with self._lock:
             for known in (row.pointer, self._seen.get(row.table_id)):
                 if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
-                    raise VerificationError(
-                        "upstream_metadata_changed",
+                    raise Code.UPSTREAM_METADATA_CHANGED(
                         f"the upstream shows {row.name} by a metadata file that was changed",
                         expected=known.sha256,
                         got=pointer.sha256,
-                        hint="the file was changed, or the upstream is not trustworthy",
                     )
             # Remembered only if it was accepted, so that a second call is refused, too.
             self._seen[row.table_id] = pointer
@@ -281,7 +268,7 @@ def _drop_unprotected(unit: Unit, row: TableRow) -> None:
 
 def _owned_error(name: str, what: str) -> NotAllowedError:
     return NotAllowedError(
-        "upstream_owned",
+        Code.UPSTREAM_OWNED,
         f"{what}: the namespace belongs to the upstream catalog {name}",
         expected="a change at the upstream itself",
         got="one through this catalog",

@@ -17,7 +17,14 @@ from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.target import CatalogTarget, base_of, find_row_by_uuid
 from pvdm.catalog.upstream.commit import pin, pins
 from pvdm.catalog.upstream.heads import is_known, record_snapshots, require_base
-from pvdm.errors import ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.errors import (
+    Code,
+    ConflictError,
+    InputError,
+    PvdmError,
+    StateUnknownError,
+    UnavailableError,
+)
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import apply_updates
@@ -133,7 +140,7 @@ class UpstreamTarget:
                 if error.code in _FOR_OPERATORS:
                     raise
                 why = error
-        raise _unknown_error(publication, "nothing" if why is None else why.code) from why
+        raise _unknown_error(publication, "nothing" if why is None else why.reason) from why
 
     def _try(
         self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]
@@ -159,7 +166,7 @@ class UpstreamTarget:
             raise
         except PvdmError as error:
             if self._is_open(publication):
-                raise _unknown_error(publication, error.code) from error
+                raise _unknown_error(publication, error.reason) from error
             raise
         finally:
             _IN_PROGRESS.discard(publication.announced_id)
@@ -221,7 +228,7 @@ class UpstreamTarget:
         def work(unit: Unit) -> PublishedSnapshot:
             tables.lock(unit, [base.row.table_uuid])
             if not announced.settle(unit, publication.announced_id, AnnouncedState.DONE, reason="main shows it"):
-                raise ConflictError("announced_settled", "another Steward has settled the publication")
+                raise Code.ANNOUNCED_SETTLED("another Steward has settled the publication")
             row = tables.observe(unit, base.row, base.row.pointer)
             seen = order.seen_as(
                 metadata_path=row.pointer.location, metadata_sha256=row.pointer.sha256, published_at=unit.at_micros
@@ -281,16 +288,13 @@ class UpstreamTarget:
             with self._ledger.read() as unit:
                 if is_known(unit, self._uuid, metadata, found):
                     return
-        raise StateUnknownError(
-            "upstream_contradicts",
-            "the upstream has the snapshot that was sent, and does not show it as it was",
+        raise Code.UPSTREAM_CONTRADICTS(
             expected=f"snapshot {wanted.new_snapshot_id} on {wanted.old_snapshot_id} in main, as it was sent",
             got=f"main at {current}" if found is None else f"{found.manifest_list} on {found.parent_id}"[:200],
-            hint="nothing was changed in the ledger; run an audit of the table, and look at the upstream",
         )
 
 
-_FOR_OPERATORS: Final = frozenset({"announced_settled", "upstream_contradicts"})
+_FOR_OPERATORS: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADICTS})
 
 
 def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
@@ -303,13 +307,7 @@ def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
 def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
     """A fence is a ref, and a ref needs a snapshot."""
     if not any(name in metadata.refs for name in made.branches):
-        raise VerificationError(
-            "upstream_nothing_staged",
-            "a chunk without rows cannot be published to a table of an upstream that shows nothing yet",
-            expected="a staging branch",
-            got="none",
-            hint="publish it after the first chunk that has rows",
-        )
+        raise Code.UPSTREAM_NOTHING_STAGED(got="none")
 
 
 def _any_snapshot(base: Base) -> int:

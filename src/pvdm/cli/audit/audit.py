@@ -29,7 +29,7 @@ from pvdm.cli.common.trust_roots import (
     seen_option,
 )
 from pvdm.cli.proof.single_statement import UNPINNED
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.bundle import AUDIT_BUNDLE_MAX_BYTES, AuditBundle, is_audit_bundle, parse_audit_bundle
 from pvdm.metadata.audit.evidence import Evidence, ManifestFiles, RecordingFiles, table_document
@@ -180,7 +180,7 @@ def audit_command(
 def _has_moved(report: AuditReport) -> bool:
     """Whether a snapshot of the evidence may have expired at the Steward before its files were asked for."""
     found = (*report.findings, *(each for snapshot in report.snapshots for each in snapshot.findings))
-    return any(each.code == "audit_snapshot_unknown" for each in found)
+    return any(each.code == Code.AUDIT_SNAPSHOT_UNKNOWN for each in found)
 
 
 def _served(client: StewardClient, evidence: Evidence) -> ManifestFiles:
@@ -192,11 +192,8 @@ def _read_bundle(path: Path) -> AuditBundle:
     data = read_file(path, size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
     require_json(path, data, "an audit bundle")
     if not is_audit_bundle(data):
-        raise InputError(
-            "file_kind_wrong",
-            f"{path} is not an audit bundle",
-            expected="what `pvdm audit --export` wrote",
-            got="another kind of file",
+        raise Code.FILE_KIND_WRONG(
+            f"{path} is not an audit bundle", expected="what `pvdm audit --export` wrote", got="another kind of file"
         )
     return parse_audit_bundle(data)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pvdm.client.table import TableClient, split_name
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3_client import own_settings
 from pvdm.lake.stores.stores import Stores
@@ -67,9 +67,7 @@ class ServedFiles:
         manifest = None if location in self.lists else location
         data = self.client.audit_file(self.table, snapshot_id, manifest)
         if len(data) > most:
-            raise VerificationError(
-                "audit_file_too_large", "a file is larger than it may be", expected=str(most), got=location
-            )
+            raise Code.AUDIT_FAILED(reason="audit_file_too_large", expected=str(most), got=location)
         return data
 
 

@@ -9,7 +9,7 @@ import click
 
 from pvdm.cli.common.screen import say_aside
 from pvdm.cli.proof.text import Line
-from pvdm.errors import RolledBackError
+from pvdm.errors import Code
 
 
 def require_yes(question: str, lines: Iterable[Line]) -> None:
@@ -19,4 +19,4 @@ def require_yes(question: str, lines: Iterable[Line]) -> None:
     for line, style in lines:
         say_aside(line, style or "")
     if not click.confirm(question, err=True):
-        raise RolledBackError("declined", "you said no: nothing was done")
+        raise Code.DECLINED()

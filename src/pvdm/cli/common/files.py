@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 # An object, or an array that is empty or of objects: TOML can begin with a bracket too.
 _OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
@@ -27,32 +27,22 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
     except OSError as error:
         raise _not_readable(path, error) from error
     if len(data) > size_max_bytes:
-        raise InputError(
-            "input_too_large", f"{path} is too large", expected=f"at most {size_max_bytes} bytes", got="more"
-        )
+        raise Code.INPUT_TOO_LARGE(f"{path} is too large", expected=f"at most {size_max_bytes} bytes", got="more")
     return data
 
 
 def require_json(path: Path, data: bytes, what: str) -> None:
     """A file that does not even begin as one of ours is bad input; what is wrong inside one is for its reader."""
     if _OURS.match(data) is None:
-        raise InputError(
-            "file_kind_wrong",
-            f"{path} is not {what}",
-            expected=what,
-            got="another kind of file" if data else "no bytes",
+        raise Code.FILE_KIND_WRONG(
+            f"{path} is not {what}", expected=what, got="another kind of file" if data else "no bytes"
         )
 
 
 def require_folder(path: Path) -> None:
     """A folder to read; what is none is bad input, not a damaged one."""
     if not path.is_dir():
-        raise InputError(
-            "input_not_readable",
-            f"{path} cannot be read",
-            expected="a folder",
-            got="nothing of that name",
-        )
+        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a folder", got="nothing of that name")
 
 
 def sha256_of(path: Path) -> str:
@@ -132,7 +122,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 def _not_readable(path: Path, error: OSError) -> InputError:
     return InputError(
-        "input_not_readable",
+        Code.INPUT_NOT_READABLE,
         f"{path} cannot be read",
         expected="a file to read",
         got=error.strerror or type(error).__name__,
@@ -141,7 +131,7 @@ def _not_readable(path: Path, error: OSError) -> InputError:
 
 def _exists(path: Path, way_on: str = _ANOTHER_NAME) -> InputError:
     return InputError(
-        "output_exists",
+        Code.OUTPUT_EXISTS,
         f"{path} is there already",
         expected="a new name",
         got="a file in use",
@@ -151,7 +141,7 @@ def _exists(path: Path, way_on: str = _ANOTHER_NAME) -> InputError:
 
 def _not_writable(path: Path, why: str) -> InputError:
     return InputError(
-        "output_not_writable",
+        Code.OUTPUT_NOT_WRITABLE,
         f"{path} cannot be written",
         expected="a place for the result",
         got=why,

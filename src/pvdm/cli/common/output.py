@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ class _Checked:
 
 def _not_writable(got: str) -> InputError:
     return InputError(
-        "output_not_writable",
+        Code.OUTPUT_NOT_WRITABLE,
         "standard output cannot be written",
         expected="a place for the result",
         got=got,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pvdm.cli.common.files import read_file
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
 from pvdm.trust.keys.passphrase import PASSPHRASE_MAX_BYTES, Passphrase
@@ -57,8 +57,7 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
     sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
     if where is None and sealed:
         if not _is_terminal():
-            raise InputError(
-                "passphrase_missing",
+            raise Code.PASSPHRASE_MISSING(
                 f"{path.name} is sealed",
                 expected="its passphrase",
                 got="none",
@@ -75,8 +74,7 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
     except InputError:
         if not sealed or found is None:
             raise
-    raise NotAllowedError(
-        "passphrase_wrong",
+    raise Code.PASSPHRASE_WRONG(
         f"the passphrase does not open {path.name}",
         expected="the passphrase that the key was sealed with",
         got="another",
@@ -91,10 +89,8 @@ def _require_not_public(path: Path) -> None:
     except OSError:
         return  # who opens the key says why it cannot be read
     if data.startswith(_PUBLIC):
-        raise InputError(
-            "key_is_public",
+        raise Code.KEY_IS_PUBLIC(
             f"{path.name} is a public key, which signs nothing",
-            expected="the private key",
             got="the public one",
             hint=f"nothing was signed; name the private key, such as {path.name.removesuffix('.pub')}"
             if path.name.endswith(".pub")
@@ -111,7 +107,7 @@ def _found(where: str | None) -> Passphrase | None:
         return Passphrase(_text(Path(name)))
     text = os.environ.get(name)
     if text is None:
-        raise InputError("passphrase_missing", f"{name} is not set", expected="an environment variable", got="none")
+        raise Code.PASSPHRASE_MISSING(f"{name} is not set", expected="an environment variable", got="none")
     return Passphrase(text)
 
 
@@ -123,13 +119,12 @@ def _text(path: Path) -> str:
         # The decoder's error holds the bytes.
         pass
     del data
-    raise InputError("passphrase_invalid", f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
+    raise Code.PASSPHRASE_INVALID(f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
 
 
 def _require_terminal() -> None:
     if not _is_terminal():
-        raise InputError(
-            "terminal_missing",
+        raise Code.TERMINAL_MISSING(
             "a passphrase can be asked for on a terminal only",
             expected="a terminal",
             got="none",

@@ -41,7 +41,7 @@ def say_json(value: dict[str, object]) -> None:
 
 def say_error(error: PvdmError) -> None:
     """An error, as lines for people."""
-    say_aside(f"error: {error.message} ({error.code})", "bold red")
+    say_aside(f"error: {error.message} ({error.reason})", "bold red")
     if tail := comparison(error.expected, error.got):
         say_aside(f"  {tail}")
     for name, value in error.details.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvdm.cli.common.options import PlaceType
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError, NotAllowedError
 
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
@@ -31,19 +31,13 @@ class Service:
     def connect(self) -> StewardClient:
         """A client; it is closed at the end of a `with`."""
         if not self.url:
-            raise InputError(
-                "url_missing",
-                "it is not clear which Steward is meant",
-                expected="--url or PVDM_URL",
-                got="neither",
-                hint="name its address, such as https://steward.example:8181",
-            )
+            raise Code.URL_MISSING(got="neither")
         # Only here: httpx is slow to load, and most commands work offline.
         from pvdm.client import StewardClient
 
         if self.token_file is None and not os.environ.get(_TOKEN):
             raise InputError(
-                "token_missing",
+                Code.TOKEN_MISSING,
                 "the Steward is asked under a token, and none is there",
                 expected="--token-file, PVDM_TOKEN_FILE or PVDM_TOKEN",
                 got="none",
@@ -54,7 +48,7 @@ class Service:
                 return StewardClient(self.url, token_file=self.token_file, ca_file=self.ca_file)
             return StewardClient(self.url, os.environ[_TOKEN], ca_file=self.ca_file)
         except NotAllowedError as error:
-            if error.code == "steward_address_insecure":
+            if error.code == Code.STEWARD_ADDRESS_INSECURE:
                 error.hint = (
                     "name its https address; a Steward serves TLS by tls_certificate and tls_key in steward.toml"
                 )

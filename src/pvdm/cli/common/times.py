@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.printable import utc_time
 
@@ -59,9 +59,7 @@ def parse_duration(text: str) -> int:
     """Microseconds of `90s`, `30m`, `4h` or `365d`."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InputError(
-            "duration_invalid", "this is no duration", expected="a number and s, m, h or d, such as 4h", got=text[:40]
-        )
+        raise Code.DURATION_INVALID(got=text[:40])
     return int(match[1]) * _SECONDS[match[2]] * SECOND
 
 
@@ -112,7 +110,7 @@ def _within(micros: int, text: str) -> int:
 
 def _invalid(text: str) -> InputError:
     return InputError(
-        "time_invalid",
+        Code.TIME_INVALID,
         "this is no time",
         expected="a date, or a time with its zone, such as 2026-11-14T10:00:00Z",
         got=text[:40],

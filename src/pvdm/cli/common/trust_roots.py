@@ -14,7 +14,7 @@ from pvdm.cli.common.files import read_file, require_json
 from pvdm.cli.common.options import PlaceType
 from pvdm.cli.common.screen import notice
 from pvdm.cli.common.times import TimeType, now_micros
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import dump, parse
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.secret import Secret
@@ -170,12 +170,8 @@ def _read_seen(path: Path, pin: str) -> SeenRoot | None:
     data = disk.read_private(path, size_max_bytes=SEEN_FILE_MAX_BYTES)
     fields = Fields(parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES), "the file of --seen", _SEEN_KEYS)
     if (fields.text("format"), fields.text("pin")) != (_SEEN, pin):
-        raise InputError(
-            "seen_file_other",
-            f"{path} remembers another trust root",
-            expected=f"the one pinned by {pin}",
-            got=fields.text("pin")[:80],
-            hint="keep one file for each pinned root",
+        raise Code.SEEN_FILE_OTHER(
+            f"{path} remembers another trust root", expected=f"the one pinned by {pin}", got=fields.text("pin")[:80]
         )
     require_sha256(fields.text("sha256"), "the hash of the seen root")
     return SeenRoot(fields.number("version"), fields.text("sha256"))

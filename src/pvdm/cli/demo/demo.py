@@ -14,7 +14,7 @@ from pvdm.cli.common.options import PlaceType, json_option, seed_option
 from pvdm.cli.common.screen import notice, say, say_json
 from pvdm.cli.demo.text import audit_lines, begin_lines, end_lines, scene_lines
 from pvdm.cli.proof.text import Line
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 if TYPE_CHECKING:
     from pvdm.evaluation.scenes import Scene
@@ -164,18 +164,12 @@ def _kept_folder(keep: Path) -> Iterator[Path]:
 
 def _require_empty(folder: Path) -> None:
     if any(folder.iterdir()):
-        raise InputError(
-            "folder_not_empty",
-            f"{folder} has files in it",
-            expected="a new or empty folder",
-            got="one that is in use",
-            hint="name another folder with --keep",
-        )
+        raise Code.FOLDER_NOT_EMPTY(f"{folder} has files in it", got="one that is in use")
 
 
 def _not_writable(folder: str, error: OSError) -> InputError:
     return InputError(
-        "folder_not_writable",
+        Code.FOLDER_NOT_WRITABLE,
         f"{folder} cannot be used",
         expected="a folder to write into",
         got=error.strerror or str(error),

@@ -10,7 +10,7 @@ import click
 
 from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine, require_command, seed_option
 from pvdm.cli.common.screen import say, say_json, watch_on_screen
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
 from pvdm.evaluation.crafted import KEYS, craft
 from pvdm.evaluation.lattice import require_lattice
@@ -131,13 +131,7 @@ def evaluate_collision(
     record = study.to_json()
     write_json(out, record)
     if failures := study.failures():
-        raise VerificationError(
-            "collision_study_failed",
-            "the digest did not behave as predicted",
-            expected="every fault caught, uniform hashes, no accepted collision",
-            got="; ".join(failures),
-            figures=str(out),
-        )
+        raise Code.COLLISION_STUDY_FAILED(got="; ".join(failures), figures=str(out))
     if as_json:
         say_json(record)
         return

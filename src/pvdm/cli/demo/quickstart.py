@@ -17,7 +17,7 @@ from pvdm.cli.common.options import PlaceType, json_option
 from pvdm.cli.common.screen import notice, say, say_json
 from pvdm.cli.demo.quickstart_files import FILES
 from pvdm.cli.proof.text import Line
-from pvdm.errors import DevelopmentWarning, InputError, comparison
+from pvdm.errors import Code, DevelopmentWarning, comparison
 from pvdm.model.plain import counted
 
 if TYPE_CHECKING:
@@ -135,13 +135,7 @@ def _write_files(folder: Path) -> dict[str, str]:
             else:
                 states[name] = "unchanged" if path.read_bytes() == text.encode() else "edited"
     except OSError as error:
-        raise InputError(
-            "folder_not_writable",
-            f"{folder} cannot be used",
-            expected="a folder to write into",
-            got=error.strerror or str(error),
-            hint="name another folder",
-        ) from error
+        raise Code.FOLDER_NOT_WRITABLE(f"{folder} cannot be used", got=error.strerror or str(error)) from error
     return states
 
 
@@ -196,6 +190,6 @@ def _outcome_lines(outcome: Outcome) -> Iterator[Line]:
         return
     error = outcome.error
     yield f"   {outcome.name}  {outcome.workload_id} of {outcome.table}", "bold red"
-    yield f"   error: {error.message} ({error.code})", None
+    yield f"   error: {error.message} ({error.reason})", None
     if tail := comparison(error.expected, error.got):
         yield f"     {tail}", None

@@ -11,7 +11,7 @@ from typing import Final
 
 from pvdm.cli.common.files import read_file
 from pvdm.cli.common.times import SECOND, micros_of, parse_duration, parse_time
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootKey, RootRole
 
@@ -65,13 +65,7 @@ def _key(path: Path, where: str, key: object, now: int, end: int | None) -> Root
     roles = _roles(path, f"{where}.roles", key.get("roles"))
     epochs = _epochs(path, f"{where}.epochs", key.get("epochs", []))
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
-        raise InputError(
-            "root_spec_epochs_missing",
-            f"{path}: {where}.epochs is not there",
-            expected="the epochs of a Steward's key, such as epochs = [1]",
-            got="none",
-            hint="without them the key counts for no epoch; `pvdm steward public` names the epoch of each key",
-        )
+        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {where}.epochs is not there", got="none")
     return RootKey(
         _public(path, where, key.get("file")),
         _text(path, f"{where}.identity", key.get("identity")),
@@ -91,17 +85,15 @@ def read_public(path: Path) -> PublicKey:
     """A public key in PEM, whoever owns the file: it came from somebody else."""
     data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
     if b"PRIVATE KEY-----" in data:
-        raise InputError(
-            "private_key_given",
+        raise Code.PRIVATE_KEY_GIVEN(
             f"{path} is a private key",
-            expected="its public half",
             got="the private key",
             hint=f"the public half is in {path.name}.pub; send the private key to nobody",
         )
     try:
         return PublicKey.from_pem(data)
     except InputError as error:
-        raise InputError(error.code, f"{path} cannot be accepted", expected=error.expected, got=error.got) from None
+        raise InputError(error.reason, f"{path} cannot be accepted", expected=error.expected, got=error.got) from None
 
 
 def _roles(path: Path, where: str, value: object) -> tuple[RootRole, ...]:
@@ -147,4 +139,4 @@ def _known(path: Path, where: str, table: Mapping[str, object], names: frozenset
 
 
 def _invalid(path: Path, where: str, expected: str, got: str) -> InputError:
-    return InputError("root_spec_invalid", f"{path}: {where} cannot be accepted", expected=expected, got=got)
+    return InputError(Code.ROOT_SPEC_INVALID, f"{path}: {where} cannot be accepted", expected=expected, got=got)

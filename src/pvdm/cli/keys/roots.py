@@ -27,7 +27,7 @@ from pvdm.cli.common.trust_roots import (
 )
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.cli.keys.root_text import RootFile, root_lines, root_to_json
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, Signature, parse_envelope
 from pvdm.trust.refusal import refusing
 from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, TrustRoot
@@ -79,9 +79,7 @@ def one_root(path: Path) -> RootFile:
     """The only root of a file."""
     files = read_root_file(path)
     if len(files) != 1:
-        raise InputError(
-            "trust_root_several", f"{path} holds several trust roots", expected="one root", got=str(len(files))
-        )
+        raise Code.TRUST_ROOT_SEVERAL(f"{path} holds several trust roots", got=str(len(files)))
     return files[0]
 
 
@@ -114,7 +112,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     now = now_micros()
     found = read_spec(spec, now=now)
     if found.expires_at is None:
-        raise InputError("root_spec_invalid", f"{spec}: a root ends", expected="expires", got="none")
+        raise Code.ROOT_SPEC_INVALID(f"{spec}: a root ends", got="none")
     keys = _ordered(found.keys)
     root = TrustRoot(1, None, now, found.expires_at, keys, found.notary_threshold or 1, found.root_threshold or 1)
     _write_draft(root, out, as_json=as_json)
@@ -196,12 +194,9 @@ def _successor(
 def _key_of(root: TrustRoot, name: str) -> RootKey:
     found = [key for key in root.keys if len(name) >= 8 and key.key_id.startswith(name)]
     if len(found) != 1:
-        raise InputError(
-            "root_key_unknown",
+        raise Code.ROOT_KEY_UNKNOWN(
             f"version {root.version} has no such key",
-            expected="a key id, or at least its first eight digits",
             got=name[:80] if not found else f"{len(found)} keys that begin with {name[:80]}",
-            hint="`pvdm keys root show` lists the keys",
         )
     return found[0]
 
@@ -269,11 +264,8 @@ def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) ->
         key = each.find(key_id)
         if key is not None and RootRole.ROOT in key.roles:
             return
-    raise NotAllowedError(
-        "root_signer_unknown",
-        "a signature of this key would count for nothing",
-        expected=f"a root signer of version {root.version}, or of the one before (--previous)",
-        got=key_id,
+    raise Code.ROOT_SIGNER_UNKNOWN(
+        expected=f"a root signer of version {root.version}, or of the one before (--previous)", got=key_id
     )
 
 

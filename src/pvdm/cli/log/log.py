@@ -13,7 +13,7 @@ from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.log.statements import check_statements
 from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.model.plain import counted, view_json
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.export import CHECKPOINT_FILE
@@ -159,12 +159,9 @@ def require_one_history(
     try:
         verify_consistency(proof, old_size=old.size, old_root=old.root, new_size=new.size, new_root=new.root)
     except VerificationError as error:
-        raise VerificationError(
-            "log_not_consistent",
-            "the Steward cannot show that the newer checkpoint contains the older one",
+        raise Code.LOG_NOT_CONSISTENT(
             expected=f"a proof from size {old.size} to {new.size}",
             got=str(error),
-            hint="keep both checkpoints; an exported log tells a fork from a bad answer (`pvdm log compare --folder`)",
             older=older.note.decode(),
             newer=newer.note.decode(),
         ) from None

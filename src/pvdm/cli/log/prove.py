@@ -15,7 +15,7 @@ from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.log.log import checkpoint_json, log, opened, read_checkpoint, require_one_history, tiles_of
 from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
 from pvdm.cli.steward.steward import config_option, opened_notary
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code
 from pvdm.model.plain import counted
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
@@ -110,9 +110,7 @@ def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
         for offset, entry in enumerate(tiles.read_entries(start, min(start + _ENTRIES_AT_ONCE, size))):
             if parse_entry(entry).sha256 == sha256:
                 return start + offset
-    raise InputError(
-        "log_entry_unknown", f"the log has no entry of {envelope}", expected=f"an entry with {sha256}", got="none"
-    )
+    raise Code.LOG_ENTRY_UNKNOWN(f"the log has no entry of {envelope}", expected=f"an entry with {sha256}", got="none")
 
 
 @log.command("checkpoint", short_help="Get the newest checkpoint from a Steward.")
@@ -152,8 +150,7 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
 def require_not_shorter(older: SignedCheckpoint, newer: SignedCheckpoint) -> None:
     """A log never has fewer entries than it once signed."""
     if older.checkpoint.size > newer.checkpoint.size:
-        raise VerificationError(
-            "log_behind_checkpoint",
+        raise Code.LOG_BEHIND_CHECKPOINT(
             "the Steward shows a shorter log than one that it signed",
             expected=f"at least {older.checkpoint.size} entries",
             got=str(newer.checkpoint.size),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.cli.common.files import sha256_of
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.tiles import StaticTiles
 
@@ -32,8 +32,7 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
     missing: list[str] = []
     for path in sorted(folder.glob("*/*.json")):
         if sha256_of(path) != path.stem:
-            raise VerificationError(
-                "archive_damaged",
+            raise Code.ARCHIVE_DAMAGED(
                 "a statement of the archive was changed",
                 expected=path.stem,
                 got="another hash",
@@ -45,13 +44,7 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
         page = log.read_entries(start, min(start + _ENTRIES_AT_ONCE, size))
         missing += [parse_entry(entry).sha256 for entry in page if parse_entry(entry).sha256 not in found]
     if missing and not allow_missing:
-        raise VerificationError(
-            "archive_statements_missing",
-            "the archive lacks statements of its log",
-            expected=f"a statement for each of {size} entries",
-            got=f"none for {len(missing)} of them",
-            hint="on the Steward's host `pvdm log export --verify` writes them again; where they are lost for good,"
-            " --allow-missing-statements checks the rest",
-            first=missing[0],
+        raise Code.ARCHIVE_STATEMENTS_MISSING(
+            expected=f"a statement for each of {size} entries", got=f"none for {len(missing)} of them", first=missing[0]
         )
     return Statements(len(found), len(missing))

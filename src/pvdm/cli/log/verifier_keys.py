@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pvdm.cli.common.trust_roots import at_option, judge_by, log_keys, origin_option, pin_option, root_option
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.trust.inclusion import origin_of
 from pvdm.trust.log.note import NoteKey, parse_vkey
 
@@ -43,13 +43,7 @@ class LogKeys:
         """The log that is meant; without a key nothing can be believed of it."""
         found = self.maybe_known()
         if found is None:
-            raise InputError(
-                "log_keys_missing",
-                "it is not clear whose log this is",
-                expected="--vkey, or --trust-root",
-                got="neither",
-                hint="`pvdm keys root show` prints the verifier keys of a trust root",
-            )
+            raise Code.LOG_KEYS_MISSING(got="neither")
         return found
 
     def maybe_known(self) -> KnownLog | None:
@@ -67,8 +61,7 @@ class LogKeys:
         keys = tuple(parse_vkey(text) for text in self.vkeys)
         names = sorted({key.name for key in keys})
         if len(names) > 1 or (self.origin is not None and names != [self.origin]):
-            raise InputError(
-                "origin_ambiguous",
+            raise Code.ORIGIN_AMBIGUOUS(
                 "the verifier keys are of another log, or of several",
                 expected=self.origin or "keys of one log",
                 got=", ".join(names),

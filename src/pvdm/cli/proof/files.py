@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvdm.cli.common.files import read_file, require_json
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields
 from pvdm.model.statements.proof import Proof
@@ -59,7 +59,7 @@ def read_proofs(path: Path) -> tuple[bytes, list[tuple[str, Proof]]]:
     proofs = []
     for each in statements:
         if not isinstance(each.predicate, Proof):
-            raise InputError("proof_expected", f"{path} holds no proof", expected="a proof", got=f"a {each.kind}")
+            raise Code.PROOF_EXPECTED(f"{path} holds no proof", got=f"a {each.kind}")
         proofs.append((each.statement_id, each.predicate))
     return data, proofs
 

@@ -18,7 +18,7 @@ from pvdm.cli.proof.files import read_proofs
 from pvdm.cli.proof.parquet import digest_files, schema_of
 from pvdm.cli.proof.proof import proof
 from pvdm.digest import Construction, Mode, Partial, Plan
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.plain import counted
@@ -110,9 +110,7 @@ def read_opened(path: Path) -> Opened:
     """The file that `open` wrote; nobody else may be able to read it."""
     opened = _try_read(Secret(disk.read_private(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
-        raise InputError(
-            "opened_file_invalid", f"{path} holds no opened keys", expected="what `pvdm proof open` wrote", got="other"
-        )
+        raise Code.OPENED_FILE_INVALID(f"{path} holds no opened keys", got="other")
     return opened
 
 
@@ -222,7 +220,7 @@ def _proof_of(file: Path, opened: Opened) -> Proof:
 
 
 def _other(expected: str, got: str) -> InputError:
-    return InputError("opened_keys_other", "the keys are not those of this proof", expected=expected, got=got)
+    return InputError(Code.OPENED_KEYS_OTHER, "the keys are not those of this proof", expected=expected, got=got)
 
 
 def _plan(found: Proof, schema: Schema) -> Plan:
@@ -233,12 +231,10 @@ def _plan(found: Proof, schema: Schema) -> Plan:
     for proved in found.core.projections:
         fingerprint = plan.fingerprint(proved.projection.name).hex()
         if fingerprint != proved.schema_fingerprint:
-            raise InputError(
-                "schema_fingerprint_differs",
+            raise Code.SCHEMA_FINGERPRINT_DIFFERS(
                 f"the schema is not the one of the proof's {proved.projection.name.value} projection",
                 expected=proved.schema_fingerprint,
                 got=fingerprint,
-                hint="files do not say which columns are required: give the table's schema with --schema",
             )
     return plan
 
@@ -255,12 +251,7 @@ def _require_equal(
     side: str,
 ) -> None:
     if not committed:
-        raise InputError(
-            "proof_not_committed",
-            "the proof commits to no digest",
-            expected="a commitment",
-            got="none",
-        )
+        raise Code.PROOF_NOT_COMMITTED(got="none")
     differing = []
     for name, each in committed.items():
         try:
@@ -269,12 +260,9 @@ def _require_equal(
             differing.append(name.value)
     if differing:
         rows = found.core.rows.staged if side == "staged" else found.core.rows.intent
-        raise VerificationError(
-            "recomputed_differs",
-            "the data is not what the proof committed to",
+        raise Code.RECOMPUTED_DIFFERS(
             expected="the rows as committed" if rows is None else f"{rows} rows, as committed",
             got=f"{next(iter(partials.values())).rows} rows; {' and '.join(sorted(differing))} differs",
-            hint="see that it is the same snapshot, and every file of it once",
         )
 
 

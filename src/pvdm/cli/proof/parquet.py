@@ -15,7 +15,7 @@ from pvdm.cli.common.files import read_file
 from pvdm.cli.common.screen import watch_on_screen
 from pvdm.cli.table.schema_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.types import schema_from_text
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Schema
@@ -32,8 +32,7 @@ def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
     try:
         value = json.loads(read_file(schema_file, size_max_bytes=SCHEMA_FILE_MAX_BYTES))
     except (ValueError, RecursionError):
-        raise InputError(
-            "schema_file_invalid",
+        raise Code.SCHEMA_FILE_INVALID(
             f"{schema_file} is no schema",
             expected="JSON: Iceberg's schema, a table's metadata, or what Schema.to_json makes",
             got="text",
@@ -74,5 +73,8 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 def _unreadable(path: Path, error: Exception) -> InputError:
     return InputError(
-        "parquet_unreadable", f"{path} cannot be read", expected="a Parquet file", got=str(error).split("\n")[0][:200]
+        Code.PARQUET_UNREADABLE,
+        f"{path} cannot be read",
+        expected="a Parquet file",
+        got=str(error).split("\n")[0][:200],
     )

@@ -15,7 +15,7 @@ from pvdm.cli.common.trust_roots import Judge, at_option, judge_by, origin_optio
 from pvdm.cli.proof.files import Statement, is_bundle, read_statement_file
 from pvdm.cli.proof.single_statement import UNPINNED, check_single, hint_of
 from pvdm.cli.proof.text import statement_lines, verdict_line
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle
 from pvdm.trust.inclusion import log_checker, origin_of
@@ -140,13 +140,7 @@ def _single(file: Path) -> Statement:
     """A statement alone. A proof is not judged so: nothing says when it was logged, or that it was."""
     _, (found,) = read_statement_file(file)
     if isinstance(found.predicate, Proof):
-        raise InputError(
-            "bundle_expected",
-            f"{file} is a proof alone",
-            expected="a bundle: proofs, log proofs and checkpoint",
-            got="one envelope",
-            hint="`pvdm proof get` fetches a bundle; `pvdm proof show` shows a single envelope",
-        )
+        raise Code.BUNDLE_EXPECTED(f"{file} is a proof alone", got="one envelope")
     return found
 
 

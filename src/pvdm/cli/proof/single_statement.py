@@ -8,7 +8,7 @@ from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.trust_roots import Judge
 from pvdm.cli.proof.files import Statement
 from pvdm.cli.proof.text import statement_lines
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.trust.verify import verify_statement
 
@@ -23,7 +23,7 @@ _GLASS: Final = "that the override is still good, or was used: that is for the S
 
 def hint_of(error: VerificationError, otherwise: str) -> str:
     """The next step; after a rotation an old trust root lacks the new keys, and that is no forgery."""
-    return OLDER if error.code == "key_unknown" else otherwise
+    return OLDER if error.code == Code.KEY_UNKNOWN else otherwise
 
 
 def check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from pvdm.cli.common.options import PlaceType, json_option, require_command
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.times import SECOND, DurationType, duration, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
-from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.model.plain import counted
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
@@ -122,8 +122,7 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
     if out is not None:
         require_new(out)
     elif as_json or not _is_terminal():
-        raise InputError(
-            "terminal_missing",
+        raise Code.TERMINAL_MISSING(
             "a token is shown on a terminal only",
             expected="--out, or a terminal without --json",
             got="neither",
@@ -134,20 +133,21 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
 def _require_printable(what: str, text: str) -> None:
     """Names are read by people in lists: nothing in them may steer a terminal or look like another line."""
     if not text.strip() or not text.isprintable():
-        raise InputError(
-            "token_name_invalid", f"the {what} cannot be accepted", expected="printable text", got=ascii(text[:80])
-        )
+        raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
 
 
 def _in_units(error: InputError) -> InputError:
     """The limits of tokens as they are typed; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
-    most = {"token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS, "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS}
+    most: dict[str, int] = {
+        Code.TOKEN_LIFETIME_INVALID: TOKEN_LIFETIME_MAX_SECONDS,
+        Code.TOKEN_OVERLAP_INVALID: TOKEN_OVERLAP_MAX_SECONDS,
+    }
     if error.code not in most or error.got is None or not error.got.isdecimal():
         return error
-    limit, got = (duration(seconds * SECOND) for seconds in (most[error.code], int(error.got)))
-    return InputError(error.code, error.message, expected=f"at most {limit}", got=got)
+    limit, got = (duration(seconds * SECOND) for seconds in (most[error.reason], int(error.got)))
+    return InputError(error.reason, error.message, expected=f"at most {limit}", got=got)
 
 
 def _is_terminal() -> bool:

@@ -28,7 +28,7 @@ from pvdm.cli.table.migrate_proposal import (
 )
 from pvdm.cli.table.open_workloads import Effect, effect_of, find_open, open_lines
 from pvdm.cli.table.protect import find_target, table_metadata, table_ref
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.model.statements.migration import CONTRACT_MAX_BYTES, MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
@@ -245,10 +245,8 @@ def _proposed(client: StewardClient, table: str, wishes: Wishes, contract: str |
     """What the wishes make of the table as it is now; the contract in force is read for who compares the two."""
     found = find_target(client, "table", table)
     if found.contract_sha256 is None:
-        raise NotAllowedError(
-            "not_protected",
-            f"{found.name} is not protected",
-            hint="a table without protection changes by ordinary commits",
+        raise Code.NOT_PROTECTED(
+            f"{found.name} is not protected", hint="a table without protection changes by ordinary commits"
         )
     contracts = None if contract is None else (client.contract(found.contract_sha256).decode(), contract)
     metadata = table_metadata(found)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import Json, parse_json
 from pvdm.lake.format.schema.type_names import parse_type_name
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -73,12 +73,7 @@ def _from_file(data: bytes) -> list[Json]:
     if isinstance(value, Mapping) and "updates" in value:
         value = value["updates"]
     if not isinstance(value, list):
-        raise InputError(
-            "updates_invalid",
-            "the file holds no updates",
-            expected='a JSON array of Iceberg\'s updates, or {"updates": […]}',
-            got="another value",
-        )
+        raise Code.UPDATES_INVALID(got="another value")
     return list(value)
 
 
@@ -116,12 +111,8 @@ def _require_type(column: str, kind: str) -> None:
     try:
         parse_type_name(kind, column)
     except InputError:
-        raise InputError(
-            "column_type_unknown",
-            f"column {column} cannot have this type",
-            expected=_TYPES,
-            got=kind[:80],
-            hint=_type_hint(kind),
+        raise Code.COLUMN_TYPE_UNKNOWN(
+            f"column {column} cannot have this type", expected=_TYPES, got=kind[:80], hint=_type_hint(kind)
         ) from None
 
 
@@ -147,8 +138,7 @@ def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     for field in fields:
         if field["name"] == name:
             return field
-    raise InputError(
-        "column_unknown",
+    raise Code.COLUMN_UNKNOWN(
         f"the table has no column {name!r}",
         expected=", ".join(str(field["name"]) for field in fields)[:400],
         got=name[:80],
@@ -158,5 +148,5 @@ def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
 def _split(text: str, sign: str, expected: str) -> tuple[str, str]:
     left, found, right = text.partition(sign)
     if not found or not left or not right:
-        raise InputError("change_invalid", "this change cannot be read", expected=expected, got=text[:80])
+        raise Code.CHANGE_INVALID(expected=expected, got=text[:80])
     return left, right

@@ -11,7 +11,7 @@ from typing import Final
 
 from pvdm.cli.table.migrate_diff import difference_lines
 from pvdm.cli.table.open_workloads import OpenWorkload
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.json.document import Json, dump_json, parse_json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.structure import structure_bytes, structure_of, without_data
@@ -92,7 +92,7 @@ def propose(
     require_same_data(metadata, after)
     states = state_of(metadata, held), state_of(after, held if contracts is None else contract_sha256(contracts[1]))
     if states[0] == states[1]:
-        raise InputError("migration_empty", "the proposal changes nothing", expected="at least one change", got="none")
+        raise Code.MIGRATION_EMPTY(got="none")
     if states[0].contract_sha256 == states[1].contract_sha256:
         contracts = None
     return Proposal(
@@ -124,9 +124,7 @@ def read_proposal(data: bytes) -> Proposal:
     value = parse(data, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
     fields = Fields(value, "the proposal", ("format", *Proposal.__slots__))
     if fields.text("format") != _FORMAT:
-        raise InputError(
-            "proposal_invalid", "this is no proposal of a migration", expected=_FORMAT, got=fields.text("format")[:80]
-        )
+        raise Code.PROPOSAL_INVALID(expected=_FORMAT, got=fields.text("format")[:80])
     found = Proposal(
         TableRef.from_json(fields.value("table")),
         TableState.from_json(fields.value("before")),
@@ -173,12 +171,8 @@ def require_signed(data: bytes, file: str) -> None:
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
         if isinstance(value, dict) and str(value.get("format", "")).startswith(_FORMAT.partition("/")[0]):
-            raise InputError(
-                "proposal_unsigned",
-                "this is a proposal, which nobody has signed",
-                expected="a signed migration",
-                got="a proposal",
-                hint=f"nothing was changed; sign it first: `pvdm migrate sign {file} …`",
+            raise Code.PROPOSAL_UNSIGNED(
+                got="a proposal", hint=f"nothing was changed; sign it first: `pvdm migrate sign {file} …`"
             )
 
 
@@ -188,7 +182,7 @@ def _table(structure: str) -> TableMetadata:
 
 def _not_whole(why: str) -> NotAllowedError:
     return NotAllowedError(
-        "proposal_not_whole",
+        Code.PROPOSAL_NOT_WHOLE,
         f"the proposal does not hold together: {why}",
         hint="nothing was signed; somebody may have changed it: have it proposed again",
     )

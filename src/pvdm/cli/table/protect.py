@@ -14,7 +14,7 @@ from pvdm.cli.common.options import PlaceType, json_option
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.table.approval_text import Signing, protected_lines, protection_lines, signing_options
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.gate.state import target_of
 from pvdm.model.plain import view_json
@@ -108,7 +108,7 @@ def unprotect(
         require_operator(client)
         found = _target(client, table, namespace)
         if found.contract_sha256 is None:
-            raise NotAllowedError("not_protected", f"{found.name} is not protected", hint="nothing was changed")
+            raise Code.NOT_PROTECTED(f"{found.name} is not protected", hint="nothing was changed")
         if not yes:
             lines = [
                 (f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None),
@@ -189,8 +189,7 @@ def require_operator(client: StewardClient) -> None:
     """Before anything is looked at or signed: only an operator's token can hand it in."""
     role = client.identity().role
     if role is not Role.OPERATOR:
-        raise NotAllowedError(
-            "role_wrong",
+        raise Code.ROLE_WRONG(
             "the token's role does not allow this",
             expected=Role.OPERATOR.value,
             got=role.value,
@@ -203,10 +202,10 @@ def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
     try:
         return client.target(kind, name)
     except InputError as error:
-        if error.code not in ("table_unknown", "namespace_unknown"):
+        if error.code not in (Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN):
             raise
         raise InputError(
-            error.code,
+            error.reason,
             error.message,
             expected=error.expected,
             got=error.got,
@@ -238,7 +237,7 @@ def table_ref(found: TargetView) -> TableRef:
 def table_metadata(found: TargetView) -> TableMetadata:
     """The table's document; who signs works out from it what is signed, and believes no hash that was sent along."""
     if found.metadata is None:
-        raise InputError("table_expected", "this is no table", expected="a table", got=found.kind)
+        raise Code.TABLE_EXPECTED(got=found.kind)
     return TableMetadata.parse(found.metadata.encode())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 
 def iceberg_schema(value: Any, named: str) -> dict[str, Any]:
@@ -18,8 +18,7 @@ def iceberg_schema(value: Any, named: str) -> dict[str, Any]:
             for each in schemas:
                 if isinstance(each, dict) and each.get("schema-id") == wanted:
                     return dict(each)
-    raise InputError(
-        "schema_file_invalid",
+    raise Code.SCHEMA_FILE_INVALID(
         f"{named} has no schema",
         expected="Iceberg's schema, a table's metadata, or a manifest of source files",
         got="something else",

@@ -16,7 +16,7 @@ from pvdm.cli.common.options import PlaceType, json_option
 from pvdm.cli.common.screen import say, say_json, watch_on_screen
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.table.schema_files import iceberg_schema
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 if TYPE_CHECKING:
     from pvdm.verify.listing import Listing
@@ -99,11 +99,8 @@ def _found(places: Sequence[Path]) -> Iterator[str]:
         elif whole.is_file():
             yield str(whole)
         else:
-            raise InputError(
-                "input_not_readable",
-                f"{place} cannot be read",
-                expected="a Parquet file, or a folder of them",
-                got="nothing of that name",
+            raise Code.INPUT_NOT_READABLE(
+                f"{place} cannot be read", expected="a Parquet file, or a folder of them", got="nothing of that name"
             )
 
 
@@ -116,12 +113,10 @@ def _counts(path: Path, folder: Path) -> bool:
 def _plain(path: Path, folder: Path) -> str:
     for each in path.relative_to(folder).parts[:-1]:
         if "=" in each:
-            raise InputError(
-                "source_files_partitioned",
+            raise Code.SOURCE_REFUSED(
                 f"{path} lies in a folder that stands for a column",
-                expected="files that hold all of their columns",
+                reason="source_files_partitioned",
                 got=ascii(each)[1:-1][:80],
-                hint="readers differ about such columns: write the files without partitionBy, or as an Iceberg table",
             )
     return str(path)
 

@@ -20,7 +20,7 @@ from pvdm.cli.common.views import override_view_lines
 from pvdm.cli.proof.files import is_bundle, read_proofs
 from pvdm.cli.proof.text import LOUD, override_lines, proof_lines
 from pvdm.cli.work.jobs import quiet, tell, watch_steps
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.model.plain import view_json
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -118,7 +118,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
 def require_failed(failed: Proof) -> None:
     """There is nothing to override in a PASS."""
     if failed.core.verdict.passed:
-        raise NotAllowedError("override_of_pass", "there is no verdict to waive", expected="a FAIL proof", got="PASS")
+        raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
 
 
 def _envelopes(data: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ from pvdm.cli.common.output import output_aside
 from pvdm.cli.common.screen import notice, say, say_aside, say_error, say_json
 from pvdm.cli.common.service import Service
 from pvdm.cli.work.outcome_text import committed_lines
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,7 @@ class Job:
         """The producer's function; None where the contract is the job."""
         if self.name is None:
             if self.small:
-                raise InputError(
-                    "job_missing",
+                raise Code.JOB_MISSING(
                     "a small job reads its rows itself",
                     expected="--job module:function",
                     got="none",
@@ -140,9 +139,7 @@ def named_values(given: tuple[str, ...], option: str) -> dict[str, str]:
     for each in given:
         name, sign, value = each.partition("=")
         if not sign or not name or name in found:
-            raise InputError(
-                "usage", f"{option} cannot be accepted", expected="NAME=VALUE, each name once", got=ascii(each)[:80]
-            )
+            raise Code.USAGE(f"{option} cannot be accepted", got=ascii(each)[:80])
         found[name] = value
     return found
 
@@ -151,27 +148,20 @@ def load_job(text: str) -> Build:
     """The function that `module:function` names; modules are found in the current folder too."""
     module, sign, name = text.partition(":")
     if not sign or not module or not name.isidentifier():
-        raise InputError(
-            "job_invalid", "the job's name cannot be read", expected="module:function", got=ascii(text)[:120]
-        )
+        raise Code.JOB_INVALID("the job's name cannot be read", expected="module:function", got=ascii(text)[:120])
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds texts
         sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as error:
-        raise InputError(
-            "job_not_importable",
+        raise Code.JOB_NOT_IMPORTABLE(
             f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
-            expected="a module in the current folder or among the installed ones",
             got=f"{type(error).__name__}: {error}"[:200],
             hint=_importing(module, name, here),
         ) from error
     if not callable(found):
-        raise InputError(
-            "job_invalid",
-            f"{module} has no such function",
-            expected=name,
-            got=type(found).__name__ if found else "none",
+        raise Code.JOB_INVALID(
+            f"{module} has no such function", expected=name, got=type(found).__name__ if found else "none"
         )
     build: Build = found
     return build

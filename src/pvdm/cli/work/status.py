@@ -15,7 +15,7 @@ from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.views import override_view_lines, proof_view_line
 from pvdm.cli.work.status_work import show_work, workload_lines
-from pvdm.errors import NotAllowedError, UnavailableError
+from pvdm.errors import Code, NotAllowedError, UnavailableError
 from pvdm.model.plain import counted, view_json
 from pvdm.model.statements.epoch import EpochStage
 
@@ -36,7 +36,7 @@ _ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
 _FAILED: Final = "failed"
 _WAITING: Final = "waiting"
-_NOT_SHOWN: Final = frozenset({"domain_wrong", "role_wrong", "token_of_other_attempt"})
+_NOT_SHOWN: Final = frozenset({Code.DOMAIN_WRONG, Code.ROLE_WRONG, Code.TOKEN_OF_OTHER_ATTEMPT})
 _T = TypeVar("_T")
 
 
@@ -144,7 +144,7 @@ def _tell(found: Status) -> None:
     if found.readiness.ready:
         say("  ready", style="green")
     for reason in found.readiness.reasons:
-        say(f"  NOT READY: {reason.code}: {reason}", style="bold red")
+        say(f"  NOT READY: {reason.reason}: {reason}", style="bold red")
         if reason.hint:
             say(f"    hint: {reason.hint}")
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
@@ -186,7 +186,7 @@ def _tell_jobs(found: Status) -> None:
         if job.state.value not in (_FAILED, _WAITING):
             continue
         what = f"{job.kind} {job.subject}".strip()
-        problem = "" if job.problem is None else f": {job.problem.code}: {job.problem.message}"
+        problem = "" if job.problem is None else f": {job.problem.reason}: {job.problem.message}"
         whose = "" if job.workload_id is None else f" of {job.workload_id} ({job.table or 'its table is gone'})"
         line = f"  {job.state.name} JOB: {what}{whose}, {counted(job.tries, 'try', 'tries')}{problem}"
         say(line, style="bold red" if job.state.value == _FAILED else "yellow")

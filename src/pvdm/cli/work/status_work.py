@@ -13,7 +13,7 @@ from pvdm.cli.common.times import utc
 from pvdm.cli.proof.text import LOUD, Line
 from pvdm.cli.table.open_workloads import all_workloads
 from pvdm.cli.work.outcome_text import counted, override_words
-from pvdm.errors import InputError, comparison
+from pvdm.errors import Code, comparison
 from pvdm.model.located_text import lines, rest_of_keys
 from pvdm.model.plain import view_json
 from pvdm.model.printable import place
@@ -48,8 +48,7 @@ def _require_table(client: StewardClient, table: str) -> None:
     """A table that no workload ever published to must at least be under protection: names are easily mistyped."""
     if client.protected("table", name=table):
         return
-    raise InputError(
-        "table_unknown",
+    raise Code.TABLE_UNKNOWN(
         "no table that you may see is protected under this name, and no workload was for it",
         expected="a table's namespace and name, such as sales.orders",
         got=table[:200],
@@ -82,7 +81,7 @@ def workload_lines(workload: WorkloadView) -> Iterator[Line]:
     stands = f"{workload.state.value}, {said or f'0 of {workload.chunk_count} chunks begun'}"
     yield f"  {workload.workload_id}  {stands}  {utc(workload.changed_at)}", "bold red" if bad else None
     if workload.problem is not None:
-        yield f"    the Steward cannot go on: {workload.problem.code}: {workload.problem.message}", "bold red"
+        yield f"    the Steward cannot go on: {workload.problem.reason}: {workload.problem.message}", "bold red"
     for override_id in workload.override_ids:
         yield f"    *** published by override {override_id}, not by proof ***", LOUD
 
@@ -143,7 +142,7 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     problem = found.problem
     if found.job is not None and problem is not None:
         tries = f"{found.job.tries} tries, job {found.job.state.value}"
-        yield f"    the Steward cannot go on ({tries}): {problem.code}: {problem.message}", "bold red"
+        yield f"    the Steward cannot go on ({tries}): {problem.reason}: {problem.message}", "bold red"
         if tail := comparison(problem.expected, problem.got):
             yield f"      {tail}", None
         if problem.hint:

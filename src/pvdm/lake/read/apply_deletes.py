@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import FileContent
 from pvdm.lake.format.schema.single_value import Value
@@ -213,12 +213,7 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
             fields[field.field_id] = field if known is None else _joined(known, field)
         left -= every_id(each)
     if left:
-        raise InputError(
-            "equality_ids_unknown",
-            "an equality delete names a column that the table does not know",
-            expected="ids of the table's schemas",
-            got=", ".join(map(str, sorted(left))),
-        )
+        raise Code.EQUALITY_DELETE_REFUSED(reason="equality_ids_unknown", got=", ".join(map(str, sorted(left))))
     return Schema(tuple(fields.values()))
 
 
@@ -230,11 +225,8 @@ def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field
     for field in fields:
         if field.field_id in ids:
             if isinstance(field.type, StructType | ListType | MapType):
-                raise InputError(
-                    "equality_column_nested",
-                    "an equality delete names a column that is no single value",
-                    expected="a primitive column",
-                    got=f"{field.name[:80]!a}, {field.type}",
+                raise Code.EQUALITY_DELETE_REFUSED(
+                    reason="equality_column_nested", got=f"{field.name[:80]!a}, {field.type}"
                 )
             yield replace(field, name=str(field.field_id), required=False)
         elif isinstance(field.type, StructType) and (inside := tuple(_narrowed(field.type.fields, ids))):
@@ -271,11 +263,8 @@ def _flat(array: Array, field: Field) -> Iterator[Array]:
     try:
         plain = array if array.type == wanted else array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise VerificationError(
-            "equality_type_differs",
-            f"key column {field.name} is not of its schema's type",
-            expected=str(field.type),
-            got=str(array.type)[:120],
+        raise Code.EQUALITY_TYPE_DIFFERS(
+            f"key column {field.name} is not of its schema's type", expected=str(field.type), got=str(array.type)[:120]
         ) from None
     if pa.types.is_floating(wanted):
         one_nan = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), wanted), plain)
@@ -305,8 +294,7 @@ def _beside(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
 def _fetched(file: DeleteFile, fetch: Callable[[str], bytes]) -> bytes:
     data = fetch(file.location)
     if len(data) != file.size:
-        raise VerificationError(
-            "file_size_lies",
+        raise Code.FILE_SIZE_LIES(
             "a delete file has another size than is listed for it",
             expected=f"{file.size} bytes",
             got=f"{len(data)} bytes",
@@ -318,7 +306,7 @@ def _fetched(file: DeleteFile, fetch: Callable[[str], bytes]) -> bytes:
 def _require_rows(file: DeleteFile, seen: int) -> None:
     if seen != file.record_count:
         raise VerificationError(
-            "record_count_lies",
+            Code.RECORD_COUNT_LIES,
             "a delete file does not hold the rows that are listed for it",
             expected=f"{file.record_count} rows",
             got=f"{seen} rows",
@@ -346,7 +334,7 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: _Reader, know
             # are held to the values in a second pass, once it is known that there are no more rows than are listed.
             next(read(data, _PLACES, known | _PLACES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
-        if isinstance(error, VerificationError) and error.code == "position_deletes_refused":
+        if isinstance(error, VerificationError) and error.code == Code.POSITION_DELETES_REFUSED:
             raise
         raise _refused(file, "a readable Parquet file", str(error)[:200]) from None
     _require_rows(file, seen)
@@ -367,24 +355,16 @@ def _require_within(places: Array, vector: Array, file: Deleted) -> None:
     inside = places.filter(pc.less(places, min(len(vector), file.record_count or 0)))
     behind = len(places) - len(inside) - pc.sum(pc.greater_equal(places, file.record_count or 0), min_count=0).as_py()
     if behind or not pc.all(vector.take(inside), min_count=0).as_py():
-        raise InputError(
-            "deletion_vector_incomplete",
-            "a deletion vector lacks positions that position delete files have",
-            expected="a vector that holds all older deletes",
-            got="one that does not",
-            file=file.location,
+        raise Code.DELETION_VECTOR_REFUSED(
+            reason="deletion_vector_incomplete", got="one that does not", file=file.location
         )
 
 
 def _require_none(found: Array) -> None:
     """Engines that believe the manifests do not open the delete file, and show the row."""
     if pc.any(found, min_count=0).as_py():
-        raise InputError(
-            "equality_delete_hidden",
-            "a row is deleted by a file that bounds or counts in the manifests rule out for it",
-            expected="bounds and counts of the data file and of the delete file that hold",
-            got="some that do not, so that engines differ about the row",
-            hint="rewrite the data file, or its deletes",
+        raise Code.EQUALITY_DELETE_REFUSED(
+            reason="equality_delete_hidden", got="some that do not, so that engines differ about the row"
         )
 
 
@@ -399,7 +379,7 @@ def _whole(number: Any) -> int:
 
 def _refused(file: DeleteFile, expected: str, got: str) -> VerificationError:
     return VerificationError(
-        "position_deletes_refused",
+        Code.POSITION_DELETES_REFUSED,
         "a position delete file cannot be applied",
         expected=expected,
         got=got,

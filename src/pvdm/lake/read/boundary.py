@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.partition.value import tuple_key, value_key
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -61,13 +61,7 @@ def _of_same_partitions(
 def _has(declared: Mapping[int, Any], file: DataFile) -> bool:
     missing = declared.keys() - file.partition.keys()
     if missing:
-        raise InputError(
-            "boundary_unclear",
-            "a live file was written under a partition spec that does not tell whether it lies in the partition",
-            expected=f"live files partitioned by field {min(missing)}",
-            got=file.file_path,
-            hint="rewrite the older files under the current spec, or overwrite the whole table",
-        )
+        raise Code.BOUNDARY_UNCLEAR(expected=f"live files partitioned by field {min(missing)}", got=file.file_path)
     return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
 
 
@@ -87,9 +81,7 @@ def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, 
         known[field.name] = field.field_id, kind
     for name in names:
         if name not in known:
-            raise InputError(
-                "partition_unknown",
-                "the table is not partitioned by what the contract declares",
+            raise Code.PARTITION_UNKNOWN(
                 expected=", ".join(known) or "no partition",
                 got=ascii(name[:80])[1:-1],
                 hint="boundary.partition of the contract names fields of the target's partition spec",
@@ -109,9 +101,7 @@ def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
 def _live(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:
     base = metadata.snapshot(base_id)
     if base is None:
-        raise InputError(
-            "snapshot_unknown", "the table has no such snapshot", expected="a snapshot of the table", got=str(base_id)
-        )
+        raise Code.SNAPSHOT_UNKNOWN("the table has no such snapshot", got=str(base_id))
     for listed in listed_manifests(metadata, base, reader):
         if listed.content is ManifestContent.DATA:
             for entry in read_listed(metadata, listed, reader).entries:

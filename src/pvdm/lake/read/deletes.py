@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestEntry
 from pvdm.lake.format.partition.spec import PartitionSpec
 from pvdm.lake.format.schema.single_value import Value
@@ -47,7 +47,7 @@ def delete_file(entry: ManifestEntry) -> DeleteFile:
     file = entry.data_file
     if not entry.sequence_number:
         raise _refused(
-            "delete_sequence_missing",
+            Code.DELETE_SEQUENCE_MISSING,
             "a delete file has no sequence number, so that Iceberg's own index passes over it",
             "a data sequence number from 1 on",
             f"none, or 0, for {file.file_path}",
@@ -159,9 +159,7 @@ def _referenced(file: DataFile) -> str | None:
     try:
         return path.decode()
     except UnicodeDecodeError:
-        raise InputError(
-            "delete_path_invalid", "a delete file is for a path that is no text", expected="UTF-8", got=file.file_path
-        ) from None
+        raise Code.DELETE_PATH_INVALID(got=file.file_path) from None
 
 
 def _is_unpartitioned(spec: PartitionSpec) -> bool:

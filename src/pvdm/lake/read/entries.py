@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import dump_json
 from pvdm.lake.format.manifest.entry import EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES, ManifestHeader, check_listed, inherit, read_manifest
@@ -60,19 +60,9 @@ def listed_manifests(metadata: TableMetadata, snapshot: Snapshot, reader: FileRe
 def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> ManifestList:
     """A snapshot's own list, with its header."""
     if snapshot.manifest_list is None:
-        raise InputError(
-            "snapshot_without_list",
-            "the snapshot lists its manifests in the metadata file",
-            expected="a manifest list, as formats 2 and 3 have it",
-            got="a snapshot of format 1",
-        )
+        raise Code.SNAPSHOT_WITHOUT_LIST(got="a snapshot of format 1")
     if snapshot.key_id is not None:
-        raise InputError(
-            "manifest_list_encrypted",
-            "the snapshot's manifest list is encrypted, which is not read",
-            expected="a snapshot without a key",
-            got=f"key {snapshot.key_id[:80]!a}",
-        )
+        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_encrypted", got=f"key {snapshot.key_id[:80]!a}")
     data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
     _require_own_header(found.header.snapshot_id, snapshot)
@@ -109,20 +99,10 @@ def branch_changes(
             break
         own.append(snapshot)
         if len(own) > BRANCH_SNAPSHOTS_MAX:
-            raise InputError(
-                "branch_too_long",
-                "the branch has too many snapshots",
-                expected=f"at most {BRANCH_SNAPSHOTS_MAX}",
-                got="more",
-            )
+            raise Code.BRANCH_TOO_LONG(expected=f"at most {BRANCH_SNAPSHOTS_MAX}", got="more")
     else:
         if base_id is not None:
-            raise VerificationError(
-                "branch_not_on_base",
-                "the branch does not descend from the snapshot that it should",
-                expected=str(base_id),
-                got=str(own[-1].snapshot_id) if own else "nothing",
-            )
+            raise Code.BRANCH_NOT_ON_BASE(expected=str(base_id), got=str(own[-1].snapshot_id) if own else "nothing")
     return tuple(own), _changes(metadata, own, reader)
 
 
@@ -157,12 +137,12 @@ def _note(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[s
     path = entry.data_file.file_path
     if entry.status is EntryStatus.ADDED:
         if path in added:
-            raise VerificationError("file_listed_twice", "a file is added twice", expected="each file once", got=path)
+            raise Code.FILE_MISMATCH("a file is added twice", reason="file_listed_twice", got=path)
         added[path] = entry
     elif path in added:
         del added[path]
     elif path in removed:
-        raise VerificationError("file_removed_twice", "a file is removed twice", expected="each file once", got=path)
+        raise Code.FILE_MISMATCH(reason="file_removed_twice", got=path)
     else:
         removed[path] = entry
 
@@ -171,9 +151,7 @@ def header_of(metadata: TableMetadata, spec_id: int, content: ManifestContent) -
     """What a manifest of this table says of itself under the current schema and one of its specs."""
     spec = metadata.spec(spec_id)
     if spec is None:
-        raise InputError(
-            "spec_unknown", "the table has no such partition spec", expected="one of the table's", got=str(spec_id)
-        )
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_unknown", got=str(spec_id))
     return ManifestHeader(
         format_version=metadata.format_version,
         content=content,
@@ -190,9 +168,4 @@ def _silent(metadata: TableMetadata, listed: ManifestFile) -> ManifestHeader:
 def _require_own_header(named: int | None, snapshot: Snapshot) -> None:
     """A list that was written for another snapshot is another snapshot's."""
     if named is not None and named != snapshot.snapshot_id:
-        raise VerificationError(
-            "manifest_list_of_other_snapshot",
-            "the manifest list belongs to another snapshot",
-            expected=str(snapshot.snapshot_id),
-            got=str(named),
-        )
+        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(named))

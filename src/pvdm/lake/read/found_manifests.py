@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError
 from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, ManifestContent
 from pvdm.lake.format.manifest.manifest import ManifestHeader
@@ -35,12 +35,7 @@ class SteadyFiles:
         data = self._inner.read(location, most=most)
         sha256 = hashlib.sha256(data).hexdigest()
         if self.seen.setdefault(location, sha256) != sha256:
-            raise VerificationError(
-                "found_file_changed",
-                "a manifest or manifest list was changed while it was read",
-                expected=self.seen[location],
-                got=f"{sha256} for {location}",
-            )
+            raise Code.FOUND_FILE_CHANGED(expected=self.seen[location], got=f"{sha256} for {location}")
         return data
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.json.document import parse_json
 from pvdm.lake.format.json.node import Node
 
@@ -40,11 +40,8 @@ def read_blobs(data: bytes) -> tuple[Blob, ...]:
     node = Node(parse_json(payload, what="the footer of a Puffin file", size_max_bytes=PUFFIN_FOOTER_MAX_BYTES), "$")
     count = len(node.items("blobs"))
     if count > PUFFIN_BLOBS_MAX:
-        raise InputError(
-            "puffin_too_many_blobs",
-            "a Puffin file lists too many blobs",
-            expected=f"at most {PUFFIN_BLOBS_MAX}",
-            got=str(count),
+        raise Code.DELETION_VECTOR_REFUSED(
+            reason="puffin_too_many_blobs", expected=f"at most {PUFFIN_BLOBS_MAX}", got=str(count)
         )
     blobs = tuple(_blob(each) for each in node.nodes("blobs"))
     _require_apart(blobs, end)
@@ -62,13 +59,7 @@ def _payload(data: bytes) -> tuple[bytes, int]:
         raise _unreadable("a footer of the size that the file tells", f"{size} bytes in {len(data)}")
     flags = int.from_bytes(data[-8:-4], "little")
     if flags == _COMPRESSED:
-        raise InputError(
-            "puffin_footer_compressed",
-            "the footer of a Puffin file is compressed, which not every reader can read",
-            expected="a footer of plain JSON",
-            got="one in LZ4",
-            hint="write the deletes anew (rewrite_position_delete_files, or rewrite_data_files)",
-        )
+        raise Code.DELETION_VECTOR_REFUSED(reason="puffin_footer_compressed", got="one in LZ4")
     if flags:
         raise _unreadable("flags without unknown bits", f"{flags:#010x}")
     return data[start : start + size], begin
@@ -88,9 +79,8 @@ def _require_apart(blobs: tuple[Blob, ...], end: int) -> None:
     last = len(_MAGIC)
     for blob in sorted(blobs, key=lambda each: (each.offset, each.length)):
         if blob.offset < last or blob.length < 0 or blob.end > end:
-            raise InputError(
-                "puffin_blob_misplaced",
-                "a blob of a Puffin file lies over another one, or outside",
+            raise Code.DELETION_VECTOR_REFUSED(
+                reason="puffin_blob_misplaced",
                 expected=f"bytes {last} to {end}",
                 got=f"bytes {blob.offset} to {blob.end}",
             )
@@ -98,4 +88,4 @@ def _require_apart(blobs: tuple[Blob, ...], end: int) -> None:
 
 
 def _unreadable(expected: str, got: str) -> VerificationError:
-    return VerificationError("puffin_unreadable", "a Puffin file cannot be read", expected=expected, got=got)
+    return VerificationError(Code.PUFFIN_UNREADABLE, "a Puffin file cannot be read", expected=expected, got=got)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type
@@ -127,7 +127,7 @@ def promoted(array: Array, kind: Type) -> Array:
         return array.cast(wanted)
     except pa.ArrowInvalid:
         raise VerificationError(
-            "value_out_of_range", "a value has no place in its column's type", expected=str(kind), got=str(given)
+            Code.VALUE_OUT_OF_RANGE, "a value has no place in its column's type", expected=str(kind), got=str(given)
         ) from None
 
 
@@ -168,8 +168,7 @@ def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
 
 def _require_constant(array: Array, value: Value, field: Field) -> None:
     if not _is_all(array, value, field.type):
-        raise VerificationError(
-            "source_partition_lies",
+        raise Code.SOURCE_PARTITION_LIES(
             f"column {field.name!r} does not hold its partition's value",
             expected=repr(value)[:120],
             got="another value",

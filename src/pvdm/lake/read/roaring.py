@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 
 POSITIONS_MAX: Final = 1_073_741_824
 """No position from here on: the bits of one file stay below 128 MiB."""
@@ -71,11 +71,8 @@ def read_positions(data: bytes) -> Bits:
         last = key
         containers = _containers(reader)
         if containers and (key << 32) + (containers[-1].key << 16) >= POSITIONS_MAX:
-            raise InputError(
-                "deletion_vector_too_large",
-                "a deletion vector has positions that no file reaches",
-                expected=f"positions below {POSITIONS_MAX}",
-                got="a higher one",
+            raise Code.DELETION_VECTOR_REFUSED(
+                reason="deletion_vector_too_large", expected=f"positions below {POSITIONS_MAX}", got="a higher one"
             )
         if containers:
             bits = _filled(reader, containers)
@@ -185,5 +182,5 @@ def _runs(reader: _Reader) -> Iterator[tuple[int, int]]:
 
 def _invalid(expected: str, got: str) -> VerificationError:
     return VerificationError(
-        "deletion_vector_invalid", "the bitmap of a deletion vector cannot be read", expected=expected, got=got
+        Code.DELETION_VECTOR_INVALID, "the bitmap of a deletion vector cannot be read", expected=expected, got=got
     )

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
@@ -140,12 +140,7 @@ def schema_of(metadata: TableMetadata, snapshot: Snapshot | None) -> TableSchema
         return metadata.current_schema
     found = metadata.schema(snapshot.schema_id)
     if found is None:
-        raise InputError(
-            "snapshot_schema_unknown",
-            "the snapshot names a schema that the table does not have",
-            expected="one of the table's",
-            got=str(snapshot.schema_id),
-        )
+        raise Code.SNAPSHOT_SCHEMA_UNKNOWN(got=str(snapshot.schema_id))
     return found
 
 
@@ -173,7 +168,7 @@ def scan_batches(
             yield brought if kept is None else brought.filter(kept)
         if file.record_count is not None and seen != file.record_count:
             raise VerificationError(
-                "record_count_lies",
+                Code.RECORD_COUNT_LIES,
                 "a file does not hold the rows that are listed for it",
                 expected=f"{file.record_count} rows",
                 got=f"{seen} rows at least",
@@ -189,21 +184,14 @@ def _removal(scan: Scan, file: ScanFile, fetch: Callable[[str], bytes], read: Ba
 def _require_listed(file: ScanFile, data: bytes) -> None:
     """A smaller size than the file has would make other readers see fewer rows."""
     if len(data) != file.size:
-        raise VerificationError(
-            "file_size_lies",
+        raise Code.FILE_SIZE_LIES(
             "a file has another size than is listed for it",
             expected=f"{file.size} bytes",
             got=f"{len(data)} bytes",
             file=file.location,
         )
     if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
-        raise VerificationError(
-            "source_file_changed",
-            "a file is not the one that the manifest lists",
-            expected=f"SHA-256 {file.sha256}",
-            got=found,
-            file=file.location,
-        )
+        raise Code.SOURCE_FILE_CHANGED(expected=f"SHA-256 {file.sha256}", got=found, file=file.location)
 
 
 def _defaults(metadata: TableMetadata, schema: TableSchema) -> dict[int, LiteralValue]:
@@ -244,21 +232,14 @@ def _files(
                 deletes.add(delete_file(entry), manifest.header.spec, file.partition, Metrics.of_file(file))
                 continue
             if file.file_path in found:
-                raise VerificationError(
-                    "file_listed_twice", "a file is listed twice", expected="each file once", got=file.file_path
-                )
+                raise Code.FILE_MISMATCH("a file is listed twice", reason="file_listed_twice", got=file.file_path)
             made = _scan_file(entry, manifest.header.spec.spec_id, identities)
             applied = deletes.of(
                 made.location, made.sequence_number, made.spec_id, made.partition, Metrics.of_file(file)
             )
             found[file.file_path] = replace(made, deletes=applied)
             if len(found) > SCAN_FILES_MAX:
-                raise InputError(
-                    "scan_too_many_files",
-                    "the snapshot has too many files",
-                    expected=f"at most {SCAN_FILES_MAX}",
-                    got="more",
-                )
+                raise Code.SCAN_TOO_MANY_FILES(expected=f"at most {SCAN_FILES_MAX}", got="more")
     named = deletes.vectors
     return tuple(found.values()), Vectors(named, frozenset(found) if named else frozenset())
 
@@ -272,8 +253,7 @@ def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
             continue
         column = part.source_ids[0]
         if DATE in (kind, columns.get(column, kind)) and kind != columns.get(column, kind):
-            raise InputError(
-                "partition_type_changed",
+            raise Code.PARTITION_TYPE_CHANGED(
                 f"partition {part.name[:80]!a} holds values of a type that its column no longer has",
                 expected=str(columns[column]),
                 got=str(kind),
@@ -299,19 +279,8 @@ def _scan_file(entry: ManifestEntry, spec_id: int, identities: Mapping[int, int]
 def _require_readable(file: DataFile) -> None:
     vector = file.is_deletion_vector and file.content is FileContent.POSITION_DELETES
     if file.file_format.lower() != _FORMAT and not vector:
-        raise InputError(
-            "source_format_unsupported",
-            "a file of the source is of a format that is not read",
-            expected="Parquet",
-            got=file.file_format[:40],
-            hint="rewrite the file as Parquet",
-            file=file.file_path,
+        raise Code.SOURCE_UNSUPPORTED(
+            reason="source_format_unsupported", got=file.file_format[:40], file=file.file_path
         )
     if file.key_metadata is not None:
-        raise InputError(
-            "source_encrypted",
-            "a file of the source is encrypted, which is not read",
-            expected="a file without key metadata",
-            got="an encrypted one",
-            file=file.file_path,
-        )
+        raise Code.SOURCE_UNSUPPORTED(reason="source_encrypted", got="an encrypted one", file=file.file_path)

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.read.deletes import DeleteFile
 from pvdm.lake.read.puffin import Blob, read_blobs
 from pvdm.lake.read.resolve import Array, pc
@@ -149,4 +149,6 @@ def _refused(code: str, message: str, expected: str, got: str) -> InputError:
 
 
 def _invalid(expected: str, got: str) -> VerificationError:
-    return VerificationError("deletion_vector_invalid", "a deletion vector cannot be read", expected=expected, got=got)
+    return VerificationError(
+        Code.DELETION_VECTOR_INVALID, "a deletion vector cannot be read", expected=expected, got=got
+    )

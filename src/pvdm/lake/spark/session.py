@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pvdm.errors import ConflictError, InputError, UnavailableError
+from pvdm.errors import Code, InputError
 from pvdm.lake.spark.trust_store import trusting
 from pvdm.model.secret import Secret
 
@@ -50,12 +50,7 @@ class SparkCatalog:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name.lower() in _RESERVED:
-            raise InputError(
-                "spark_catalog_name",
-                "the catalog's name cannot stand in SQL",
-                expected="letters, digits and _, not beginning with a digit, at most 64, and none of Spark's own",
-                got=ascii(self.name)[:80],
-            )
+            raise Code.SPARK_CATALOG_NAME(got=ascii(self.name)[:80])
 
     @property
     def secret_key(self) -> str:
@@ -111,13 +106,7 @@ def spark_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise UnavailableError(
-            "spark_missing",
-            "PySpark is not installed",
-            expected="pyspark 4.1",
-            got="none",
-            hint="pip install 'pvdm[spark]'",
-        ) from None
+        raise Code.SPARK_MISSING(got="none") from None
     wanted = dict(config or {})
     _require_classic(wanted)
     spark = SparkSession.getActiveSession()
@@ -160,23 +149,11 @@ def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
         raise _connect()
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if EXTENSIONS not in extensions:
-        raise ConflictError(
-            "spark_without_iceberg",
-            "the running Spark session was started without Iceberg's extensions",
-            expected=EXTENSIONS,
-            got=extensions or "none",
-            hint="stop it first, or start it by pvdm.spark_session",
-        )
+        raise Code.SPARK_WITHOUT_ICEBERG(expected=EXTENSIONS, got=extensions or "none")
     if catalog.is_wired(spark):
         return
     if spark.conf.get(f"spark.sql.catalog.{catalog.name}", None) is not None:
-        raise ConflictError(
-            "spark_catalog_taken",
-            "the running Spark session has another catalog of this name, or one with another token",
-            expected=f"a name that is free, for {catalog.uri}",
-            got=catalog.name,
-            hint="give it another name, or stop the session",
-        )
+        raise Code.SPARK_CATALOG_TAKEN(expected=f"a name that is free, for {catalog.uri}", got=catalog.name)
     # The event log blanks a session's secret only if the key stands in the context's configuration too.
     spark.sparkContext._jsc.sc().conf().set(catalog.secret_key, "kept by the session")
     for key, value in catalog.settings().items():
@@ -202,9 +179,7 @@ def _require_java() -> None:
             java = None
     found = _JAVA_VERSION.search(said)
     if java is None or found is None or int(found[1]) < _JAVA_LEAST:
-        raise UnavailableError(
-            "java_missing",
-            "Spark needs Java",
+        raise Code.JAVA_MISSING(
             expected=f"Java {_JAVA_LEAST} or newer, by JAVA_HOME or on the path",
             got="none" if found is None else f"Java {found[1]}",
             hint=_JAVA_PACKAGES,
@@ -232,12 +207,10 @@ def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | 
         found = spark.conf.get(key, None)
         held = found == value or (key in (_PACKAGES, "spark.sql.extensions") and value in (found or ""))
         if not held:
-            raise ConflictError(
-                "spark_settings_differ",
+            raise Code.SPARK_SETTINGS_DIFFER(
                 f"a Spark session is running with another {key}",
                 expected=value[:200],
                 got="none" if found is None else found[:200],
-                hint="stop it first, or set this on the session yourself",
             )
 
 
@@ -249,7 +222,7 @@ def _require_classic(config: Mapping[str, str]) -> None:
 
 def _connect() -> InputError:
     return InputError(
-        "spark_connect_unsupported",
+        Code.SPARK_CONNECT_UNSUPPORTED,
         "a Spark Connect session runs in another process, whose configuration is not ours to change",
         expected="a session in this process",
         got="Spark Connect",

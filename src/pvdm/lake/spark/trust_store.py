@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -61,8 +61,7 @@ def _certificates(ca_file: Path) -> list[Certificate]:
         with ca_file.open("rb") as file:
             return x509.load_pem_x509_certificates(file.read(CA_FILE_MAX_BYTES))
     except (OSError, ValueError):
-        raise InputError(
-            "ca_file_invalid",
+        raise Code.CA_FILE_INVALID(
             "the file of certificate authorities cannot be used",
             expected="certificates in PEM form",
             got=ascii(str(ca_file))[:200],

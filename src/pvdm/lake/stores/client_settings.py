@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings
 from pvdm.model.secret import Secret
 
@@ -40,8 +40,8 @@ def credential_config(own: S3Credentials) -> dict[str, str]:
 def settings_of(config: Mapping[str, str]) -> S3Settings:
     """The store that a load answer describes; without credentials in it, they are the caller's own."""
     if REGION not in config:
-        raise InputError(
-            "store_not_configured", "the Steward does not say where the table's store is", expected=REGION, got="none"
+        raise Code.STORE_NOT_CONFIGURED(
+            "the Steward does not say where the table's store is", expected=REGION, got="none"
         )
     credentials = None
     if ACCESS_KEY_ID in config:

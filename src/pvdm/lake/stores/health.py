@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code
 from pvdm.lake.stores.s3_client import S3Settings, asked, open_client
 
 S3_CHECK_MAX_SECONDS: Final = 2
@@ -40,12 +40,10 @@ class Answering:
         if found is None:
             return
         bucket, got = found
-        raise UnavailableError(
-            "store_unavailable",
+        raise Code.STORE_UNAVAILABLE(
             f"the object store of the bucket {bucket} cannot be used",
             expected=f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}",
             got=got,
-            hint="nothing is lost: what it stopped is tried again once it answers",
         )
 
     def _wrong(self) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location
 
 SESSION_POLICY_MAX_CHARACTERS: Final = 2_048
@@ -44,9 +44,7 @@ class Role:
 
     def __post_init__(self) -> None:
         if _PARTITION.fullmatch(self.arn) is None:
-            raise InputError(
-                "s3_settings", "this is no role", expected="arn:aws:iam::<account>:role/<name>", got=self.arn[:80]
-            )
+            raise Code.S3_SETTINGS("this is no role", expected="arn:aws:iam::<account>:role/<name>", got=self.arn[:80])
 
     @property
     def partition(self) -> str:
@@ -69,11 +67,8 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
         statements.append({**listing, "Condition": {"StringLike": {"s3:prefix": inside}}})
     text = _text({"Version": _VERSION, "Statement": statements})
     if len(text) > SESSION_POLICY_MAX_CHARACTERS:
-        raise InputError(
-            "session_policy_too_long",
-            "the table's places have names too long for a session's policy",
-            expected=f"at most {SESSION_POLICY_MAX_CHARACTERS} characters",
-            got=str(len(text)),
+        raise Code.SESSION_POLICY_TOO_LONG(
+            expected=f"at most {SESSION_POLICY_MAX_CHARACTERS} characters", got=str(len(text))
         )
     return text
 
@@ -93,12 +88,8 @@ def sealed(policy: str | None, role: Role, prefix: Location, *, until: int, now:
     own = [_seal(role, at, resources) for at, resources in sorted(seals.items())]
     text = _text({**document, "Statement": [*others, *own]})
     if len(text.encode()) > BUCKET_POLICY_MAX_BYTES:
-        raise UnavailableError(
-            "seal_policy_full",
-            "the bucket's policy has no room for another seal",
-            expected=f"at most {BUCKET_POLICY_MAX_BYTES} bytes",
-            got=str(len(text.encode())),
-            hint="wait until older credentials have ended; a shorter lifetime_seconds or a second bucket makes room",
+        raise Code.SEAL_FAILED(
+            reason="seal_policy_full", expected=f"at most {BUCKET_POLICY_MAX_BYTES} bytes", got=str(len(text.encode()))
         )
     return text
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError
 from pvdm.lake.stores.aws_logs import quieten
 from pvdm.lake.stores.timeouts import S3_CONNECT_MAX_SECONDS, note_answers, wait_with_patience
 from pvdm.model.secret import Secret
@@ -86,13 +86,7 @@ def open_client(
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        raise UnavailableError(
-            "s3_missing",
-            "the AWS library is not installed",
-            expected="the package boto3",
-            got="none",
-            hint="pip install 'pvdm[s3]'",
-        ) from None
+        raise Code.S3_MISSING(got="none") from None
     quieten()
     own = settings.credentials
     config = Config(
@@ -115,8 +109,7 @@ def open_client(
                 aws_session_token=None if own is None else _revealed(own.session_token),
             )
     except (BotoCoreError, ValueError) as error:
-        raise InputError(
-            "s3_settings",
+        raise Code.S3_SETTINGS(
             "these settings of the object store cannot be used",
             expected="a region, an address and a profile that is there",
             got=type(error).__name__,
@@ -221,4 +214,4 @@ def _refusal(error: Any, store: str) -> OSError:
 
 
 def _setting(name: str, expected: str, got: str) -> InputError:
-    return InputError("s3_settings", f"{name} cannot be used", expected=expected, got=got)
+    return InputError(Code.S3_SETTINGS, f"{name} cannot be used", expected=expected, got=got)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.policies import Role, is_sealed, sealed, session_policy
 from pvdm.lake.stores.s3 import S3Store
@@ -48,10 +48,7 @@ class Seals:
         with _reached():
             answer = asked(self._store(place).client.get_bucket_versioning, Bucket=place.authority)
         if answer.get("Status") != "Enabled":
-            raise InputError(
-                "bucket_unversioned",
-                "the bucket keeps no versions, so nothing in it can be sealed",
-                expected="versioning enabled",
+            raise Code.BUCKET_UNVERSIONED(
                 got=str(answer.get("Status", "never enabled")),
                 hint=f"enable versioning of the bucket {place.authority}",
             )
@@ -102,13 +99,7 @@ class Seals:
                 return
             self._store(prefix).remove(place)
             if time.monotonic() > deadline:
-                raise UnavailableError(
-                    "seal_not_in_force",
-                    "the store still lets producers write below the sealed prefix",
-                    expected="a refusal",
-                    got=f"none for {SEAL_WAIT_MAX_SECONDS} seconds",
-                    hint="see that the server obeys Deny statements of bucket policies for sessions of a role",
-                )
+                raise Code.SEAL_FAILED(reason="seal_not_in_force", got=f"none for {SEAL_WAIT_MAX_SECONDS} seconds")
             time.sleep(1)
 
     def _producer(self, prefix: Location, role: Role) -> S3Store:
@@ -134,18 +125,12 @@ def _reached() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnavailableError(
-            "seal_unavailable",
-            "the store could not be asked for a seal",
-            expected="an answer",
-            got=error.strerror or type(error).__name__,
-            hint="nothing was verified; it is tried again",
-        ) from None
+        raise Code.SEAL_FAILED(reason="seal_unavailable", got=error.strerror or type(error).__name__) from None
 
 
 def _unable(expected: str, got: str) -> InputError:
     return InputError(
-        "seal_impossible",
+        Code.SEAL_IMPOSSIBLE,
         "files there cannot be sealed",
         expected=expected,
         got=got,

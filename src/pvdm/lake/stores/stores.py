@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import LocalStore
 from pvdm.lake.stores.s3 import S3Store
@@ -45,8 +45,7 @@ class Stores:
 
     def _object_store(self, place: Location) -> S3Store:
         if place.scheme != "s3" or self._settings is None:
-            raise InputError(
-                "store_not_configured",
+            raise Code.STORE_NOT_CONFIGURED(
                 "this Steward knows no store for the location",
                 expected="a local file, or s3: with a table [s3] in steward.toml",
                 got=f"{place.scheme}:",

@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code
 from pvdm.lake.stores.policies import Role
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings, asked, open_client
 from pvdm.model.secret import Secret
@@ -28,12 +28,10 @@ class VendingSettings:
         for arn in (self.producer_role, self.consumer_role):
             Role(arn)
         if self.producer_role == self.consumer_role:
-            raise InputError(
-                "s3_settings", "readers and writers need roles of their own", expected="two roles", got="one"
-            )
+            raise Code.S3_SETTINGS("readers and writers need roles of their own", expected="two roles", got="one")
         if not VENDED_LEAST_SECONDS <= self.lifetime_seconds <= VENDED_MAX_SECONDS:
             expected = f"{VENDED_LEAST_SECONDS} to {VENDED_MAX_SECONDS}"
-            raise InputError("s3_settings", "lifetime_seconds cannot be used", expected=expected, got="another")
+            raise Code.S3_SETTINGS("lifetime_seconds cannot be used", expected=expected, got="another")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +61,7 @@ class Sts:
                 DurationSeconds=seconds,
             )
         except OSError as error:
-            raise UnavailableError(
-                "credentials_unavailable",
-                "the store's service gave no credentials",
+            raise Code.CREDENTIALS_UNAVAILABLE(
                 expected=f"a session of {role.arn}",
                 got=error.strerror or type(error).__name__,
                 hint="try again later"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.errors import ConflictError, InputError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, InputError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 
 UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
-MOVED: Final = "upstream_moved"
-REJECTED: Final = "upstream_rejected"
-UNKNOWN: Final = "upstream_unknown"
+MOVED: Final = Code.UPSTREAM_MOVED
+REJECTED: Final = Code.UPSTREAM_REJECTED
+UNKNOWN: Final = Code.UPSTREAM_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def unknown(name: str, place: Place, why: str | Exception) -> StateUnknownError:
 def unavailable(name: str, what: str, why: str | Exception) -> UnavailableError:
     """It cannot be asked just now, or does not answer us."""
     return UnavailableError(
-        "upstream_unavailable",
+        Code.UPSTREAM_UNAVAILABLE,
         f"the upstream catalog {name} cannot be asked for {what}",
         expected="its answer",
         got=_short(why),
@@ -112,13 +112,13 @@ def unavailable(name: str, what: str, why: str | Exception) -> UnavailableError:
 def answer_wrong(name: str, place: Place) -> VerificationError:
     """An answer without which nothing can be told apart."""
     return VerificationError(
-        "upstream_answer_wrong", f"the upstream catalog {name} names no metadata file", got=str(place)[:200]
+        Code.UPSTREAM_ANSWER_WRONG, f"the upstream catalog {name} names no metadata file", got=str(place)[:200]
     )
 
 
 def no_table(place: Place) -> InputError:
     """For whoever asks for a table that is not there."""
-    return InputError("table_unknown", f"Table does not exist: {place}")
+    return InputError(Code.TABLE_UNKNOWN, f"Table does not exist: {place}")
 
 
 def _short(why: str | Exception) -> str:

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
@@ -92,12 +92,11 @@ class GlueUpstream:
             raise unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
-            raise InputError(
-                "upstream_format_refused",
+            raise Code.UPSTREAM_REFUSED(
                 f"{place} is of a format that is not served from Glue",
+                reason="upstream_format_refused",
                 expected=f"format {GLUE_FORMAT_MAX} at most",
                 got=str(metadata.format_version),
-                hint="serve it from a REST catalog; PyIceberg cannot write such metadata",
             )
         return Seen(location, metadata)
 

@@ -24,7 +24,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 
-from pvdm.errors import PvdmError, VerificationError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES, parse_json
 from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -218,10 +218,4 @@ class _asking:  # noqa: N801 - reads as what it is: with _asking(…)
 def _require_there(name: str, own: str, told: str) -> None:
     """The Steward's credential goes where whoever runs it says, and nowhere that the upstream would send it."""
     if told.rstrip("/") != own.rstrip("/"):
-        raise VerificationError(
-            "upstream_elsewhere",
-            f"the upstream catalog {name} says that it is somewhere else",
-            expected="the address of steward.toml",
-            got="another one",
-            hint="if that is right, write the new address into steward.toml",
-        )
+        raise Code.UPSTREAM_ELSEWHERE(f"the upstream catalog {name} says that it is somewhere else", got="another one")

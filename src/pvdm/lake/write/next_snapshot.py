@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, dump_json
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
@@ -245,12 +245,7 @@ class _Head:
             self._check.finish()
             self.found_sha256 = found_root(bound_files(head, listing, self._files.seen))
         if missing:
-            raise VerificationError(
-                "removed_file_not_live",
-                "a file that would be removed is not there any more",
-                expected="a live file of main",
-                got=min(missing),
-            )
+            raise Code.REMOVED_FILE_NOT_LIVE(got=min(missing))
         return tuple(found)
 
     def bound(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
@@ -301,12 +296,8 @@ class _Head:
         read = read_listed(self._writer.metadata, listed, self._files)
         bound = self._hashes.get(listed.manifest_path)
         if bound is not None and self._files.seen[listed.manifest_path] != bound:
-            raise VerificationError(
-                "manifest_changed",
-                "a manifest in the vault is not the one that was written",
-                expected=bound,
-                got=f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}",
-                hint="only the Steward may write there, and it never writes a name twice",
+            raise Code.MANIFEST_CHANGED(
+                expected=bound, got=f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}"
             )
         if self._check is not None:
             self._check.add(read)

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, select, update
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row
 from pvdm.ledger.schema.catalog import namespaces, tables, views
@@ -47,7 +47,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
     """Add a namespace. Raises `namespace_exists`."""
     unit.lock_name("namespaces")
     if find(unit, levels) is not None:
-        raise ConflictError("namespace_exists", f"Namespace already exists: {dotted_name(levels)}")
+        raise Code.NAMESPACE_EXISTS(f"Namespace already exists: {dotted_name(levels)}")
     made = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
     unit.insert(
         namespaces,
@@ -72,7 +72,7 @@ def get(unit: Unit, levels: Levels) -> Namespace:
     """The namespace. Raises `namespace_unknown`."""
     found = find(unit, levels)
     if found is None:
-        raise InputError("namespace_unknown", f"Namespace does not exist: {dotted_name(levels)}")
+        raise Code.NAMESPACE_UNKNOWN(f"Namespace does not exist: {dotted_name(levels)}")
     return found
 
 
@@ -118,7 +118,7 @@ def drop(unit: Unit, found: Namespace) -> None:
     )
     held = unit.row(wanted.limit(1)) is not None or has_views(unit, found.namespace_id)
     if held or list_children(unit, found.levels, count=1):
-        raise ConflictError("namespace_not_empty", f"Namespace is not empty: {dotted_name(found.levels)}")
+        raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(found.levels)}")
     _change(unit, found, dropped_micros=unit.at_micros)
 
 
@@ -126,9 +126,7 @@ def require_unchanged(unit: Unit, judged: Namespace) -> None:
     """Lock the namespace until the end of the unit. Raises `namespace_moved` if it is not `judged` any more."""
     row = unit.lock_row(namespaces, namespace_id=judged.namespace_id)
     if row is None or row["dropped_micros"] is not None or namespace_from(row) != judged:
-        raise ConflictError(
-            "namespace_moved", "the namespace has changed since it was read", got=dotted_name(judged.levels)
-        )
+        raise Code.NAMESPACE_MOVED("the namespace has changed since it was read", got=dotted_name(judged.levels))
 
 
 def levels_key(levels: Sequence[str]) -> str:
@@ -154,17 +152,11 @@ def _change(unit: Unit, found: Namespace, **changed: object) -> None:
 
 def _properties(properties: Mapping[str, str]) -> str:
     if any("\0" in text for pair in properties.items() for text in pair):
-        raise InputError(
-            "namespace_property_invalid",
-            "a property of the namespace cannot be accepted",
-            expected="text without the character U+0000, which PostgreSQL cannot store",
-            got="text with it",
-        )
+        raise Code.NAMESPACE_INVALID(reason="namespace_property_invalid", got="text with it")
     text = canonical_json.dump(dict(properties))
     if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
-        raise InputError(
-            "namespace_properties_too_large",
-            "the namespace's properties are too large",
+        raise Code.NAMESPACE_INVALID(
+            reason="namespace_properties_too_large",
             expected=f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes",
             got=str(len(text)),
         )
@@ -212,4 +204,4 @@ def require_no_view(unit: Unit, namespace_id: str, name: str) -> None:
         views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
     )
     if unit.row(wanted) is not None:
-        raise ConflictError("name_of_view", f"View with same name already exists: {name}")
+        raise Code.NAME_OF_VIEW(f"View with same name already exists: {name}")

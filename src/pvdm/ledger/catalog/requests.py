@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import delete, select, tuple_
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.ledger.unit import Unit
@@ -41,11 +41,8 @@ def find(unit: Unit, identity: str, key: str) -> Request | None:
 def add(unit: Unit, request: Request) -> None:
     """Note the request in the transaction that executes it. Raises `idempotency_key_taken`."""
     if len(request.answer.encode()) > REQUEST_ANSWER_MAX_BYTES:
-        raise InputError(
-            "request_answer_too_large",
-            "the answer is too large to be kept for a repeated request",
-            expected=f"at most {REQUEST_ANSWER_MAX_BYTES} bytes",
-            got=str(len(request.answer.encode())),
+        raise Code.REQUEST_ANSWER_TOO_LARGE(
+            expected=f"at most {REQUEST_ANSWER_MAX_BYTES} bytes", got=str(len(request.answer.encode()))
         )
     added = unit.insert_new(
         catalog_requests,
@@ -56,7 +53,7 @@ def add(unit: Unit, request: Request) -> None:
         answer=request.answer,
     )
     if not added:
-        raise ConflictError("idempotency_key_taken", "the same request was done at the same time", got=request.key)
+        raise Code.IDEMPOTENCY_KEY_TAKEN(got=request.key)
 
 
 def remove_before(unit: Unit, at_micros: int, *, count: int) -> int:

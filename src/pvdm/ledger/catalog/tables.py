@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, update
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code, ConflictError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
@@ -174,7 +174,7 @@ def get_by_id(unit: Unit, table_id: str) -> TableRow:
     """The table by its own id. Raises `table_moved` if it was dropped."""
     row = unit.row(_BY_ID, of_id=table_id)
     if row is None:
-        raise ConflictError("table_moved", "the table was dropped meanwhile")
+        raise Code.TABLE_MOVED("the table was dropped meanwhile")
     return _table(row)
 
 
@@ -251,12 +251,7 @@ def place_key(place: Location) -> str:
     """A place in normal form with a final slash. A place lies in another if its key begins with the other's."""
     key = _location_key(place)
     if len(key.encode()) > TABLE_PLACE_MAX_BYTES:
-        raise InputError(
-            "location_invalid",
-            "the location cannot be accepted",
-            expected=f"at most {TABLE_PLACE_MAX_BYTES} bytes",
-            got=f"{len(key.encode())} bytes",
-        )
+        raise Code.LOCATION_INVALID(expected=f"at most {TABLE_PLACE_MAX_BYTES} bytes", got=f"{len(key.encode())} bytes")
     return key
 
 
@@ -368,7 +363,7 @@ def _require_namespace(unit: Unit, namespace_id: str) -> None:
     """Lock the namespace until the end of the unit. Raises `namespace_moved` if it was dropped."""
     row = unit.lock_row(namespaces, namespace_id=namespace_id)
     if row is None or row["dropped_micros"] is not None:
-        raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
+        raise Code.NAMESPACE_MOVED("the namespace was dropped meanwhile")
 
 
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
@@ -391,7 +386,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
 
 def _uuid_taken_error(message: str, new: NewTable) -> ConflictError:
     return ConflictError(
-        "table_uuid_taken",
+        Code.TABLE_UUID_TAKEN,
         message,
         expected="a UUID of its own",
         got=new.table_uuid,
@@ -408,7 +403,7 @@ def require_unchanged(unit: Unit, judged: TableRow) -> None:
 
 def _moved_error(judged: TableRow, found: TableRow | None) -> ConflictError:
     return ConflictError(
-        "table_moved",
+        Code.TABLE_MOVED,
         "the table has changed since it was read",
         expected=f"revision {judged.revision}",
         got="none" if found is None else f"revision {found.revision}",
@@ -427,7 +422,7 @@ def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
 
 
 def _exists_error(name: str) -> ConflictError:
-    return ConflictError("table_exists", f"Table already exists: {name}")
+    return ConflictError(Code.TABLE_EXISTS, f"Table already exists: {name}")
 
 
 def _table(row: Row) -> TableRow:
@@ -451,4 +446,4 @@ def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
 def require_not_scheduled(unit: Unit, names: Sequence[str]) -> None:
     """Raise `table_moved` if a file is scheduled for deletion. The caller holds the table's lock."""
     if any(unit.row(_SCHEDULED, of_name=name) is not None for name in names):
-        raise ConflictError("table_moved", "the new metadata file was swept before the commit", expected="a new file")
+        raise Code.TABLE_MOVED("the new metadata file was swept before the commit", expected="a new file")

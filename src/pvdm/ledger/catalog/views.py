@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select, update
 
-from pvdm.errors import ConflictError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
@@ -47,7 +47,7 @@ def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
     if find_by_uuid(unit, new.view_uuid) is not None:
-        raise ConflictError("view_uuid_taken", "a view with this UUID is in the catalog", got=new.view_uuid)
+        raise Code.VIEW_UUID_TAKEN(got=new.view_uuid)
     view_id = secrets.token_hex(16)
     unit.insert(
         views,
@@ -126,20 +126,17 @@ def require_unchanged(unit: Unit, judged: ViewRow) -> None:
     """Lock the row until the end of the unit. Raises `view_moved` if it is not `judged` any more."""
     row = unit.lock_row(views, view_id=judged.view_id)
     if row is None or row["dropped_micros"] is not None or _view(row) != judged:
-        raise ConflictError(
-            "view_moved",
-            "the view has changed since it was read",
-            expected=f"revision {judged.revision}",
-            got="none" if row is None else f"revision {row['revision']}",
+        raise Code.VIEW_MOVED(
+            expected=f"revision {judged.revision}", got="none" if row is None else f"revision {row['revision']}"
         )
 
 
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
     """Raise if a view or a table has the name."""
     if find(unit, namespace_id, name) is not None:
-        raise ConflictError("view_exists", f"View already exists: {name}")
+        raise Code.VIEW_EXISTS(f"View already exists: {name}")
     if tables.find(unit, namespace_id, name) is not None:
-        raise ConflictError("name_of_table", f"Table with same name already exists: {name}")
+        raise Code.NAME_OF_TABLE(f"Table with same name already exists: {name}")
 
 
 def _get(unit: Unit, view_id: str) -> ViewRow:

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import Code
 from pvdm.ledger.engine import Ledger
 from pvdm.ledger.unit import Unit
 
@@ -70,16 +70,10 @@ def _count_applied(unit: Unit, migrations: tuple[Migration, ...]) -> int:
     """How many migrations are applied. Raises if one has another checksum, or if the schema is newer."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
     if len(rows) > len(migrations):
-        raise UnavailableError(
-            "schema_too_new",
-            "the ledger was migrated by a newer pvdm",
-            expected=f"schema {len(migrations)} at most",
-            got=f"schema {len(rows)}",
-        )
+        raise Code.SCHEMA_TOO_NEW(expected=f"schema {len(migrations)} at most", got=f"schema {len(rows)}")
     for migration, row in zip(migrations, rows, strict=False):
         if (row["version"], row["checksum"]) != (migration.version, migration.checksum):
-            raise VerificationError(
-                "migration_differs",
+            raise Code.MIGRATION_DIFFERS(
                 f"migration {migration.version} is not the one that was applied",
                 expected=migration.checksum,
                 got=str(row["checksum"]),

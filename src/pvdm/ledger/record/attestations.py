@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
@@ -48,7 +48,7 @@ def challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
     known = find_challenge(unit, asked.nonce)
     if known is not None:
         if (known.attestor, known.request) != (asked.attestor, asked.request):
-            raise ConflictError("nonce_taken", "the nonce was used before", expected="a new nonce", got=asked.nonce)
+            raise Code.NONCE_TAKEN(got=asked.nonce)
         return known
     nonces.reserve(unit, asked.nonce, purpose=NoncePurpose.SOURCE_ATTESTATION, holder=asked.attestor)
     ids.require_name(asked.attestor, "attestor")
@@ -66,7 +66,7 @@ def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
     """The challenge of that nonce. Raises `challenge_unknown`."""
     found = find_challenge(unit, nonce)
     if found is None:
-        raise InputError("challenge_unknown", "there is no such challenge", got=ascii(nonce[:80]))
+        raise Code.CHALLENGE_UNKNOWN(got=ascii(nonce[:80]))
     return found
 
 

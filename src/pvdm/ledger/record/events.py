@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import func, or_, select
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.record import events
@@ -36,7 +36,7 @@ class Event:
 def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, canonical_json.Value]) -> None:
     """Append an event that is not a row change, for example an operator's confirmation."""
     if kind in _BY_TRIGGER:
-        raise InputError("event_kind_reserved", "only the database writes such events", got=kind)
+        raise Code.EVENT_KIND_RESERVED(got=kind)
     unit.insert(
         events,
         kind=ids.require_name(kind, "event kind"),

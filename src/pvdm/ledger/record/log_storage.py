@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import TextClause, func, select, text
 
-from pvdm.errors import ConflictError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.ledger.schema.record import log_checkpoints, log_entries, log_hashes
 from pvdm.ledger.unit import Unit
 
@@ -73,7 +73,7 @@ class LedgerLog:
         self.hold()
         size = self.size()
         if size != at:
-            raise ConflictError("log_moved", "another append was first", expected=f"size {at}", got=f"size {size}")
+            raise Code.LOG_MOVED(expected=f"size {at}", got=f"size {size}")
         numbered = enumerate(entries, start=at)
         self._unit.insert_many(log_entries, [{"entry_index": index, "entry": entry} for index, entry in numbered])
         nodes = [{"level": node[0], "position": node[1], "hash": value} for node, value in hashes.items()]
@@ -92,4 +92,4 @@ def _select_hashes(count: int) -> TextClause:
 
 
 def _gap_error(what: str) -> VerificationError:
-    return VerificationError("log_incomplete", "the stored log has a gap", expected=what, got="nothing")
+    return VerificationError(Code.LOG_INCOMPLETE, "the stored log has a gap", expected=what, got="nothing")

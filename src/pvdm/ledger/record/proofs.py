@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code, InputError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
@@ -41,7 +41,7 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, both)
     home = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
     if home is None:
-        raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(proof.attempt_id[:80]))
+        raise Code.ATTEMPT_UNKNOWN(got=ascii(proof.attempt_id[:80]))
     _insert(unit, proof, home["workload_id"], domain=home["domain"], held_nonce=proof.nonce)
 
 
@@ -68,7 +68,7 @@ def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, he
         context=proof.context,
     )
     if not new and get(unit, proof.proof_id) != proof:
-        raise ConflictError("statement_differs", "other facts are stored under this proof", got=proof.proof_id)
+        raise Code.STATEMENT_DIFFERS("other facts are stored under this proof", got=proof.proof_id)
 
 
 def get(unit: Unit, proof_id: str) -> ProofRecord:
@@ -147,7 +147,7 @@ def page(
 
 
 def _unknown_error(proof_id: str) -> InputError:
-    return InputError("proof_unknown", "the ledger holds no such proof", got=ascii(proof_id[:80]))
+    return InputError(Code.PROOF_UNKNOWN, "the ledger holds no such proof", got=ascii(proof_id[:80]))
 
 
 def _proof(row: Row) -> ProofRecord:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import or_, select
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
@@ -96,7 +96,7 @@ def contract(unit: Unit, sha256: str) -> bytes:
     """A contract's bytes. Raises `contract_unknown`."""
     row = unit.find(contracts, contract_sha256=sha256)
     if row is None:
-        raise InputError("contract_unknown", "the ledger holds no such contract", got=ascii(sha256[:80]))
+        raise Code.CONTRACT_UNKNOWN(got=ascii(sha256[:80]))
     return bytes(row["body"])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import statements
@@ -38,14 +38,14 @@ def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) 
         snapshot_id=ids.require_snapshot_id(receipt.snapshot_id),
     )
     if not new and get(unit, receipt.receipt_id) != receipt:
-        raise ConflictError("statement_differs", "other facts are stored under this receipt", got=receipt.receipt_id)
+        raise Code.STATEMENT_DIFFERS("other facts are stored under this receipt", got=receipt.receipt_id)
 
 
 def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     """The receipt's record. Raises `receipt_unknown`."""
     row = unit.find(receipts, receipt_id=receipt_id)
     if row is None:
-        raise InputError("receipt_unknown", "the ledger holds no such receipt", got=ascii(receipt_id[:80]))
+        raise Code.RECEIPT_UNKNOWN("the ledger holds no such receipt", got=ascii(receipt_id[:80]))
     return _receipt(row)
 
 
@@ -125,8 +125,8 @@ def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
     """Raise `table_moved` if a snapshot has no receipt yet: a receipt is made from what `main` shows."""
     if find_missing(unit, table_uuid, snapshot_ids):
-        raise ConflictError(
-            "table_moved", "history to be removed has a publication without a receipt", expected="a receipt of each"
+        raise Code.TABLE_MOVED(
+            "history to be removed has a publication without a receipt", expected="a receipt of each"
         )
 
 
@@ -137,12 +137,7 @@ def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
     wanted = select(published, workloads.c.table_uuid).select_from(of).where(published.c.snapshot_id.in_(mine))
     found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
-        raise InputError(
-            "publication_not_one",
-            "these attempts were not published together",
-            expected="one publication",
-            got=str(len(found)),
-        )
+        raise Code.PUBLICATION_NOT_ONE(got=str(len(found)))
     return found[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import InputError, NotAllowedError, UnavailableError, VerificationError
+from pvdm.errors import Code, NotAllowedError, VerificationError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.record import StatementKind, lost_claims, restores, statements, used_chunks
@@ -85,13 +85,7 @@ def require_none(unit: Unit) -> None:
     """Raise `restore_unfinished` if a restore was interrupted: work on it would be an unseen rollback."""
     found = find_unfinished(unit)
     if found is not None:
-        raise UnavailableError(
-            "restore_unfinished",
-            "a restore of this ledger was interrupted",
-            expected="a restore that has finished",
-            got=f"restore {found.restore_id} by {found.operator}",
-            hint="run `pvdm steward restore` again; it goes on where it stopped",
-        )
+        raise Code.RESTORE_UNFINISHED(got=f"restore {found.restore_id} by {found.operator}")
 
 
 def newest_micros(unit: Unit) -> int | None:
@@ -170,12 +164,9 @@ def require_no_lost_claim(unit: Unit, *, target: str) -> None:
     wanted = select(lost_claims).where(c.target == target, c.released_by.is_(None))
     row = unit.row(wanted.order_by(c.receipt_id).limit(1))
     if row is not None:
-        raise VerificationError(
-            "claim_lost",
+        raise Code.CLAIM_LOST(
             f"workload {row['workload_id']} has published a part that the restored ledger does not know",
-            expected="a target whose claims are all known",
             got=f"receipt {row['receipt_id']}",
-            hint="nothing was published; compare the table with its source, then release the receipt's claim",
             workload_id=row["workload_id"],
         )
 
@@ -184,7 +175,7 @@ def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: st
     """An operator has compared the table with its source and releases the receipt's claim."""
     row = unit.lock_row(lost_claims, receipt_id=receipt_id)
     if row is None:
-        raise InputError("receipt_unknown", "no claim of this receipt was lost", got=ascii(receipt_id[:80]))
+        raise Code.RECEIPT_UNKNOWN("no claim of this receipt was lost", got=ascii(receipt_id[:80]))
     changed = {
         "released_by": ids.require_name(operator, "operator"),
         "reason": ids.require_reason(reason),
@@ -229,7 +220,7 @@ def require_unused(unit: Unit, workload_id: str) -> None:
 def used_workload_error(workload_id: str, published: str) -> VerificationError:
     """The error for a workload id that was used in the lost time."""
     return VerificationError(
-        "workload_spent",
+        Code.WORKLOAD_SPENT,
         f"workload {workload_id} was published before the ledger was restored",
         expected="a workload that no receipt names",
         got=published,

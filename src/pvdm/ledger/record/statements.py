@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.record import StatementKind, statements
@@ -30,12 +30,7 @@ class Statement:
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
     """Store the envelope. The same again is no change; other bytes under the same id are refused."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
-        raise InputError(
-            "envelope_too_large",
-            "the envelope cannot be stored",
-            expected=f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes",
-            got=str(len(envelope)),
-        )
+        raise Code.ENVELOPE_TOO_LARGE(expected=f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes", got=str(len(envelope)))
     new = unit.insert_new(
         statements,
         statement_id=ids.require_sha256(statement_id, "statement id"),
@@ -46,7 +41,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
     if not new:
         known = get(unit, statement_id)
         if (known.kind, known.envelope, known.log_index) != (kind, envelope, log_index):
-            raise ConflictError("statement_differs", "another envelope is stored under this id", got=statement_id)
+            raise Code.STATEMENT_DIFFERS("another envelope is stored under this id", got=statement_id)
 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
@@ -59,7 +54,7 @@ def get(unit: Unit, statement_id: str) -> Statement:
     """The envelope. Raises `statement_unknown`."""
     found = find(unit, statement_id)
     if found is None:
-        raise InputError("statement_unknown", "the ledger holds no such statement", got=ascii(statement_id[:80]))
+        raise Code.STATEMENT_UNKNOWN(got=ascii(statement_id[:80]))
     return found
 
 

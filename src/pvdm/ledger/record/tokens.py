@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from sqlalchemy import bindparam, case, func, select, update
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import Code, InputError, NotAllowedError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.record import tokens
@@ -105,9 +105,7 @@ def issue(
     If the parent was rotated, its successor counts as the parent.
     """
     if expires_micros <= unit.at_micros:
-        raise InputError(
-            "token_expiry_invalid", "the token would be expired", expected="a later time", got=str(expires_micros)
-        )
+        raise Code.TOKEN_EXPIRY_INVALID(got=str(expires_micros))
     grant = Grant(
         secrets.token_hex(16),
         role,
@@ -144,12 +142,7 @@ def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: s
     found = _grant(row)
     origin = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
     if (origin, found.attempt_id) != (lasting.token_id, attempt_id):
-        raise ConflictError(
-            "token_secret_taken",
-            "a token of this hash was issued for something else",
-            expected="the SHA-256 of a new text of 256 random bits",
-            got="one that is in use",
-        )
+        raise Code.TOKEN_SECRET_TAKEN(got="one that is in use")
     return found
 
 
@@ -173,7 +166,7 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
 def unknown_token_error() -> NotAllowedError:
     """The error for a token of another Steward, or an incomplete text."""
     return NotAllowedError(
-        "token_unknown",
+        Code.TOKEN_UNKNOWN,
         "the token is not known",
         hint="look whether --url names the Steward that issued it, and whether the token file holds its whole text; "
         "else ask an operator of the Steward for a new one",
@@ -198,33 +191,15 @@ def require_live(grant: Grant, now_micros: int) -> None:
     """
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
-        raise NotAllowedError(
-            "token_rotated",
-            "the token was replaced by a rotation, and the overlap is over",
-            hint="put its successor into the token file or into the engine's settings; ask the operator who rotated it",
-            token_id=grant.token_id,
-            successor_id=str(grant.successor_id),
-        )
+        raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
     if grant.expires_micros <= now_micros:
-        raise NotAllowedError(
-            "token_expired",
-            "the token has expired",
-            expected="a token that is still good",
-            got="one that has expired",
-            hint="ask an operator of the Steward for a new one",
-            token_id=grant.token_id,
-        )
+        raise Code.TOKEN_EXPIRED(got="one that has expired", token_id=grant.token_id)
 
 
 def _require_unrevoked(grant: Grant) -> None:
     # Not compared with a clock, which may lag: a revocation is never set for later.
     if grant.revoked_micros is not None:
-        raise NotAllowedError(
-            "token_revoked",
-            "the token was revoked",
-            hint="ask an operator of the Steward why, and for a new one",
-            token_id=grant.token_id,
-        )
+        raise Code.TOKEN_REVOKED(token_id=grant.token_id)
 
 
 def revoke(unit: Unit, token_id: str) -> Grant:
@@ -293,7 +268,7 @@ def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
 
 
 def _unknown_id_error(token_id: str) -> InputError:
-    return InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
+    return InputError(Code.TOKEN_UNKNOWN, "there is no token with this id", got=ascii(token_id[:80]))
 
 
 def _grant(row: Row) -> Grant:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import select, update
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.catalog import announced, announced_attempts
@@ -73,7 +73,7 @@ def get(unit: Unit, announced_id: str) -> Announced:
     """The announced publication. Raises `announced_unknown`."""
     row = unit.find(announced, announced_id=announced_id)
     if row is None:
-        raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
+        raise Code.ANNOUNCED_UNKNOWN(got=ascii(announced_id[:80]))
     return _announced(row)
 
 
@@ -120,27 +120,19 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
     )
     row = unit.row(wanted.order_by(announced.c.snapshot_id).limit(1)) if snapshot_ids else None
     if row is not None:
-        raise NotAllowedError(
-            "snapshot_id_taken",
-            "a publication has this snapshot's id",
-            expected="an id of its own",
-            got=row["snapshot_id"],
-            hint="nothing was changed; draw another one",
-        )
+        raise Code.SNAPSHOT_ID_TAKEN(got=row["snapshot_id"])
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
     """Move it out of OPEN. Returns False if it is settled this way already; the other way is refused."""
     row = unit.lock_row(announced, announced_id=announced_id)
     if row is None:
-        raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
+        raise Code.ANNOUNCED_UNKNOWN(got=ascii(announced_id[:80]))
     state = AnnouncedState(row["state"])
     if state is to:
         return False
     if not ANNOUNCED.allows(state, to):
-        raise ConflictError(
-            "announced_settled", "the publication is already settled in another way", expected=to, got=state
-        )
+        raise Code.ANNOUNCED_SETTLED("the publication is already settled in another way", expected=to, got=state)
     changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(announced).where(announced.c.announced_id == announced_id).values(**changed))
     return True
@@ -150,37 +142,19 @@ def require_none(unit: Unit, table_uuid: str) -> None:
     """Raise `publication_under_way` if one is open at the table."""
     found = find_open(unit, table_uuid)
     if found is not None:
-        raise ConflictError(
-            "publication_under_way",
-            "a publication to this table is under way at its upstream catalog",
-            expected="none that is not settled",
-            got=f"snapshot {found.snapshot_id} of workload {found.workload_id}",
-            hint="it is settled first, by itself; then try again",
-        )
+        raise Code.PUBLICATION_UNDER_WAY(got=f"snapshot {found.snapshot_id} of workload {found.workload_id}")
 
 
 def require_attempt_free(unit: Unit, attempt_id: str) -> None:
     """Raise `attempt_announced` if a publication of the attempt is open."""
     for each in of_attempt(unit, attempt_id):
         if each.state is AnnouncedState.OPEN:
-            raise ConflictError(
-                "attempt_announced",
-                "a publication of this attempt is under way at its upstream catalog",
-                expected="a settled one",
-                got=f"snapshot {each.snapshot_id}",
-                hint="it is settled first, by itself; then try again",
-                attempt_id=attempt_id,
-            )
+            raise Code.ATTEMPT_ANNOUNCED(got=f"snapshot {each.snapshot_id}", attempt_id=attempt_id)
 
 
 def _order(text: str) -> str:
     if len(text.encode()) > ORDER_MAX_BYTES:
-        raise InputError(
-            "announced_too_large",
-            "the publication is too large to be announced",
-            expected=f"at most {ORDER_MAX_BYTES} bytes",
-            got=str(len(text.encode())),
-        )
+        raise Code.ANNOUNCED_TOO_LARGE(expected=f"at most {ORDER_MAX_BYTES} bytes", got=str(len(text.encode())))
     return text
 
 

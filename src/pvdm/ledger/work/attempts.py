@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import ConflictError, InputError, VerificationError
+from pvdm.errors import Code, ConflictError, VerificationError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
@@ -61,7 +61,7 @@ def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) ->
     """The attempt that was opened under this id, or None. Raises if it is at another chunk."""
     found = find(unit, attempt_id)
     if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
-        raise InputError("attempt_parameters_differ", "the attempt was opened with other parameters", got=attempt_id)
+        raise Code.ATTEMPT_PARAMETERS_DIFFER(got=attempt_id)
     return found
 
 
@@ -69,7 +69,7 @@ def get(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt. Raises `attempt_unknown`."""
     found = find(unit, attempt_id)
     if found is None:
-        raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(attempt_id[:80]))
+        raise Code.ATTEMPT_UNKNOWN(got=ascii(attempt_id[:80]))
     return found
 
 
@@ -172,7 +172,7 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
         return _require_same(earlier, opening)
     workload = workloads.get(unit, opening.workload_id)
     if workload.state is not WorkloadState.OPEN:
-        raise ConflictError("workload_moved", "the workload has ended", expected="OPEN", got=workload.state)
+        raise Code.WORKLOAD_MOVED("the workload has ended", expected="OPEN", got=workload.state)
     number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
     unit.insert(
         attempts,
@@ -213,7 +213,7 @@ def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
     """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-        raise InputError("attempt_end_invalid", _END_INVALID, got=to)
+        raise Code.ATTEMPT_END_INVALID(_END_INVALID, got=to)
     found = _lock(unit, attempt_id)
     if found.state is to:
         return found
@@ -233,9 +233,7 @@ def publish(
         raise _moved_error(found, AttemptState.COMMITTING)
     held = nonces.find(unit, nonce)
     if held is None or held.attempt_id != attempt_id:
-        raise VerificationError(
-            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
-        )
+        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
     nonces.commit(unit, nonce, snapshot_id=snapshot_id)
     return _store_publication(unit, found, nonce, snapshot_id, extent)
 
@@ -245,9 +243,7 @@ def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer
     found = _lock(unit, attempt_id)
     known = nonces.find(unit, nonce)
     if known is None or known.attempt_id != attempt_id:
-        raise VerificationError(
-            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
-        )
+        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
     settled = nonces.settle(unit, nonce, answer)
     if isinstance(answer, nonces.CommittedAs) and found.state is not AttemptState.COMMITTED:
         return _store_publication(unit, found, settled.nonce, answer.snapshot_id)
@@ -277,7 +273,7 @@ def _store_publication(
 def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
     before = chunks.publication(unit, workload_id, chunk_id)
     return VerificationError(
-        "chunk_published",
+        Code.CHUNK_PUBLISHED,
         f"chunk {chunk_id} of workload {workload_id} is published",
         expected="an unpublished chunk",
         got="unknown" if before is None else f"snapshot {before.snapshot_id}",
@@ -291,8 +287,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     mine = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
     alive = unit.row(select(attempts).where(mine, attempts.c.state.in_(ATTEMPT.live())))
     if alive is not None:
-        raise ConflictError(
-            "attempt_live",
+        raise Code.ATTEMPT_LIVE(
             f"attempt {alive['number']} of chunk {opening.chunk_id} has not ended",
             expected="no live attempt",
             got=alive["state"],
@@ -309,8 +304,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
 def _require_attempt_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
     """Raise `attempts_used_up`. Only verified attempts count as failures, not killed jobs."""
     if got >= most:
-        raise InputError(
-            "attempts_used_up",
+        raise Code.ATTEMPTS_USED_UP(
             f"chunk {opening.chunk_id} has no attempt left",
             expected=f"at most {most} {how}",
             got=str(got),
@@ -342,7 +336,7 @@ def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str
 def _moved_error(found: Attempt, to: AttemptState) -> ConflictError:
     before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
     return ConflictError(
-        "attempt_moved",
+        Code.ATTEMPT_MOVED,
         f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}",
         expected=" or ".join(before) or "no state at all",
         got=found.state,
@@ -353,9 +347,7 @@ def _moved_error(found: Attempt, to: AttemptState) -> ConflictError:
 def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
     asked = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
     if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
-        raise InputError(
-            "attempt_parameters_differ", "the attempt was opened with other parameters", got=opening.attempt_id
-        )
+        raise Code.ATTEMPT_PARAMETERS_DIFFER(got=opening.attempt_id)
     return earlier
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import chunks, published, workloads
@@ -57,21 +57,13 @@ class Published:
 def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
     """Store the chunks of a workload that is being opened."""
     if not 1 <= len(planned) <= CHUNKS_MAX:
-        raise InputError(
-            "chunks_too_many",
-            "the plan's size cannot be accepted",
-            expected=f"1 to {CHUNKS_MAX} chunks",
-            got=str(len(planned)),
-        )
+        raise Code.CHUNKS_TOO_MANY(expected=f"1 to {CHUNKS_MAX} chunks", got=str(len(planned)))
     if len({chunk.chunk_id for chunk in planned}) != len(planned):
-        raise InputError("chunk_repeated", "the plan names a chunk twice")
+        raise Code.CHUNK_REPEATED()
     for chunk in planned:
         if len(chunk.definition) > CHUNK_DEFINITION_MAX_BYTES:
-            raise InputError(
-                "chunk_definition_too_large",
-                "a chunk's definition is too large",
-                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
-                got=str(len(chunk.definition)),
+            raise Code.CHUNK_DEFINITION_TOO_LARGE(
+                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes", got=str(len(chunk.definition))
             )
     rows = [
         {

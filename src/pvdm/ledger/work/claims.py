@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, or_, select, update
 
-from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row
 from pvdm.ledger.record import restores
@@ -116,13 +116,8 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
         shown = stored.text, asked.text
         if stored.text == asked.text:
             shown = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
-        raise VerificationError(
-            "claim_differs",
-            f"workload {workload_id} has another claim",
-            expected=shown[0],
-            got=shown[1],
-            hint="nothing was published; an operator abandons the workload: its claim column was created again since",
-            workload_id=workload_id,
+        raise Code.CLAIM_DIFFERS(
+            f"workload {workload_id} has another claim", expected=shown[0], got=shown[1], workload_id=workload_id
         )
 
 
@@ -137,7 +132,7 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
     else:
         why = ""
     return VerificationError(
-        "claim_overlaps",
+        Code.CLAIM_OVERLAPS,
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
@@ -174,9 +169,9 @@ def require_same_source(unit: Unit, target: str, named: Source, source: str) -> 
     expected = named.uuid or find_source(unit, target, named.table)
     if expected is not None and expected != source:
         by = "the contract names" if named.uuid is not None else "was last published from"
-        raise NotAllowedError(
-            "source_replaced",
+        raise Code.SOURCE_NOT_ALLOWED(
             f"{named.table} is another table than the one that {by}",
+            reason="source_replaced",
             expected=f"the table with UUID {expected}",
             got=f"UUID {source}",
             hint="nothing was published; an operator checks the new table, puts "

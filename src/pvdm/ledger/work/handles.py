@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select, update
 
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.ledger.connection import Row
 from pvdm.ledger.schema.work import HandleWord, handle_workers, handles
 from pvdm.ledger.unit import Unit
@@ -28,9 +28,7 @@ def add(unit: Unit, handle: StoredHandle) -> None:
     """Store a new handle. Raises `handle_job_taken` if the job has one."""
     unit.lock_name(f"handle {handle.job_id}")
     if find_job(unit, handle.job_id) is not None:
-        raise NotAllowedError(
-            "handle_job_taken", "the job has a handle already", expected="one handle a job", got=handle.job_id
-        )
+        raise Code.HANDLE_REFUSED(reason="handle_job_taken", got=handle.job_id)
     unit.insert(
         handles,
         handle_sha256=handle.handle_sha256,
@@ -59,7 +57,7 @@ def lock(unit: Unit, handle_sha256: str) -> StoredHandle | None:
 def change(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
     """Store the new state of a locked handle. Workers can only be added."""
     if not old.workers <= new.workers:
-        raise ConflictError("handle_changed", "a worker's redemption cannot be taken back", got=new.job_id)
+        raise Code.HANDLE_CHANGED(got=new.job_id)
     if (old.state, old.context) != (new.state, new.context):
         changed = {"state": new.state, "context": new.context, "at_micros": unit.at_micros}
         unit.execute(update(handles).where(handles.c.handle_sha256 == old.handle_sha256).values(**changed))

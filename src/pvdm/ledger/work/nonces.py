@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, select, update
 
-from pvdm.errors import ConflictError, InputError, StateUnknownError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, nonces
@@ -66,7 +66,7 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
         reason="reserved",
     )
     if not won:
-        raise ConflictError("nonce_taken", "the nonce was used before", expected="a new nonce", got=nonce)
+        raise Code.NONCE_TAKEN(got=nonce)
 
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
@@ -85,7 +85,7 @@ def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
     """RESERVED to COMMITTED. Any other state is refused, so a nonce is used once."""
     found = _lock(unit, nonce)
     if found.state is not NonceState.RESERVED:
-        raise ConflictError("nonce_not_reserved", "the nonce is used up", expected="RESERVED", got=found.state)
+        raise Code.NONCE_NOT_RESERVED(got=found.state)
     return _move(unit, found, NonceState.COMMITTED, reason="published", snapshot_id=snapshot_id)
 
 
@@ -95,7 +95,7 @@ def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
     if found.state is NonceState.ABORTED:
         return found
     if found.state is NonceState.COMMITTED:
-        raise ConflictError("nonce_not_reserved", "the nonce is used up", expected="RESERVED", got=found.state)
+        raise Code.NONCE_NOT_RESERVED(got=found.state)
     return _move(unit, found, NonceState.ABORTED, reason=reason, snapshot_id=None)
 
 
@@ -118,14 +118,7 @@ def settle(unit: Unit, nonce: str, answer: CatalogAnswer) -> Nonce:
             return found
     shown = f"snapshot {answer.snapshot_id}" if isinstance(answer, CommittedAs) else "no snapshot"
     stored = found.state + (f" as snapshot {found.snapshot_id}" if found.snapshot_id else "")
-    raise StateUnknownError(
-        "nonce_settlement_contradicts",
-        "catalog and ledger contradict each other about a nonce",
-        expected=f"{stored} (ledger)",
-        got=f"{shown} (catalog)",
-        hint="nothing was changed; run an audit of the table",
-        nonce=nonce,
-    )
+    raise Code.NONCE_SETTLEMENT_CONTRADICTS(expected=f"{stored} (ledger)", got=f"{shown} (catalog)", nonce=nonce)
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:
@@ -137,7 +130,7 @@ def list_reserved(unit: Unit) -> list[Nonce]:
 def _lock(unit: Unit, nonce: str) -> Nonce:
     row = unit.lock_row(nonces, nonce=nonce)
     if row is None:
-        raise InputError("nonce_unknown", "the nonce was never reserved", got=ascii(nonce[:80]))
+        raise Code.NONCE_UNKNOWN(got=ascii(nonce[:80]))
     return _nonce(row)
 
 

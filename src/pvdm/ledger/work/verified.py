@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import select, update
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger.connection import Row
 from pvdm.ledger.record import proofs
 from pvdm.ledger.schema.work import DisposalWord, disposals, verified
@@ -88,9 +88,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
     if get(unit, record.nonce) == record:
         return
     if proofs.of_nonce(unit, record.nonce):
-        raise ConflictError(
-            "verified_differs", "a proof was signed for what was found before", expected="the same", got=record.nonce
-        )
+        raise Code.VERIFIED_DIFFERS(got=record.nonce)
     changed = {**values, "at_micros": unit.at_micros}
     unit.execute(update(verified).where(verified.c.nonce == record.nonce).values(**changed))
 
@@ -105,7 +103,7 @@ def get(unit: Unit, nonce: str) -> VerifiedRecord:
     """What was found for the nonce. Raises `verified_unknown`."""
     found = find(unit, nonce)
     if found is None:
-        raise InputError("verified_unknown", "nothing was verified under this nonce", got=ascii(nonce[:80]))
+        raise Code.VERIFIED_UNKNOWN(got=ascii(nonce[:80]))
     return found
 
 

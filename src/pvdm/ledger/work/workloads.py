@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row
 from pvdm.ledger.record import restores
@@ -72,7 +72,7 @@ def get(unit: Unit, workload_id: str) -> Workload:
     """The workload. Raises `workload_unknown`."""
     found = find(unit, workload_id)
     if found is None:
-        raise InputError("workload_unknown", "the ledger knows no such workload", got=ascii(workload_id[:128]))
+        raise Code.WORKLOAD_UNKNOWN(got=ascii(workload_id[:128]))
     return found
 
 
@@ -174,7 +174,7 @@ def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Wor
     if row["state"] == to:
         return _workload(row)
     if not WORKLOAD.allows(row["state"], to):
-        raise ConflictError("workload_moved", "the workload has ended in another state", expected=to, got=row["state"])
+        raise Code.WORKLOAD_MOVED("the workload has ended in another state", expected=to, got=row["state"])
     changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(workloads).where(workloads.c.workload_id == workload_id).values(**changed))
     return get(unit, workload_id)
@@ -190,19 +190,12 @@ def _require_valid(opening: Opening, pinned: Pinned) -> None:
     if pinned.source_snapshot_id is not None:
         ids.require_snapshot_id(pinned.source_snapshot_id)
     if len(opening.parameters) > PARAMETERS_MAX_BYTES:
-        raise InputError(
-            "workload_parameters_too_large",
-            "the workload's parameters are too large",
-            expected=f"at most {PARAMETERS_MAX_BYTES} bytes",
-            got=str(len(opening.parameters)),
+        raise Code.WORKLOAD_PARAMETERS_TOO_LARGE(
+            expected=f"at most {PARAMETERS_MAX_BYTES} bytes", got=str(len(opening.parameters))
         )
     if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
-        raise InputError(
-            "newer_columns_too_large",
-            "too many columns came to the source after its newest snapshot",
-            expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema",
-            got=str(len(pinned.newer_columns)),
-            hint="write to the source once more, so that a snapshot has the columns, and open the workload then",
+        raise Code.NEWER_COLUMNS_TOO_LARGE(
+            expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema", got=str(len(pinned.newer_columns))
         )
 
 
@@ -214,8 +207,7 @@ def _require_same(asked: Opening, stored: Opening) -> None:
     ]
     if differing:
         alone = differing == ["parameters"]
-        raise InputError(
-            "workload_parameters_differ",
+        raise Code.WORKLOAD_PARAMETERS_DIFFER(
             f"workload {asked.workload_id} was opened with other parameters",
             expected=_shorten(stored.parameters) if alone else "the same " + ", ".join(differing),
             got=_shorten(asked.parameters) if alone else "others",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.metadata.audit.carried import NONE_FOUND, judge_carried
 from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
@@ -105,9 +105,8 @@ def _judge_lost(
     found = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     strange = sorted(accepted - found.keys())
     if strange:
-        raise InputError(
-            "audit_not_lost",
-            "a snapshot is accepted as lost that is not missing",
+        raise Code.AUDIT_REQUEST_INVALID(
+            reason="audit_not_lost",
             expected="snapshots that a receipt names and main lacks: "
             + (", ".join(str(each) for each in sorted(found)) or "none"),
             got=", ".join(str(each) for each in strange),

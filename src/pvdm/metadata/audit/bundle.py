@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code
 from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, KINDS, Evidence, LoggedStatement, MetadataFile
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, invalid, require_long, require_number, require_sha256, require_text
@@ -60,12 +60,8 @@ class AuditBundle:
             }
         )
         if len(data) > AUDIT_BUNDLE_MAX_BYTES:
-            raise InputError(
-                "audit_bundle_too_large",
-                "the evidence does not fit into one bundle",
-                expected=f"at most {AUDIT_BUNDLE_MAX_BYTES} bytes",
-                got=str(len(data)),
-                hint="audit the table at the Steward, without --export",
+            raise Code.AUDIT_REQUEST_INVALID(
+                reason="audit_bundle_too_large", expected=f"at most {AUDIT_BUNDLE_MAX_BYTES} bytes", got=str(len(data))
             )
         return data
 
@@ -177,8 +173,8 @@ def _require_hash(data: bytes, sha256: str, what: str) -> None:
     """Raise `audit_bundle_damaged` for a damaged copy, which is not a file that was changed in the table."""
     got = hashlib.sha256(data).hexdigest()
     if got != sha256:
-        raise VerificationError(
-            "audit_bundle_damaged", f"the bundle's copy of {what} is damaged", expected=sha256[:80], got=got
+        raise Code.AUDIT_FAILED(
+            f"the bundle's copy of {what} is damaged", reason="audit_bundle_damaged", expected=sha256[:80], got=got
         )
 
 

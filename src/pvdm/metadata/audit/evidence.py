@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -111,17 +111,9 @@ def table_document(evidence: Evidence) -> TableMetadata:
     try:
         metadata = TableMetadata.parse(evidence.metadata.data)
     except InputError as error:
-        raise VerificationError(
-            "audit_metadata_unreadable",
-            "the table's document cannot be read",
-            expected="a metadata document of Iceberg",
-            got=str(error),
-        ) from None
+        raise Code.AUDIT_FAILED(reason="audit_metadata_unreadable", got=str(error)) from None
     if metadata.table_uuid is None or metadata.table_uuid.lower() != evidence.table.uuid:
-        raise VerificationError(
-            "audit_metadata_of_other_table",
-            "the document is of another table than the one that is audited",
-            expected=evidence.table.uuid,
-            got=str(metadata.table_uuid),
+        raise Code.AUDIT_FAILED(
+            reason="audit_metadata_of_other_table", expected=evidence.table.uuid, got=str(metadata.table_uuid)
         )
     return metadata

@@ -66,7 +66,7 @@ class _Collector:
     ) -> bool:
         if not isinstance(error, VerificationError | InputError | NotAllowedError):
             return False
-        found = AuditFinding(error.code, error.message, error.expected, error.got, self._changed)
+        found = AuditFinding(error.reason, error.message, error.expected, error.got, self._changed)
         self._notes.findings.append(found)
         return True
 

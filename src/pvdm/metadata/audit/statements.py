@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedStatement
 from pvdm.metadata.audit.report import Notes
 from pvdm.model.statements.break_glass import BreakGlass
@@ -158,9 +158,9 @@ class Statements:
 def require_count(statements: Sequence[LoggedStatement]) -> None:
     """Raise `audit_too_large` for more statements than an audit accepts."""
     if len(statements) > AUDIT_STATEMENTS_MAX:
-        raise VerificationError(
-            "audit_too_large",
+        raise Code.AUDIT_FAILED(
             "the audit has too many statements",
+            reason="audit_too_large",
             expected=f"at most {AUDIT_STATEMENTS_MAX}",
             got=str(len(statements)),
         )

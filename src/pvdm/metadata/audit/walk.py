@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, ManifestFile, ManifestList
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -54,9 +54,9 @@ def history(metadata: TableMetadata) -> list[Snapshot]:
     for snapshot in () if head is None else metadata.ancestry(head):
         found.append(snapshot)
         if len(found) > AUDIT_SNAPSHOTS_MAX:
-            raise VerificationError(
-                "audit_too_large",
+            raise Code.AUDIT_FAILED(
                 "the history has too many snapshots",
+                reason="audit_too_large",
                 expected=f"at most {AUDIT_SNAPSHOTS_MAX}",
                 got="more",
             )

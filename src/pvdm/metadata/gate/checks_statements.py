@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements as statement_records
@@ -140,14 +140,14 @@ def require_complete(proposal: Proposal) -> None:
     complete = frozenset(chunk_ids) == proposal.chunk_ids if whole else len(chunk_ids) == 1
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
         raise refused(
-            "publication_not_whole",
+            Code.PUBLICATION_NOT_WHOLE,
             "these chunks are not published together",
             f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan",
             f"{len(chunk_ids)} chunks",
         )
     if whole != (proposal.statement is not None):
         raise refused(
-            "workload_statement_missing" if whole else "workload_statement_needless",
+            Code.WORKLOAD_STATEMENT_MISSING if whole else Code.WORKLOAD_STATEMENT_NEEDLESS,
             "a workload statement binds all chunks of a plan that are published at once",
             "one" if whole else "none",
             "none" if whole else "one",
@@ -220,10 +220,8 @@ def check_2_notaries(
 def check_2_again(signed: SignedProposal, unit: Unit, *, now: int) -> None:
     """In the transaction: the trust root is still the newest one, and its keys are still valid."""
     if statement_records.ids_of_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
-        raise ConflictError(
-            "trust_root_moved",
-            "a newer trust root was accepted meanwhile",
-            hint="nothing was published; it is checked again by that root",
+        raise Code.TRUST_ROOT_MOVED(
+            "a newer trust root was accepted meanwhile", hint="nothing was published; it is checked again by that root"
         )
     require_root_current(signed.trust.root, now)
     for key in signed.keys:
@@ -253,7 +251,7 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
                 override = verify_waiver(chunk.core, chunk.part.waiver, signed.trust, is_used)
                 chunks.append(replace(chunk, override=override))
     if sum(chunk.override is not None for chunk in chunks) > 1:
-        raise refused("overrides_many", "a publication is waived by one override at most", "one", "several")
+        raise refused(Code.OVERRIDES_MANY, "a publication is waived by one override at most", "one", "several")
     return replace(signed, chunks=tuple(chunks))
 
 
@@ -368,7 +366,7 @@ def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
     ):
         if expected != got:
             raise refused(
-                "workload_statement_differs",
+                Code.WORKLOAD_STATEMENT_DIFFERS,
                 f"the workload statement is for another {what}",
                 f"the {what} of the proofs",
                 "another",
@@ -392,7 +390,7 @@ def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
     statement = signed.statement
     if statement is not None and statement.predicate.expires_at <= now:
         raise refused(
-            "proof_expired",
+            Code.PROOF_EXPIRED,
             "the workload statement has expired",
             f"before {shown_time(statement.predicate.expires_at)}",
             shown_time(now),

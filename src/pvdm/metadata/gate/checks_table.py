@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pvdm.digest.plan import fingerprint
-from pvdm.errors import InputError, PvdmError, StateUnknownError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, StateUnknownError, VerificationError
 from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import FileContent, ManifestContent
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
@@ -52,7 +52,7 @@ REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
 """Kind and subject of the event that holds the facts for a receipt. Its key is `UUID/snapshot`."""
 # These say how `main` and the contract relate. Every other error means that a manifest of `main` cannot be read.
-_BOUNDARY_CODES: Final = frozenset({"boundary_unclear", "partition_unknown"})
+_BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 _COMPLETE: Final = "every chunk is published"
 
 
@@ -65,7 +65,7 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
     metadata = base.metadata
     if metadata.format_version not in FORMATS:
         raise refused(
-            "format_not_published",
+            Code.FORMAT_NOT_PUBLISHED,
             "tables of this format version are not published to",
             " or ".join(str(each) for each in FORMATS),
             metadata.format_version,
@@ -79,10 +79,10 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
 def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
     """The structure that one proof names is the table's."""
     schema = to_model(metadata.current_schema)
-    require_same("proof_wrong_schema", "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
+    require_same(Code.PROOF_WRONG_SCHEMA, "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
     require_same("proof_wrong_projection", "set of content columns", set(schema.names), _content_columns(core))
-    require_same("proof_wrong_spec", "partition spec", metadata.default_spec_id, core.target.spec_id)
-    require_same("proof_wrong_format", "format version", metadata.format_version, core.target.format_version)
+    require_same(Code.PROOF_WRONG_SPEC, "partition spec", metadata.default_spec_id, core.target.spec_id)
+    require_same(Code.PROOF_WRONG_FORMAT, "format version", metadata.format_version, core.target.format_version)
 
 
 def _content_columns(core: ProofCore) -> set[str]:
@@ -120,9 +120,11 @@ def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
     history = _ancestors(metadata, metadata.current_snapshot_id)
     # The Steward creates the branch at the head of main. With nothing staged it is still there, or has no ref at all.
     if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
-        raise refused("branch_moved", "the branch is not at the snapshot that was verified", staged.snapshot_id, head)
+        raise refused(
+            Code.BRANCH_MOVED, "the branch is not at the snapshot that was verified", staged.snapshot_id, head
+        )
     if base_id is not None and base_id not in history:
-        raise refused("base_left_main", "main does not show the bound base any more", base_id, "another history")
+        raise refused(Code.BASE_LEFT_MAIN, "main does not show the bound base any more", base_id, "another history")
     if staged.snapshot_id is not None and base_id not in (None, *_ancestors(metadata, staged.snapshot_id)):
         raise refused("proof_wrong_base", "the branch does not descend from the bound base", base_id, head)
 
@@ -168,7 +170,7 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
         # A delete file that the branch removes belonged to a replaced file. The Steward decides which of them go.
         new = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
         if new:
-            raise refused("staged_deletes", "the branch adds delete files", "data files only", new[0])
+            raise refused(Code.STAGED_DELETES, "the branch adds delete files", "data files only", new[0])
         added = {entry.data_file.file_path for entry in changes.added}
         removed = {entry.data_file.file_path for entry in changes.removed}
     _require_paths("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
@@ -187,7 +189,7 @@ def require_listed(part: Part, core: ProofCore) -> None:
             f"{len(part.files)} listed ones, of other paths or sizes",
         )
     if any(file.content is not FileContent.DATA for file in part.files):
-        raise refused("staged_deletes", "the verified manifest lists a delete file", "data files", "others")
+        raise refused(Code.STAGED_DELETES, "the verified manifest lists a delete file", "data files", "others")
     rows = sum(file.record_count for file in part.files)
     require_same("proof_wrong_rows", "number of rows", rows, core.rows.staged)
 
@@ -199,7 +201,7 @@ def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None
     link = place.link_below(home)
     if not place.is_under(home) or place == home or link is not None:
         raise refused(
-            "published_path_outside",
+            Code.PUBLISHED_PATH_OUTSIDE,
             "a file to be published is outside of its attempt's folder",
             f"a file below {home}",
             str(place if link is None else link),
@@ -213,7 +215,7 @@ def require_copies(proof: VerifiedProof, vault: Location) -> None:
     for file in proof.core.files.added:
         if not parse_location(file.published_path).is_under(vault):
             raise refused(
-                "published_path_outside",
+                Code.PUBLISHED_PATH_OUTSIDE,
                 "the proof says that the Steward's copies are published, and this file is the producer's",
                 f"a file below {vault}",
                 file.published_path,
@@ -241,7 +243,7 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
         )
     if moved and live != set(core.files.removed):
         raise refused(
-            "boundary_moved",
+            Code.BOUNDARY_MOVED,
             "main has changed in the part that is overwritten",
             f"{len(core.files.removed)} files, as they were verified",
             f"{len(live)} files",
@@ -258,7 +260,7 @@ def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: in
         newer = next(_deletes_since(metadata, head, since, reader), None)
     if newer is not None:
         raise refused(
-            "deletes_newer",
+            Code.DELETES_NEWER,
             "rows were deleted on main after the verification",
             f"no delete file after sequence number {since}",
             newer,
@@ -292,7 +294,7 @@ def require_verified_core(part: Part, core: ProofCore) -> None:
     verified = f"nonce {part.nonce}, core {part.core_sha256}"
     if proved != verified:
         what = "the verified manifest belongs to another proof"
-        raise refused("verified_of_other_proof", what, proved, verified)
+        raise refused(Code.VERIFIED_OF_OTHER_PROOF, what, proved, verified)
 
 
 def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> None:
@@ -334,12 +336,10 @@ def _require_bytes(file: AddedFile, files: Files) -> None:
     with in_file(file.published_path):
         seen = files.hash(file.published_path)
         if (seen.size, seen.sha256) != file.published_bytes:
-            raise VerificationError(
-                "published_bytes_changed",
+            raise Code.PUBLISHED_BYTES_CHANGED(
                 f"a file was changed after it was verified: {file.published_path}",
                 expected=f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
                 got=f"{seen.size} bytes, SHA-256 {seen.sha256}",
-                hint="nothing was published; with storage `copied` producers cannot reach what is published",
                 file=file.published_path,
             )
 
@@ -347,14 +347,14 @@ def _require_bytes(file: AddedFile, files: Files) -> None:
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
     """The prefix is sealed, and the store shows the verified versions, whose bytes cannot change."""
     if seals is None:
-        raise refused("seal_unknown", "a proof says that its files are sealed", "a store that can seal", "none")
+        raise refused(Code.SEAL_UNKNOWN, "a proof says that its files are sealed", "a store that can seal", "none")
     seals.close(prefix)
     shown = seals.versions(prefix)
     for file in added:
         found = shown.get(parse_location(file.published_path))
         if file.version is None or found != file.version:
             raise refused(
-                "sealed_version_changed",
+                Code.SEALED_VERSION_CHANGED,
                 "a sealed file is not the version that was verified",
                 f"version {file.version} of {file.published_path}",
                 f"version {found}",
@@ -375,7 +375,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
             checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
         except (InputError, VerificationError) as error:
             what = f"the {logged.kind.value} is not in the log"
-            raise refused("statement_not_logged", what, f"entry {logged.index}", error.code) from None
+            raise refused(Code.STATEMENT_NOT_LOGGED, what, f"entry {logged.index}", error.reason) from None
 
 
 def _relied_on(proposal: Proposal) -> Iterator[Logged]:
@@ -403,7 +403,7 @@ def require_reserved(core: ProofCore, held: Nonce | None) -> None:
     """The ledger's record of the nonce says RESERVED."""
     if held is None or held.state is not NonceState.RESERVED:
         raise refused(
-            "nonce_reused", "the proof's nonce was used before", "a nonce that is still reserved", core.attempt.nonce
+            Code.NONCE_REUSED, "the proof's nonce was used before", "a nonce that is still reserved", core.attempt.nonce
         )
 
 
@@ -478,7 +478,7 @@ def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
 
 def _not_shown(expected: str, got: str) -> StateUnknownError:
     return StateUnknownError(
-        "publication_not_shown",
+        Code.PUBLICATION_NOT_SHOWN,
         "the publication was committed, but main does not show it",
         expected=expected,
         got=got,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.errors import Code, PvdmError, StateUnknownError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
@@ -264,14 +264,9 @@ def translate_errors_after_commit() -> Iterator[None]:
     except StateUnknownError:
         raise
     except PvdmError as error:
-        raise StateUnknownError(
-            "receipt_not_signed",
-            "the publication was committed, but its receipt could not be made",
-            expected="a receipt",
-            got=error.code,
-            hint="ask for the attempt's state; the receipt is made as soon as it can be",
-            **error.details,
-        ) from error
+        translated = Code.RECEIPT_NOT_SIGNED(got=error.reason)
+        translated.details.update(error.details)
+        raise translated from error
 
 
 def _new_id(metadata: TableMetadata) -> int:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.defaults import initial_defaults
@@ -37,20 +37,18 @@ def permit_migration(
 def require_table(table_uuid: str, row: TableRow) -> None:
     """The approval is for this table by its UUID. Another table can have the same name."""
     if row.table_uuid != table_uuid:
-        raise NotAllowedError(
-            "approval_wrong_table",
+        raise Code.APPROVAL_REFUSED(
             "the approval is for another table than the one of that name",
+            reason="approval_wrong_table",
             expected=row.table_uuid,
             got=table_uuid,
-            hint="nothing was changed",
         )
 
 
 def require_protected(row: TableRow) -> str:
     """The contract that the table is protected under."""
     if row.contract_hash is None:
-        raise NotAllowedError(
-            "not_protected",
+        raise Code.NOT_PROTECTED(
             f"{row.name} is not protected",
             expected="a table under a contract",
             got="none",
@@ -66,9 +64,9 @@ def require_state(
     found = state_of(metadata, contract_sha256)
     moved = state_changes(approved, found)
     if moved:
-        raise NotAllowedError(
-            "approval_stale",
+        raise Code.APPROVAL_REFUSED(
             f"the table is not in the state that was approved: other {' and '.join(name for name, _, _ in moved)}",
+            reason="approval_stale",
             expected=", ".join(f"{name} {old}" for name, old, _ in moved),
             got=", ".join(f"{name} {new}" for name, _, new in moved),
             hint=f"nothing was changed; look at the table as it is now, and {again}",
@@ -82,12 +80,11 @@ def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
         ("location", before.location, after.location),
     ):
         if old != new:
-            raise NotAllowedError(
-                "migration_moves_table",
+            raise Code.MIGRATION_REFUSED(
                 f"a migration cannot change the table's {what}",
+                reason="migration_moves_table",
                 expected=str(old),
                 got=str(new),
-                hint="nothing was changed",
             )
 
 
@@ -95,9 +92,9 @@ def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
     """A migration changes no snapshot, ref or statistics file. Only proofs change rows."""
     for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
         if old != new:
-            raise NotAllowedError(
-                "migration_moves_data",
+            raise Code.MIGRATION_REFUSED(
                 f"a migration cannot change the table's {what}",
+                reason="migration_moves_data",
                 expected=f"the {what} as before",
                 got="others",
                 hint="nothing was changed; stage rows on a branch and publish them by a proof",
@@ -109,9 +106,9 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
     old, new = _defaults(before), _defaults(after)
     for field_id in sorted(old.keys() & new.keys()):
         if new[field_id] - old[field_id]:
-            raise NotAllowedError(
-                "migration_moves_data",
+            raise Code.MIGRATION_REFUSED(
                 "a migration cannot change the initial default of a column that is there",
+                reason="migration_moves_data",
                 expected=f"that of column {field_id} as before",
                 got="another one, so that rows of older files would show it",
                 hint="nothing was changed; add a new column with that initial default",
@@ -133,12 +130,11 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
     found = state_of(after, approved.contract_sha256)
     moved = state_changes(approved, found)
     if moved:
-        raise NotAllowedError(
-            "migration_result_differs",
+        raise Code.MIGRATION_REFUSED(
             f"the updates lead to another state than was approved: other {' and '.join(name for name, _, _ in moved)}",
+            reason="migration_result_differs",
             expected=", ".join(f"{name} {old}" for name, old, _ in moved),
             got=", ".join(f"{name} {new}" for name, _, new in moved),
-            hint="nothing was changed; propose the migration again with this version of pvdm",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,7 @@ class Permit:
     def require(self, *, table_uuid: str, base_sha256: str, new_sha256: str) -> None:
         """Raise `permit_for_other_commit` unless this permit is for this swap."""
         if (self.table_uuid, self.base_sha256, self.new_sha256) != (table_uuid, base_sha256, new_sha256):
-            raise NotAllowedError(
-                "permit_for_other_commit",
-                "the permit is for another commit",
+            raise Code.PERMIT_FOR_OTHER_COMMIT(
                 expected=f"{self.table_uuid} from {self.base_sha256} to {self.new_sha256}",
                 got=f"{table_uuid} from {base_sha256} to {new_sha256}",
             )

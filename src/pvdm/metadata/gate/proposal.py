@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.schema.record import StatementKind
@@ -23,28 +23,28 @@ from pvdm.model.statements.table import TableRef
 # Refusals after which the attempt is verified again: the proof expired, or the table moved. The bytes are the same.
 VERIFY_AGAIN_CODES: Final = frozenset(
     {
-        "proof_expired",
-        "proof_wrong_schema",
-        "proof_wrong_spec",
-        "proof_wrong_format",
-        "base_left_main",
-        "boundary_moved",
-        "deletes_newer",
+        Code.PROOF_EXPIRED,
+        Code.PROOF_WRONG_SCHEMA,
+        Code.PROOF_WRONG_SPEC,
+        Code.PROOF_WRONG_FORMAT,
+        Code.BASE_LEFT_MAIN,
+        Code.BOUNDARY_MOVED,
+        Code.DELETES_NEWER,
     }
 )
 # Errors about the table itself, as its catalog shows it. They say nothing about what was staged and proved.
 TABLE_IN_DOUBT_CODES: Final = frozenset(
     {
-        "location_outside",
-        "location_reserved",
-        "metadata_file_changed",
-        "metadata_file_foreign",
-        "metadata_file_missing",
-        "upstream_answer_wrong",
-        "upstream_elsewhere",
-        "upstream_location_changed",
-        "upstream_metadata_changed",
-        "upstream_table_other",
+        Code.LOCATION_OUTSIDE,
+        Code.LOCATION_RESERVED,
+        Code.METADATA_FILE_CHANGED,
+        Code.METADATA_FILE_FOREIGN,
+        Code.METADATA_FILE_MISSING,
+        Code.UPSTREAM_ANSWER_WRONG,
+        Code.UPSTREAM_ELSEWHERE,
+        Code.UPSTREAM_LOCATION_CHANGED,
+        Code.UPSTREAM_METADATA_CHANGED,
+        Code.UPSTREAM_TABLE_OTHER,
     }
 )
 
@@ -69,12 +69,12 @@ def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: 
 
 def table_in_doubt(error: PvdmError) -> UnavailableError:
     """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
-    return _doubt(f"{error.code}: {error.message}", **error.details)
+    return _doubt(f"{error.reason}: {error.message}", **error.details)
 
 
 def _doubt(got: str, **details: str | int) -> UnavailableError:
     return UnavailableError(
-        "table_in_doubt",
+        Code.TABLE_IN_DOUBT,
         "publishing is paused: the catalog does not show the table as the ledger knows it",
         expected="the table as the ledger knows it",
         got=got,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import canonical
 from pvdm.lake.format.json.node import Raw
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -47,7 +47,7 @@ def publication(
 
     `found_sha256` binds the manifests at the time of the protection. A `main` that is taken over must still have it.
     """
-    with blame_main(except_codes=("removed_file_not_live",)):
+    with blame_main(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
         made = next_snapshot(
             metadata,
             wanted,
@@ -66,13 +66,7 @@ def publication(
 def require_as_found(bound: str | None, found: str | None) -> None:
     """The list and manifests that are taken over have the same bytes as when the table was protected."""
     if bound is not None and found is not None and bound != found:
-        raise VerificationError(
-            "found_manifests_changed",
-            "the manifest list or a manifest of main was changed after the table was protected",
-            expected=bound,
-            got=found,
-            hint="restore the files; or review what main shows now, then unprotect the table and protect it again",
-        )
+        raise Code.FOUND_MANIFESTS_CHANGED(expected=bound, got=found)
 
 
 def permit_publication(
@@ -111,12 +105,10 @@ def require_only(
         ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),
     ):
         if not same:
-            raise NotAllowedError(
-                "publication_changes_more",
+            raise Code.PUBLICATION_CHANGES_MORE(
                 f"the publication would lead to another {what} than it may",
                 expected=f"the {what} as the gate made it",
                 got="another",
-                hint="nothing was published",
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.contract.types import Column, DataProductContract, Mapping
 from pvdm.model.filter.expression import columns_of
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Schema, Type, type_from_json
@@ -64,8 +64,7 @@ def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozen
 
 def _mapped_type(column: Column, source: Schema) -> Type:
     if column.source not in source.names:
-        raise InputError(
-            "mapping_column_unknown",
+        raise Code.MAPPING_COLUMN_UNKNOWN(
             f"the source has no column {column.source[:80]!a}, which the contract takes for {column.target[:80]!a}",
             expected=f"one of {', '.join(source.names)}"[:400],
             got=ascii(column.source[:80]),
@@ -85,7 +84,7 @@ def _mapped_type(column: Column, source: Schema) -> Type:
 
 def _not_lossless(got: str) -> InputError:
     return InputError(
-        "mapping_not_lossless",
+        Code.MAPPING_NOT_LOSSLESS,
         "the mapping would do more than widen a type",
         expected=_LIST,
         got=got,

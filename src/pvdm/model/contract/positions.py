@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml  # type: ignore[import-untyped]
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 YAML_DEPTH_MAX: Final = 32
 YAML_NODES_MAX: Final = 20_000
@@ -72,7 +72,7 @@ def parse_yaml(data: bytes, name: str) -> Placed:
 def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
     """The file is no YAML, or more of it than a contract needs."""
     return InputError(
-        "contract_unreadable",
+        Code.CONTRACT_UNREADABLE,
         f"{name}:{place}: the contract cannot be read",
         expected=expected,
         got=got,

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.contract.document import Document
 from pvdm.model.contract.judge import judged
 from pvdm.model.contract.positions import parse_yaml
@@ -24,23 +24,16 @@ def read_contract(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(
-            "input_not_readable",
-            f"{path} cannot be read",
-            expected="a file to read",
-            got=error.strerror or type(error).__name__,
+        raise Code.INPUT_NOT_READABLE(
+            f"{path} cannot be read", expected="a file to read", got=error.strerror or type(error).__name__
         ) from error
 
 
 def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
     """The contract in these bytes; the first thing that cannot be accepted is told with `name`, line and column."""
     if len(data) > CONTRACT_SIZE_MAX_BYTES:
-        raise InputError(
-            "contract_too_large",
-            f"{name} is too large",
-            expected=f"at most {CONTRACT_SIZE_MAX_BYTES} bytes",
-            got=str(len(data)),
-            file=name,
+        raise Code.CONTRACT_TOO_LARGE(
+            f"{name} is too large", expected=f"at most {CONTRACT_SIZE_MAX_BYTES} bytes", got=str(len(data)), file=name
         )
     placed = parse_yaml(data, name)
     try:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.contract import document
 from pvdm.model.contract.positions import Path, Place, Placed, Plain
 
@@ -54,12 +54,12 @@ class Finding:
 
 def refusal(finding: Finding, name: str) -> InputError:
     """The error of what cannot be accepted."""
-    return _told(finding, name, "contract_invalid", "cannot be accepted")
+    return _told(finding, name, Code.CONTRACT_INVALID, "cannot be accepted")
 
 
 def not_yet(finding: Finding, name: str) -> InputError:
     """The error of what a later version will serve."""
-    return _told(finding, name, "contract_not_yet", "is not served yet")
+    return _told(finding, name, Code.CONTRACT_NOT_YET, "is not served yet")
 
 
 def _told(finding: Finding, name: str, code: str, verb: str) -> InputError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping as Pairs
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.fields import require_pairs
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.empty_claim import find_empty_range
@@ -191,9 +191,7 @@ class DataProductContract:
         """
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
-            raise InputError(
-                "parameters_differ",
-                "the workload's parameters are not those of the contract",
+            raise Code.PARAMETERS_DIFFER(
                 expected=", ".join(sorted(declared)) or "none",
                 got=", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none",
                 hint=_parameters_hint(sorted(declared)),
@@ -239,8 +237,7 @@ def _canonical(text: str, declared: Parameter) -> str:
     try:
         found = literal_text(parse_literal(text, kind), kind)
     except InputError as error:
-        raise InputError(
-            "parameter_invalid",
+        raise Code.PARAMETER_INVALID(
             f"parameter {declared.name} cannot be accepted",
             expected=error.expected,
             got=error.got,

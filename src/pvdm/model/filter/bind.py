@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.expression import (
     Always,
     And,
@@ -79,8 +79,7 @@ def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> N
             return
         if given.kind in _DIGITS and isinstance(kind, DecimalType | FixedType):
             return
-    raise InputError(
-        "parameter_type_differs",
+    raise Code.PARAMETER_TYPE_DIFFERS(
         f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}",
         expected=f"a parameter of type {kind}",
         got=f"one of type {given}",
@@ -110,9 +109,7 @@ def column_type(schema: Schema, name: str) -> Type:
             return field.type
     shown = schema.names[:_NAMES_SHOWN]
     inside = any(name.startswith(f"{field.name}.") for field in schema.fields)
-    raise InputError(
-        "filter_column_unknown",
-        "the filter names a column that the source does not have",
+    raise Code.FILTER_COLUMN_UNKNOWN(
         expected="one of " + ", ".join(shown) + ("" if len(shown) == len(schema.names) else ", …"),
         got=ascii(name[:80]),
         hint="filters look at whole columns, not at fields inside one" if inside else None,
@@ -162,12 +159,7 @@ def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[s
             raise AssertionError("a bound filter is not bound again")
         case Parameter(name):
             if name not in parameters:
-                raise InputError(
-                    "parameter_missing",
-                    "the filter needs a parameter that has no value",
-                    expected=name,
-                    got=", ".join(sorted(parameters)) or "none",
-                )
+                raise Code.PARAMETER_MISSING(expected=name, got=", ".join(sorted(parameters)) or "none")
             text = parameters[name]
         case Boolean():
             _require_spelling(literal, column, kind)
@@ -186,17 +178,14 @@ def _require_spelling(literal: Text | Number | Boolean, column: str, kind: Type)
     numeric, boolean = is_numeric(kind), is_boolean(kind)
     if not isinstance(literal, Number if numeric else Boolean if boolean else Text):
         wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
-        raise InputError(
-            "literal_invalid",
-            "the literal is not of its column's type",
-            expected=f"{wanted} for {ascii(column)[1:-1]} of {kind}",
-            got=ascii(str(literal)[:80])[1:-1],
+        raise Code.LITERAL_INVALID(
+            expected=f"{wanted} for {ascii(column)[1:-1]} of {kind}", got=ascii(str(literal)[:80])[1:-1]
         )
 
 
 def _unsuited(column: str, expected: str, kind: Type) -> InputError:
     return InputError(
-        "predicate_unsuited",
+        Code.PREDICATE_UNSUITED,
         f"column {ascii(column)[1:-1][:80]} cannot be asked this",
         expected=expected,
         got=str(kind)[:120],

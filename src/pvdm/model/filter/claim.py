@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Kind, PrimitiveType
 
@@ -189,4 +189,4 @@ def successor(column_type: str, value: ClaimValue) -> int | None:
 
 
 def _invalid(expected: str, got: str) -> InputError:
-    return InputError("claim_invalid", "the claim cannot be accepted", expected=expected, got=got)
+    return InputError(Code.CLAIM_INVALID, "the claim cannot be accepted", expected=expected, got=got)

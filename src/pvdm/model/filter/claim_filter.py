@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.claim import Claim, ClaimValue, edge, successor, value_text
 from pvdm.model.filter.expression import (
     And,
@@ -147,7 +147,7 @@ def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> InputError:
     name = ascii(column)[1:-1][:80]
     first, last = (value_text(kind, each.value)[:80] for each in (lower, upper))
     return InputError(
-        "claim_empty",
+        Code.CLAIM_EMPTY,
         f"no row can pass the filter: it leaves no value of the claim column {name}",
         expected="a range that has a value in it",
         got=f"{name} {'>' if lower.after else '>='} {first} and {name} {'<=' if upper.after else '<'} {last}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.bind import parse_typed
 from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.expression import Expression, Literal, LiteralValue
@@ -52,5 +52,5 @@ def _judge(where: Expression, column: str, kind: Type, parameters: Mapping[str, 
     try:
         read_claim(where, column, str(kind), value_of)
     except InputError as error:
-        return (True, error) if error.code == "claim_empty" else (False, None)
+        return (True, error) if error.code == Code.CLAIM_EMPTY else (False, None)
     return True, None

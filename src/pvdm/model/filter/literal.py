@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.expression import Boolean, LiteralValue, Number, Text
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 
@@ -239,7 +239,7 @@ def _refused(kind: Type, text: str) -> InputError:
     if isinstance(kind, FixedType):
         form = _FORMS[Kind.BINARY]
     return InputError(
-        "literal_invalid",
+        Code.LITERAL_INVALID,
         "the literal is not of its column's type",
         expected=f"a value of {kind}" + ("" if form is None else f", as {form}"),
         got=ascii(text[:80]),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.filter.expression import (
     KEYWORDS,
     Always,
@@ -60,12 +60,7 @@ class _Token:
 def parse_expression(text: str) -> Expression:
     """The filter that this text spells."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
-        raise InputError(
-            "expression_too_long",
-            "the filter is too long",
-            expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters",
-            got=str(len(text)),
-        )
+        raise Code.EXPRESSION_TOO_LONG(expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters", got=str(len(text)))
     parser = _Parser(_tokens(text))
     found = parser.any_of(0)
     parser.end()
@@ -221,7 +216,7 @@ _TOP_LEVEL: Final = "filters look at whole columns; a column whose own name has 
 
 def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> InputError:
     return InputError(
-        "expression_invalid",
+        Code.EXPRESSION_INVALID,
         f"the filter cannot be read at character {position + 1}",
         expected=expected,
         got=got if got.isascii() and got.isprintable() and len(got) <= 80 else ascii(got[:80]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import (
     Fields,
@@ -88,7 +88,7 @@ def require_override_lifetime(issued_at: int, expires_at: int) -> None:
     """An override is for now: it cannot be made in advance and kept."""
     if not 0 < expires_at - issued_at <= OVERRIDE_LIFETIME_MAX_MICROS:
         raise InputError(
-            "override_lifetime_invalid",
+            Code.OVERRIDE_LIFETIME_INVALID,
             "the override's lifetime cannot be accepted",
             expected=f"more than 0 and at most {OVERRIDE_LIFETIME_MAX_MICROS} microseconds",
             got=str(expires_at - issued_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields, decimal, require_form, require_long, require_number, require_pairs, require_text
 
@@ -71,9 +71,4 @@ def require_step(before: EpochStage | None, after: EpochStage) -> None:
     stages = list(EpochStage)
     place = -1 if before is None else stages.index(before)
     if stages.index(after) <= place:
-        raise InputError(
-            "epoch_step_invalid",
-            "an epoch does not go back",
-            expected="a later stage",
-            got=f"{stages[place].value} to {after.value}",
-        )
+        raise Code.EPOCH_STEP_INVALID(got=f"{stages[place].value} to {after.value}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import (
     Fields,
@@ -246,7 +246,7 @@ def require_contract(text: str | None, sha256: str, *, wanted: bool) -> None:
         raise invalid("the contract", f"1 to {CONTRACT_MAX_BYTES} bytes", f"{size} bytes")
     if contract_sha256(text) != sha256:
         raise InputError(
-            "contract_mismatch",
+            Code.CONTRACT_MISMATCH,
             "the contract is not the one that the state names",
             expected=sha256,
             got=contract_sha256(text),
@@ -257,7 +257,7 @@ def require_approval_lifetime(issued_at: int, expires_at: int) -> None:
     """An approval is for the state that its signer saw: it is not kept for later."""
     if not 0 < expires_at - issued_at <= APPROVAL_LIFETIME_MAX_MICROS:
         raise InputError(
-            "approval_lifetime_invalid",
+            Code.APPROVAL_LIFETIME_INVALID,
             "the approval's lifetime cannot be accepted",
             expected=f"more than 0 and at most {APPROVAL_LIFETIME_MAX_MICROS} microseconds",
             got=str(expires_at - issued_at),

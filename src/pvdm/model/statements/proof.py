@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields, decimal, invalid, require_form, require_long, require_number, require_sha256
 from pvdm.model.projection import ProjectionName
@@ -133,7 +133,7 @@ def require_lifetime(issued_at: int, expires_at: int) -> None:
     """A proof expires after it was issued, and soon."""
     if not 0 < expires_at - issued_at <= PROOF_LIFETIME_MAX_MICROS:
         raise InputError(
-            "proof_lifetime_invalid",
+            Code.PROOF_LIFETIME_INVALID,
             "the proof's lifetime cannot be accepted",
             expected=f"more than 0 and at most {PROOF_LIFETIME_MAX_MICROS} microseconds",
             got=str(expires_at - issued_at),
@@ -146,7 +146,7 @@ def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:
     for each in notary.commitments:
         if each.projection not in described:
             raise InputError(
-                "proof_commitment_unknown",
+                Code.PROOF_COMMITMENT_UNKNOWN,
                 "the proof commits to a projection that it does not describe",
                 expected=", ".join(sorted(name.value for name in described)),
                 got=each.projection.value,
@@ -157,7 +157,7 @@ def require_equal_counts(core: ProofCore) -> None:
     """PASS means that as many rows were staged as were intended, and that both numbers are known."""
     if core.rows.staged is None or core.rows.intent != core.rows.staged:
         raise InputError(
-            "proof_counts_disagree",
+            Code.PROOF_COUNTS_DISAGREE,
             "the proof says PASS, its row counts do not",
             expected=f"{core.rows.intent} rows",
             got=str(core.rows.staged),
@@ -170,7 +170,7 @@ def require_all_commitments(core: ProofCore, notary: NotaryPart) -> None:
     for proved in core.projections:
         if proved.projection.name not in committed:
             raise InputError(
-                "proof_commitment_missing",
+                Code.PROOF_COMMITMENT_MISSING,
                 "the proof says PASS without a commitment to every projection",
                 expected=proved.projection.name.value,
                 got="none",
@@ -182,7 +182,7 @@ def require_equal_commitments(notary: NotaryPart) -> None:
     for each in notary.commitments:
         if each.intent != each.staged:
             raise InputError(
-                "proof_commitments_disagree",
+                Code.PROOF_COMMITMENTS_DISAGREE,
                 "the proof says PASS, its commitments do not",
                 expected="one commitment for intent and staged",
                 got=f"two in the {each.projection.value} projection",

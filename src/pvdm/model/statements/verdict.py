@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields, invalid
 
@@ -73,7 +73,7 @@ def require_classes(outcome: Outcome, classes: tuple[FailureClass, ...]) -> None
     """A PASS that names a failure and a FAIL that names none are no verdicts."""
     if (outcome is Outcome.FAIL) != bool(classes):
         raise InputError(
-            "verdict_invalid",
+            Code.VERDICT_INVALID,
             "the verdict contradicts itself",
             expected="PASS without classes, or FAIL with at least one",
             got=f"{outcome.value} with {len(classes)} classes",

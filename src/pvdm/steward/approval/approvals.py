@@ -9,7 +9,7 @@ from typing import Generic
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import Code, ConflictError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -98,7 +98,7 @@ class Approvals:
 def require_current(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> None:
     """In the transaction that applies it: the trust root is still the same, and no restore came after the signature."""
     if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.judged_by:
-        raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
+        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
     restores.require_issued_after(unit, judged.said.issued_at, what="approval")
 
 
@@ -108,15 +108,9 @@ def refuse_replay(judged: Judged[Migration] | Judged[Protection]) -> Iterator[No
     try:
         yield
     except ConflictError as error:
-        if error.code != "nonce_taken":
+        if error.code != Code.NONCE_TAKEN:
             raise
-        raise NotAllowedError(
-            "approval_replayed",
-            "the approval was used before",
-            expected="a new nonce",
-            got=judged.said.nonce,
-            hint="nothing was changed; sign a new one",
-        ) from None
+        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=judged.said.nonce) from None
 
 
 def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
@@ -124,12 +118,11 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
     require_catalog(named.catalog, catalog)
     row = tables.find_by_uuid(unit, named.uuid)
     if row is None:
-        raise NotAllowedError(
-            "approval_wrong_table",
+        raise Code.APPROVAL_REFUSED(
             "the approval is for a table that is not here",
+            reason="approval_wrong_table",
             expected="a table of this catalog",
             got=named.uuid,
-            hint="nothing was changed",
         )
     require_domain(grant, row.domain)
     namespace = namespaces.find_by_id(unit, row.namespace_id)
@@ -144,13 +137,7 @@ def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) 
     require_catalog(named.catalog, catalog)
     found = namespaces.find_by_id(unit, named.id)
     if found is None:
-        raise NotAllowedError(
-            "approval_wrong_namespace",
-            "the approval is for a namespace that is not here",
-            expected="a namespace of this catalog",
-            got=named.id,
-            hint="nothing was changed",
-        )
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_namespace", got=named.id)
     require_domain(grant, found.domain)
     require_name(named.name, full_name(found.levels))
     return found
@@ -159,22 +146,10 @@ def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) 
 def require_catalog(named: str, catalog: str) -> None:
     """Refuse an approval for another catalog, where the same UUID may be another table."""
     if named != catalog:
-        raise NotAllowedError(
-            "approval_wrong_catalog",
-            "the approval is for another catalog",
-            expected=catalog,
-            got=named,
-            hint="nothing was changed",
-        )
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_catalog", expected=catalog, got=named)
 
 
 def require_name(named: str, found: str) -> None:
     """Refuse an approval that names the table or namespace otherwise: the operator read that name when signing."""
     if named != found:
-        raise NotAllowedError(
-            "approval_wrong_name",
-            "the approval gives it another name",
-            expected=found,
-            got=named,
-            hint="nothing was changed; it may have been renamed since; check the name and sign again",
-        )
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_name", expected=found, got=named)

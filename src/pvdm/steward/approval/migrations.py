@@ -8,7 +8,7 @@ from pvdm.api.protection import Applied, MigrationView, SubmittedMigration, Targ
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, parse_json
 from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.schema.logical import to_model
@@ -70,7 +70,7 @@ class Migrations:
         with self._ledger.read() as unit:
             found = protections.find_migration(unit, migration_id)
             if found is None:
-                raise InputError("migration_unknown", "the ledger holds no such migration", got=migration_id[:80])
+                raise Code.MIGRATION_UNKNOWN(got=migration_id[:80])
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, migration_id))
 

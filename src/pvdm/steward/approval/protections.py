@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pvdm.api.protection import ProtectionView
 from pvdm.catalog.commit import retry_moved
 from pvdm.catalog.upstream.heads import record_history
-from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
+from pvdm.errors import Code, InputError, NotAllowedError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable
@@ -65,7 +65,7 @@ class Protections:
         with self._ledger.read() as unit:
             found = protections.find(unit, protection_id)
             if found is None:
-                raise InputError("protection_unknown", "the ledger holds no such protection", got=protection_id[:80])
+                raise Code.PROTECTION_UNKNOWN(got=protection_id[:80])
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, protection_id))
 
@@ -186,25 +186,19 @@ def require_step(said: Protection, current: str | None) -> str | None:
 def require_unprotected(current: str | None) -> None:
     """Refuse a second contract: a migration changes the contract of a protected table."""
     if current is not None:
-        raise NotAllowedError(
-            "protected_already",
-            "it is protected under a contract already",
-            expected="no contract",
-            got=current,
-            hint="nothing was changed; a table comes under another contract by `pvdm migrate propose --contract`",
-        )
+        raise Code.PROTECTED_ALREADY(got=current)
 
 
 def require_under(current: str | None, contract_sha256: str) -> None:
     """Refuse unless it is protected under exactly the contract that the operator signed."""
     if current is None:
-        raise NotAllowedError(
-            "not_protected", "it is not protected", expected=contract_sha256, got="none", hint="nothing was changed"
+        raise Code.NOT_PROTECTED(
+            "it is not protected", expected=contract_sha256, got="none", hint="nothing was changed"
         )
     if current != contract_sha256:
-        raise NotAllowedError(
-            "approval_stale",
+        raise Code.APPROVAL_REFUSED(
             "it is protected under another contract by now",
+            reason="approval_stale",
             expected=contract_sha256,
             got=current,
             hint="nothing was changed; look at it as it is now, and sign again",
@@ -214,13 +208,7 @@ def require_under(current: str | None, contract_sha256: str) -> None:
 def require_shown(approved: int | None, shown: int | None) -> None:
     """Refuse if `main` has moved since the signature: audits require proofs for everything after that snapshot."""
     if approved != shown:
-        raise ConflictError(
-            "approval_main_moved",
-            "main shows another snapshot than the one that was signed",
-            expected=_snapshot(approved),
-            got=_snapshot(shown),
-            hint="nothing was changed; look at what main shows now, and sign again",
-        )
+        raise Code.APPROVAL_MAIN_MOVED(expected=_snapshot(approved), got=_snapshot(shown))
 
 
 def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
@@ -232,7 +220,7 @@ def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
         return check_found(metadata, head, reader)
     except (InputError, VerificationError) as error:
         raise NotAllowedError(
-            error.code,
+            error.reason,
             f"what main shows cannot be protected: {error.message}",
             expected=error.expected,
             got=error.got,

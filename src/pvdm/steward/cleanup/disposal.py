@@ -10,10 +10,10 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
-from pvdm.catalog.references import References, Search, UndecidedError
+from pvdm.catalog.references import NamedFiles, References, Search, UndecidedError
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.catalog.upstream.target import fence_of
-from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
@@ -44,7 +44,7 @@ from pvdm.verify.fetch import Files, Seen
 
 BRANCH_TRIES_MAX: Final = 8
 NOTED_MAX: Final = 5
-REFERENCES_UNDECIDED: Final = "references_undecided"
+REFERENCES_UNDECIDED: Final = Code.REFERENCES_UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class Disposal:
         self._files = files
         self._require_consistent = require_consistent
         self._locks = ThreadLocks()
+        self._named = NamedFiles()
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
         """Quarantine or delete unpublished files of the attempt, and remove its branch and own snapshots.
@@ -186,12 +187,8 @@ class Disposal:
             opened = events.history(unit, "attempts", attempt_id, count=1)
             contract = contract_of(unit, workload.opening.contract_hash)
         if attempt.state in ATTEMPT.live():
-            raise ConflictError(
-                "attempt_live",
-                "the attempt has not ended",
-                expected="an ended attempt",
-                got=attempt.state,
-                attempt_id=attempt_id,
+            raise Code.ATTEMPT_LIVE(
+                "the attempt has not ended", expected="an ended attempt", got=attempt.state, attempt_id=attempt_id
             )
         core = None if envelope is None else read_signed(envelope, Proof).core
         return EndedAttempt(
@@ -215,7 +212,7 @@ class Disposal:
                 self._quarantine_file(ended, Seen(file.staged_path, *file.staged_bytes))
             except VerificationError as error:
                 if file.staged_sha256 not in self.in_quarantine(ended):
-                    lost.append(f"{file.staged_sha256}: {error.code}{self._quarantine_published_copy(ended, file)}")
+                    lost.append(f"{file.staged_sha256}: {error.reason}{self._quarantine_published_copy(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
@@ -258,7 +255,7 @@ class Disposal:
             try:
                 fetched = self._files.fetch(left.location)
             except VerificationError as error:
-                lost.append(f"{left.location.parts[-1]}: {error.code}")
+                lost.append(f"{left.location.parts[-1]}: {error.reason}")
                 continue
             self._put_in_quarantine(ended, fetched.data)
             room -= len(fetched.data)
@@ -287,9 +284,9 @@ class Disposal:
                 self._catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
-                if not error.code.startswith("requirement_ref"):
+                if not error.reason.startswith("requirement_ref"):
                     raise
-        raise ConflictError("branch_moving", "the branch changed during every try to remove it", got=attempt.branch)
+        raise Code.BRANCH_MOVING(got=attempt.branch)
 
     def _reload_row(self, row: TableRow) -> TableRow:
         with self._ledger.read() as unit:
@@ -338,7 +335,7 @@ class Disposal:
         """The search for references to the attempt's files, over the snapshots of all tables."""
         folders = [parse_location(ended.attempt.prefix)]
         folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
-        references = References(self._ledger, self._catalog.states, self._files)
+        references = References(self._ledger, self._catalog.states, self._files, self._named)
         known = {ended.table_uuid: self._older_snapshot(ended)}
         return references.under(folders, after_event=ended.opened_event, known=known)
 
@@ -411,7 +408,7 @@ def branch_removal(
 ) -> tuple[list[Json], list[Json]]:
     """The updates that remove the attempt's branch and own snapshots, and their requirements."""
     if attempt.branch == MAIN:
-        raise NotAllowedError("branch_reserved", "main is not a staging branch", got=attempt.attempt_id)
+        raise Code.BRANCH_RESERVED("main is not a staging branch", got=attempt.attempt_id)
     ref = metadata.refs.get(attempt.branch)
     staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
     updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()

@@ -9,7 +9,7 @@ from typing import Final
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_full_name
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.stores.store import Listed
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
@@ -237,30 +237,13 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool)
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
-        raise NotAllowedError(
-            "quarantine_attempt_live",
-            "the attempt has not ended",
-            expected="an attempt that failed",
-            got=attempt.state,
-            hint="nothing was removed; wait for its verdict",
-            attempt_id=attempt_id,
-        )
+        raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
     if not back and not quarantine.holds(unit, attempt_id):
-        raise InputError(
-            "quarantine_unknown",
-            "nothing of this attempt is in quarantine",
-            got=attempt_id,
-            hint="nothing was removed; `pvdm quarantine list` shows what there is",
-        )
+        raise Code.QUARANTINE_UNKNOWN(got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:
-        raise NotAllowedError(
-            "quarantine_undecided",
-            f"what failed may still be published: {undecided}",
-            expected="a published chunk, or a workload that is complete or abandoned",
-            got=f"attempt {attempt_id}",
-            hint="nothing was removed; repair the chunk, or give the workload up with `pvdm abandon`",
-            attempt_id=attempt_id,
+        raise Code.QUARANTINE_UNDECIDED(
+            f"what failed may still be published: {undecided}", got=f"attempt {attempt_id}", attempt_id=attempt_id
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.upstream.tables import Mount
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.lake.stores.object_path import FilePath, path_at
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.stores import Stores
@@ -53,13 +53,7 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
                 settings = GlueSettings(found.region, found.endpoint, found.catalog_id, found.timeout_seconds, store)
                 return GlueUpstream(config.name, settings)
     except ImportError as error:
-        raise UnavailableError(
-            "upstream_not_installed",
-            "upstream catalogs need PyIceberg",
-            expected="the extra `pvdm[upstream]`",
-            got=str(error.name),
-            hint="pip install 'pvdm[upstream]'",
-        ) from None
+        raise Code.UPSTREAM_NOT_INSTALLED(got=str(error.name)) from None
 
 
 def _read_upstream_secret(path: Path | None) -> Secret | None:
@@ -68,12 +62,11 @@ def _read_upstream_secret(path: Path | None) -> Secret | None:
     try:
         data = path.read_bytes()[: SECRET_FILE_MAX_BYTES + 1].strip()
     except OSError as error:
-        raise InputError(
-            "config_invalid", "a secret of an upstream catalog cannot be read", expected=str(path), got=error.strerror
+        raise Code.CONFIG_INVALID(
+            "a secret of an upstream catalog cannot be read", expected=str(path), got=error.strerror
         ) from None
     if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
-        raise InputError(
-            "config_invalid",
+        raise Code.CONFIG_INVALID(
             "a secret of an upstream catalog cannot be accepted",
             expected=f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}",
             got=f"{len(data)} bytes",
@@ -100,7 +93,7 @@ def _read_passphrase(path: Path) -> Passphrase:
     try:
         found = disk.read_private(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
     except UnavailableError as error:
-        if error.code == "key_file_missing":
+        if error.code == Code.KEY_FILE_MISSING:
             error.hint = "before the first start create it, one line, mode 0600; later, restore it"
         raise
     text = found.rstrip(b"\r\n").decode("utf-8", "replace")

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.verify.spark.settings import SparkSettings, is_connect
 
 _DEFAULT: Final = SparkSettings("local[*]", Path())
@@ -80,4 +80,4 @@ def _require_supported(given: SparkTable) -> None:
 
 
 def _invalid(what: str, expected: str, got: str) -> InputError:
-    return InputError("config_invalid", f"[spark]: {what}", expected=expected, got=ascii(got[:80])[1:-1])
+    return InputError(Code.CONFIG_INVALID, f"[spark]: {what}", expected=expected, got=ascii(got[:80])[1:-1])

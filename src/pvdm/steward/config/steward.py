@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
@@ -284,8 +284,7 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
     )
     require_door(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:
-        raise InputError(
-            "config_invalid",
+        raise Code.CONFIG_INVALID(
             "a development Steward is an embedded one",
             expected='isolation = "embedded"',
             got=f'isolation = "{parsed.isolation}"',
@@ -296,16 +295,9 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
 def require_door(service: ServiceConfig) -> None:
     """Refuse an address beyond loopback without TLS, since tokens would be sent in clear."""
     if (service.tls_certificate is None) != (service.tls_key is None):
-        raise InputError(
-            "config_invalid", "TLS needs both files", expected="tls_certificate and tls_key", got="one of them"
-        )
+        raise Code.CONFIG_INVALID("TLS needs both files", expected="tls_certificate and tls_key", got="one of them")
     if service.tls_certificate is None and not is_loopback(service.host):
-        raise InputError(
-            "tls_missing",
-            "the service would send tokens in clear over the network",
-            expected="tls_certificate and tls_key, or a loopback host",
-            got=service.host,
-        )
+        raise Code.TLS_MISSING(got=service.host)
 
 
 def is_loopback(host: str) -> bool:
@@ -334,15 +326,13 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
     _require_known({"warehouse": warehouse, **own}, parsed.s3)
     for name, place in own.items():
         if warehouse.overlaps(place):
-            raise InputError(
-                "config_invalid",
+            raise Code.CONFIG_INVALID(
                 "producers write in the warehouse, so the catalog's own files cannot lie there",
                 expected=f"{name} outside of warehouse",
                 got="one inside the other",
             )
     if own["metadata"].overlaps(own["vault"]):
-        raise InputError(
-            "config_invalid",
+        raise Code.CONFIG_INVALID(
             "the catalog's own files lie in two folders",
             expected="vault outside of metadata",
             got="one inside the other",
@@ -354,15 +344,14 @@ def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
     """Require one kind of store for all places, since readers of a table read the manifests in the vault too."""
     schemes = {place.scheme for place in places.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
-        raise InputError(
-            "config_invalid",
+        raise Code.CONFIG_INVALID(
             "warehouse, metadata and vault lie in one kind of store",
             expected="three folders, or three locations s3://bucket/…",
             got=", ".join(f"{name} in {place.scheme}:" for name, place in places.items()),
         )
     if "s3" in schemes and s3 is None:
-        raise InputError(
-            "config_invalid", "the object store is not described", expected="a table [s3] with its region", got="none"
+        raise Code.CONFIG_INVALID(
+            "the object store is not described", expected="a table [s3] with its region", got="none"
         )
 
 
@@ -409,7 +398,7 @@ def _field_invalid(path: Path, error: ValidationError) -> InputError:
     place = ".".join(parts) or "the file"
     hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
     return InputError(
-        "config_invalid", f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint
+        Code.CONFIG_INVALID, f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint
     )
 
 
@@ -452,4 +441,4 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
 
 
 def _invalid(path: Path, expected: str, got: str) -> InputError:
-    return InputError("config_invalid", f"{path.name} cannot be accepted", expected=expected, got=got)
+    return InputError(Code.CONFIG_INVALID, f"{path.name} cannot be accepted", expected=expected, got=got)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
 
@@ -119,8 +119,7 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
 def _require_places(upstream: UpstreamConfig) -> None:
     """Require places where credentials are vended: else an upstream would choose where producers may write."""
     if not upstream.places:
-        raise InputError(
-            "config_invalid",
+        raise Code.CONFIG_INVALID(
             f"where tables of the upstream catalog {upstream.name} may lie is not said, and credentials are vended",
             expected='places = ["s3://bucket/folder"] in its [[catalog.upstreams]]',
             got="none",
@@ -133,8 +132,7 @@ def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:
         for other in upstreams[:at]:
             shared = min(len(one.namespace), len(other.namespace))
             if one.name == other.name or one.namespace[:shared] == other.namespace[:shared]:
-                raise InputError(
-                    "config_invalid",
+                raise Code.CONFIG_INVALID(
                     "two upstream catalogs would be served in one place",
                     expected="names and namespaces of their own",
                     got=f"{other.name} and {one.name}",

@@ -16,7 +16,7 @@ from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, create_namespace, create_table, split_name
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
-from pvdm.errors import ConflictError, DevelopmentWarning, InputError
+from pvdm.errors import Code, ConflictError, DevelopmentWarning
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.lake.read.scan import plan_scan, scan_batches
@@ -88,9 +88,7 @@ class DevelopmentSteward(EmbeddedSteward):
         ]
         for column in partition_by:
             if column not in ids:
-                raise InputError(
-                    "column_unknown", "there is no such column", expected=", ".join(ids), got=ascii(column)[:80]
-                )
+                raise Code.COLUMN_UNKNOWN("there is no such column", expected=", ".join(ids), got=ascii(column)[:80])
         spec = [
             {"source-id": ids[column], "field-id": 1_000 + at, "name": column, "transform": "identity"}
             for at, column in enumerate(partition_by)
@@ -126,12 +124,7 @@ class DevelopmentSteward(EmbeddedSteward):
             metadata = _metadata(consumer, table)
         snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
         if snapshot is None and snapshot_id is not None:
-            raise InputError(
-                "snapshot_unknown",
-                f"{table} has no such snapshot",
-                expected="a snapshot of the table",
-                got=str(snapshot_id),
-            )
+            raise Code.SNAPSHOT_UNKNOWN(f"{table} has no such snapshot", got=str(snapshot_id))
         files = StoredFiles()
         scan = plan_scan(metadata, snapshot, files)
         schema = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields])
@@ -221,11 +214,9 @@ def _iceberg_type(field: pa.Field[Any]) -> str:
     if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
         return f"decimal({kind.precision}, {kind.scale})"
     if kind not in _TYPES:
-        raise InputError(
-            "column_type_unsupported",
+        raise Code.COLUMN_TYPE_UNSUPPORTED(
             f"column {field.name[:80]!a} has a type that this helper does not know",
             expected=", ".join(map(str, _TYPES)),
             got=str(kind)[:80],
-            hint="cast the column, or create the table with Spark or PyIceberg",
         )
     return _TYPES[kind]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from pvdm.client import AccessToken, ClockConfirmed, LentToken, StewardClient, TrustRootVersion
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
@@ -218,7 +218,7 @@ def _end_tokens(notary: Notary) -> None:
 
 def _in_use(holder: str) -> ConflictError:
     return ConflictError(
-        "embedded_in_use",
+        Code.EMBEDDED_IN_USE,
         "another Steward is running in this folder",
         expected="a folder that nobody uses",
         got=f"process {holder}",
@@ -228,7 +228,7 @@ def _in_use(holder: str) -> ConflictError:
 
 def _unavailable(error: OSError) -> UnavailableError:
     return UnavailableError(
-        "embedded_folder_unavailable",
+        Code.EMBEDDED_FOLDER_UNAVAILABLE,
         "the folder cannot be used",
         expected="a folder that can be made and written, on a disk that knows locks",
         got=str(error.strerror),
@@ -245,17 +245,12 @@ def _folder(path: Path) -> Path:
         raise _unavailable(error) from None
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid() or mode & 0o077:
-        raise NotAllowedError(
-            "embedded_folder_mode",
-            "the folder would hold keys and is open to others",
-            expected=f"mode 0700 and user {os.geteuid()}",
-            got=f"mode {mode:04o} and user {found.st_uid}",
-            hint="give it a folder of its own",
+        raise Code.EMBEDDED_FOLDER_MODE(
+            expected=f"mode 0700 and user {os.geteuid()}", got=f"mode {mode:04o} and user {found.st_uid}"
         )
     if names and _CONFIG not in names:
-        raise InputError(
-            "embedded_folder_foreign",
-            "the folder holds other things",
+        raise Code.EMBEDDED_SETTINGS_INVALID(
+            reason="embedded_folder_foreign",
             expected=f"no folder yet, an empty one, or one with {_CONFIG}",
             got=ascii(min(names))[:80],
         )
@@ -267,33 +262,20 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
     path = folder / _CONFIG
     if not path.exists():
         if outside is not None and not outside.is_dir():
-            raise InputError(
-                "embedded_outside_missing",
-                "the folder for the outside checkpoint is not there",
-                expected="a folder that exists, on another disk",
-                got=ascii(str(outside))[:200],
-                hint="nothing is made there: a mount that is missing would go unnoticed",
-            )
+            raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_outside_missing", got=ascii(str(outside))[:200])
         name = f"embedded-{secrets.token_hex(6)}"
         checkpoint = _checkpoint(folder, outside, name)
         _write_config(path, _config_text(path, name, checkpoint, store, development=development), store)
     config = _agreeing(load_config(path), path, store)
     _require_kind(config, development)
     if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
-        raise InputError(
-            "embedded_outside_differs",
-            "this Steward keeps its checkpoint elsewhere",
+        raise Code.EMBEDDED_SETTINGS_INVALID(
+            reason="embedded_outside_differs",
             expected=ascii(str(config.outside_path.parent))[:200],
             got=ascii(str(outside))[:200],
         )
     if not is_loopback(config.service.host):
-        raise NotAllowedError(
-            "embedded_not_loopback",
-            "an embedded Steward serves its own machine only",
-            expected='host = "127.0.0.1"',
-            got=ascii(config.service.host)[:80],
-            hint="a Steward for others is a process of its own: `pvdm steward serve`",
-        )
+        raise Code.EMBEDDED_NOT_LOOPBACK(got=ascii(config.service.host)[:80])
     if config.outside_path.parent == folder / _OUTSIDE:
         config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)
     return config
@@ -302,9 +284,7 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
 def _require_kind(config: StewardConfig, development: bool) -> None:
     """A Steward with its own people never gets an automatic operator, and one that has one never loses the mark."""
     if config.development != development:
-        raise NotAllowedError(
-            "development_differs",
-            "the folder holds another kind of Steward",
+        raise Code.DEVELOPMENT_DIFFERS(
             expected="a development Steward" if development else "a Steward that was not created for development",
             got="a development Steward" if config.development else "one that was not created for development",
             hint=f"open it with pvdm.Steward.{'development' if config.development else 'embedded'}, "
@@ -370,7 +350,7 @@ def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folde
     try:
         bring_up_to_date(notary, signer, people)
     except UnavailableError as error:
-        if error.code != "clock_jumped" or config.trust_root_sha256 is None:
+        if error.code != Code.CLOCK_JUMPED or config.trust_root_sha256 is None:
             raise
     if config.trust_root_sha256 is not None:
         return config

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger.record import events
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.notary import Notary
@@ -34,11 +34,8 @@ class Person:
 
     def __post_init__(self) -> None:
         if self.role not in _NAMED:
-            raise InputError(
-                "embedded_person_role",
-                "an embedded Steward names its own notary, log and root keys",
-                expected=" or ".join(role.value for role in _NAMED),
-                got=self.role.value,
+            raise Code.EMBEDDED_SETTINGS_INVALID(
+                reason="embedded_person_role", expected=" or ".join(role.value for role in _NAMED), got=self.role.value
             )
 
     @classmethod
@@ -52,13 +49,7 @@ def require_people(people: Sequence[object]) -> None:
     given = people if isinstance(people, list | tuple) else [people]
     for each in given:
         if not isinstance(each, Person):
-            raise InputError(
-                "embedded_person_invalid",
-                "a person is named by a public key",
-                expected='a list of Person.from_file("tom", RootRole.OPERATOR, Path("tom.pem.pub")) and the like',
-                got=type(each).__name__,
-                hint="Person is in pvdm.steward.embedded.embedded, RootRole in pvdm.trust.root",
-            )
+            raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_invalid", got=type(each).__name__)
 
 
 def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
@@ -105,12 +96,8 @@ def _require_in_force(people: Sequence[Person], known: Mapping[str, RootKey], no
     for each in people:
         key = known.get(each.public.key_id)
         if key is not None and (key.revoked_at is not None or key.valid_until <= now):
-            raise InputError(
-                "embedded_person_ended",
-                "the trust root has ended this person's key, and naming it again does not bring it back",
-                expected=f"another key of {each.identity}",
-                got=f"the key {key.key_id}",
-                hint="make a new key pair, or leave the person out",
+            raise Code.EMBEDDED_SETTINGS_INVALID(
+                reason="embedded_person_ended", expected=f"another key of {each.identity}", got=f"the key {key.key_id}"
             )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.steward.config.steward import StewardConfig
 
 # What a store file describes, whether it names it or not; [s3.vending] is a value of its own in the configuration.
@@ -30,8 +30,8 @@ class StoreFile:
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                "config_invalid", "the store's tables cannot be read", expected=str(path), got=type(error).__name__
+            raise Code.CONFIG_INVALID(
+                "the store's tables cannot be read", expected=str(path), got=type(error).__name__
             ) from None
         _require_tables(path, text)
         return cls(path, f"\n{text}")
@@ -42,13 +42,10 @@ def _require_tables(path: Path, text: str) -> None:
     try:
         read = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            "config_invalid", f"{path.name} cannot be accepted", expected="TOML", got=str(error)[:200]
-        ) from None
+        raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=str(error)[:200]) from None
     for name, value in read.items():
         if name not in _TABLES or not isinstance(value, dict):
-            raise InputError(
-                "config_invalid",
+            raise Code.CONFIG_INVALID(
                 f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
                 expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
                 got="another table" if isinstance(value, dict) else "another line",
@@ -68,9 +65,8 @@ def require_same_store(config: StewardConfig, given: StewardConfig, store: Store
         for place in _differing(_SHOWN.get(name, name), getattr(config, name), getattr(given, name))
     ]
     if differing:
-        raise InputError(
-            "embedded_store_differs",
-            "this Steward was made with another store, and `store` changes nothing afterwards",
+        raise Code.EMBEDDED_SETTINGS_INVALID(
+            reason="embedded_store_differs",
             expected=f"what {path} says, or no `store`",
             got=f"other values of {', '.join(differing)}",
             hint=f"to change it, edit {path.name} itself; a Steward with tables elsewhere is one in another folder",

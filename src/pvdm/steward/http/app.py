@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
 from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import oauth, openapi
@@ -118,7 +118,7 @@ async def _mark_time(notary: Notary) -> None:
         try:
             await run_sync(notary.mark_time)
         except PvdmError as error:
-            log_warning("time_not_marked", code=error.code)
+            log_warning("time_not_marked", code=error.reason)
 
 
 async def _clean_up(notary: Notary) -> None:
@@ -128,7 +128,7 @@ async def _clean_up(notary: Notary) -> None:
         try:
             await run_sync(notary.tidy)
         except PvdmError as error:
-            log_warning("not_tidied", code=error.code)
+            log_warning("not_tidied", code=error.reason)
 
 
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
@@ -144,7 +144,7 @@ async def _count_vault(notary: Notary) -> None:
         try:
             await run_sync(notary.usage.count)
         except PvdmError as error:
-            log_warning("vault_not_counted", code=error.code)
+            log_warning("vault_not_counted", code=error.reason)
         await asyncio.sleep(VAULT_COUNT_SECONDS)
 
 
@@ -155,4 +155,4 @@ async def _invalid(_: Request, error: Any) -> NoReturn:
 
 async def _unexpected(_: Request, error: Any) -> NoReturn:
     """Raise the framework's own errors as the Steward's."""
-    raise InputError("request_invalid", "the request cannot be accepted", got=f"status {error.status_code}") from None
+    raise Code.REQUEST_INVALID("the request cannot be accepted", got=f"status {error.status_code}") from None

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Receive, Send
 
 from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, error_place, expected_value
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
@@ -106,12 +106,7 @@ async def read_body(
         async with asyncio.timeout(seconds):
             return await _receive_all(receive, most, take)
     except TimeoutError:
-        raise UnavailableError(
-            "body_too_slow",
-            "the body did not come in time",
-            expected=f"all of it within {seconds} seconds",
-            got="less",
-        ) from None
+        raise Code.BODY_TOO_SLOW(expected=f"all of it within {seconds} seconds", got="less") from None
 
 
 async def _receive_all(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
@@ -143,22 +138,17 @@ def size_max_bytes(kind: Body, limits: Limits) -> int:
 def require_one_length(scope: Mapping[str, Any]) -> None:
     """Raise if two headers give the body's length, which a proxy may read otherwise than the Steward."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        raise InputError(
-            "http_malformed",
-            "two headers give the body's length",
-            expected="content-length or transfer-encoding",
-            got="both",
-        )
+        raise Code.HTTP_MALFORMED(got="both")
 
 
 def require_no_body(receiver: BodyReceiver, rule: Rule) -> None:
     """Raise if the route takes no body and the headers announce one."""
     if rule.body is Body.NONE and not receiver.ended:
-        raise InputError("body_unexpected", "this request takes no body", expected="no body", got="one")
+        raise Code.BODY_INVALID(reason="body_unexpected", expected="no body", got="one")
 
 
 def _too_large(most: int) -> InputError:
-    return InputError("body_too_large", "the body is too large", expected=f"at most {most} bytes", got="more")
+    return InputError(Code.BODY_TOO_LARGE, "the body is too large", expected=f"at most {most} bytes", got="more")
 
 
 def require_type(given: str | None, expected: str) -> None:
@@ -166,12 +156,7 @@ def require_type(given: str | None, expected: str) -> None:
     kind, _, parameters = (given or "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if kind.strip().lower() != expected or charset not in ("", "charset=utf-8"):
-        raise InputError(
-            "content_type_wrong",
-            "the body is of another type",
-            expected=expected,
-            got=ascii((given or "none")[:FIELD_NAME_MAX_CHARACTERS]),
-        )
+        raise Code.CONTENT_TYPE_WRONG(expected=expected, got=ascii((given or "none")[:FIELD_NAME_MAX_CHARACTERS]))
 
 
 def body_of(model: type[_M]) -> Callable[[Request], _M]:
@@ -188,7 +173,7 @@ def require_empty(request: Request) -> None:
     """For routes without parameters: no body, or an empty object."""
     body = context_of(request.scope).body
     if body.strip(b" \t\r\n") and _parse_json(body) != {}:
-        raise InputError("body_unexpected", "this request takes no body", expected="no body, or {}", got="another")
+        raise Code.BODY_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
 
 
 def parse(model: type[_M], body: bytes) -> _M:
@@ -218,9 +203,8 @@ def _require_few_marks(body: bytes) -> None:
     """Strings are counted too, which needs no parser; no request needs that many there."""
     marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
     if marks > BODY_MARKS_MAX:
-        raise InputError(
-            "body_parts_too_many",
-            "the body has too many parts",
+        raise Code.BODY_INVALID(
+            reason="body_parts_too_many",
             expected=f"at most {BODY_MARKS_MAX} brackets, braces and commas",
             got=str(marks),
         )
@@ -245,7 +229,9 @@ def invalid_request(errors: Any) -> InputError:
     """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
     place = error_place(first) or "the request"
-    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected_value(first), got=_got(first))
+    return InputError(
+        Code.REQUEST_INVALID, f"{place} cannot be accepted", expected=expected_value(first), got=_got(first)
+    )
 
 
 def _got(error: Any) -> str:

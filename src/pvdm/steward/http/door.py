@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.api.errors import kind_of
-from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
+from pvdm.errors import Code, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.ledger.unit import Actor, acting_as
 from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
@@ -236,7 +236,7 @@ def _error_response(error: Exception, context: RequestContext) -> Refusal:
 
 def _stopped_error() -> StateUnknownError:
     return StateUnknownError(
-        "service_stopped",
+        Code.SERVICE_STOPPED,
         "the Steward stopped before the request was done: it may have happened or not",
         hint="ask for the state of things before sending it again",
     )
@@ -247,11 +247,14 @@ def bearer(scope: Mapping[str, Any]) -> str:
     given = header(scope, b"authorization")
     if given is None:
         raise NotAllowedError(
-            "token_missing", "this needs a token", expected="one header Authorization: Bearer …", got="none, or several"
+            Code.TOKEN_MISSING,
+            "this needs a token",
+            expected="one header Authorization: Bearer …",
+            got="none, or several",
         )
     token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else ""
     if not 0 < len(token) <= TOKEN_TEXT_MAX_CHARACTERS or not token.isascii():
         raise NotAllowedError(
-            "token_malformed", "the token cannot be read", expected="Authorization: Bearer …", got="something else"
+            Code.TOKEN_MALFORMED, "the token cannot be read", expected="Authorization: Bearer …", got="something else"
         )
     return token

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.api.errors import kind_of, public_error
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError
 
 RETRY_AFTER_SECONDS: Final = 5
 RETRY_DETAIL: Final = "retry_after_seconds"
@@ -27,14 +27,21 @@ _STATUSES: Final[Mapping[str, int]] = {
     "bug": 500,
 }
 _BY_CODE: Final[Mapping[str, int]] = {
-    "method_not_allowed": 405,
-    "body_too_slow": 408,
-    "content_type_wrong": 415,
-    "rate_limited": 429,
-    "too_many_requests_at_once": 429,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.BODY_TOO_SLOW: 408,
+    Code.CONTENT_TYPE_WRONG: 415,
+    Code.RATE_LIMITED: 429,
+    Code.TOO_MANY_REQUESTS_AT_ONCE: 429,
 }
 TOKEN_CODES: Final = frozenset(
-    {"token_missing", "token_malformed", "token_unknown", "token_revoked", "token_rotated", "token_expired"}
+    {
+        Code.TOKEN_MISSING,
+        Code.TOKEN_MALFORMED,
+        Code.TOKEN_UNKNOWN,
+        Code.TOKEN_REVOKED,
+        Code.TOKEN_ROTATED,
+        Code.TOKEN_EXPIRED,
+    }
 )
 
 
@@ -47,9 +54,9 @@ def status_of(error: BaseException) -> int:
         return 401
     if isinstance(error, InputError | UnavailableError) and error.code in _BY_CODE:
         return _BY_CODE[error.code]
-    if isinstance(error, InputError) and error.code.endswith("_unknown"):
+    if isinstance(error, InputError) and error.reason.endswith("_unknown"):
         return 404
-    if isinstance(error, InputError) and error.code.endswith("_too_large"):
+    if isinstance(error, InputError) and error.reason.endswith("_too_large"):
         return 413
     return _STATUSES[kind]
 

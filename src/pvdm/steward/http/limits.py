@@ -16,7 +16,7 @@ from typing import Any, Final
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.errors import RETRY_DETAIL
@@ -231,7 +231,7 @@ class Limiter:
 
     def _rate_limited(self, found: _Identity) -> UnavailableError:
         return _limited(
-            "rate_limited",
+            Code.RATE_LIMITED,
             "too many requests a second",
             f"{self._limits.rate_per_second} a second, {self._limits.burst} at once",
             math.ceil((1 - found.tokens) / self._limits.rate_per_second),
@@ -239,7 +239,7 @@ class Limiter:
 
     def _too_many(self, expected: str | None = None) -> UnavailableError:
         return _limited(
-            "too_many_requests_at_once",
+            Code.TOO_MANY_REQUESTS_AT_ONCE,
             "too many requests at the same time",
             expected or f"{self._limits.concurrent} at a time, and {self._limits.wait_seconds} seconds of waiting",
             max(1, self._limits.wait_seconds),
@@ -297,7 +297,7 @@ def peer_identity(host: str | None) -> str:
 
 def busy(message: str, expected: str) -> UnavailableError:
     """The error for a limit of the whole service."""
-    return _limited("service_busy", message, expected, 1)
+    return _limited(Code.SERVICE_BUSY, message, expected, 1)
 
 
 def _limited(code: str, message: str, expected: str, seconds: int) -> UnavailableError:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from pvdm.api.work import JobState
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.work import attempts
@@ -25,7 +25,7 @@ from pvdm.steward.notary import Notary
 
 _MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})
-_LIMIT_CODES: Final = frozenset({"service_busy"})
+_LIMIT_CODES: Final = frozenset({Code.SERVICE_BUSY})
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 

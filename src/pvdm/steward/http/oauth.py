@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 
 from pvdm.api.errors import kind_of, public_error
 from pvdm.api.service import ExchangedToken
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.model.token_text import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
@@ -75,11 +75,13 @@ def parse_form(body: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
     except ValueError:
-        raise InputError("form_malformed", "the form cannot be read", expected="form fields in UTF-8") from None
+        raise Code.BODY_INVALID(
+            "the form cannot be read", reason="form_malformed", expected="form fields in UTF-8"
+        ) from None
     names = [name for name, _ in pairs]
     for name in _SINGLE:
         if names.count(name) > 1:
-            raise InputError("form_malformed", "a field of the form occurs twice", expected=f"one {name}")
+            raise Code.BODY_INVALID("a field of the form occurs twice", reason="form_malformed", expected=f"one {name}")
     return dict(pairs)
 
 
@@ -91,10 +93,12 @@ def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
     by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
     by_header = _basic_client(authorization)
     if by_form and by_header and by_form != by_header:
-        raise InputError("form_malformed", "form and header name different clients", expected="one client")
+        raise Code.BODY_INVALID(
+            "form and header name different clients", reason="form_malformed", expected="one client"
+        )
     found = by_header or by_form
     if found is None:
-        raise NotAllowedError("client_secret_missing", "the client does not prove itself", expected="client_secret")
+        raise Code.CLIENT_SECRET_MISSING(expected="client_secret")
     return found
 
 
@@ -107,9 +111,7 @@ def _basic_client(authorization: str | None) -> _Client | None:
         text = ""
     client_id, colon, secret = text.partition(":")
     if not colon or not secret or len(secret) > TOKEN_TEXT_MAX_CHARACTERS:
-        raise NotAllowedError(
-            "client_secret_missing", "the client does not prove itself", expected="Basic id:secret", got="another"
-        )
+        raise Code.CLIENT_SECRET_MISSING(expected="Basic id:secret", got="another")
     return _Client(client_id or None, secret)
 
 
@@ -117,7 +119,7 @@ def _grant_type_error(form: Mapping[str, str]) -> InputError:
     if "grant_type" not in form:
         return InputError("form_malformed", "the form names no grant type", expected=_GRANT_TYPE, got="none")
     return InputError(
-        "grant_type_unsupported",
+        Code.GRANT_TYPE_UNSUPPORTED,
         "this grant type is not served",
         expected=_GRANT_TYPE,
         got="another",
@@ -148,7 +150,7 @@ def _error_body(error: BaseException) -> bytes:
     """`{error, error_description}`, as in RFC 6749."""
     shown = public_error(error)
     text = str(shown) if shown.hint is None else f"{shown}; {shown.hint}"
-    return json.dumps({"error": _oauth_code(error), "error_description": _plain(f"{shown.code}: {text}")}).encode()
+    return json.dumps({"error": _oauth_code(error), "error_description": _plain(f"{shown.reason}: {text}")}).encode()
 
 
 def _plain(text: str) -> str:
@@ -157,11 +159,11 @@ def _plain(text: str) -> str:
 
 
 def _oauth_code(error: BaseException) -> str:
-    code = error.code if isinstance(error, PvdmError) else ""
+    code = error.reason if isinstance(error, PvdmError) else ""
     match kind_of(error):
         case "input":
-            return "unsupported_grant_type" if code == "grant_type_unsupported" else "invalid_request"
-        case "not_allowed" if code in TOKEN_CODES or code == "client_secret_missing":
+            return "unsupported_grant_type" if code == Code.GRANT_TYPE_UNSUPPORTED else "invalid_request"
+        case "not_allowed" if code in TOKEN_CODES or code == Code.CLIENT_SECRET_MISSING:
             return "invalid_client"
         case "not_allowed":
             return "unauthorized_client"

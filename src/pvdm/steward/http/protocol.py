@@ -9,7 +9,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.steward.http.errors import error_body
 
 HEADERS_MAX_SECONDS: Final = 15
@@ -49,7 +49,7 @@ class StewardProtocol(H11Protocol):
         """Answer in the Steward's envelope; the server's own message is for its log."""
         del msg
         error = InputError(
-            "http_malformed", "this is not HTTP as the Steward reads it", expected="HTTP/1.1", got="something else"
+            Code.HTTP_MALFORMED, "this is not HTTP as the Steward reads it", expected="HTTP/1.1", got="something else"
         )
         request_id = secrets.token_hex(16)
         body = error_body(error, request_id)

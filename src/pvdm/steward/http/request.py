@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.roles import Rule
 
@@ -66,5 +66,5 @@ def grant_of(request: Request) -> Grant:
     """What the caller's token allows; not to have one is an error."""
     grant = context_of(request.scope).grant
     if grant is None:
-        raise NotAllowedError("token_missing", "this needs a token", expected="Authorization: Bearer", got="none")
+        raise NotAllowedError(Code.TOKEN_MISSING, "this needs a token", expected="Authorization: Bearer", got="none")
     return grant

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.errors import Code
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role
 
@@ -172,30 +172,25 @@ def require_complete(routes: Iterable[tuple[str, str]], rules: Mapping[tuple[str
     found = list(routes)
     for method, path in found:
         if (method, path) not in rules:
-            raise PvdmError("route_without_rule", f"{method} {path} is not in the table of roles")
+            raise Code.ROUTE_WITHOUT_RULE(f"{method} {path} is not in the table of roles")
     for method, path in rules:
         if (method, path) not in found:
-            raise PvdmError("rule_without_route", f"the table of roles names {method} {path}, which has no route")
+            raise Code.RULE_WITHOUT_ROUTE(f"the table of roles names {method} {path}, which has no route")
     if len(set(found)) != len(found):
-        raise PvdmError("route_twice", "two routes answer one method and path")
+        raise Code.ROUTE_TWICE()
 
 
 def require_allowed(rule: Rule, grant: Grant, path_params: Mapping[str, str]) -> None:
     """Raise unless the token's role, attempt and domain allow the route."""
     if grant.role not in rule.roles:
-        raise NotAllowedError(
-            "role_wrong",
-            "the token's role does not allow this",
-            expected=" or ".join(sorted(rule.roles)),
-            got=grant.role,
+        raise Code.ROLE_WRONG(
+            "the token's role does not allow this", expected=" or ".join(sorted(rule.roles)), got=grant.role
         )
     if grant.attempt_id is not None:
         _require_own_attempt(rule, grant.attempt_id, path_params)
     everywhere = rule.everywhere or grant.role in rule.everywhere_for
     if everywhere and grant.domain != EVERY_DOMAIN:
-        raise NotAllowedError(
-            "domain_wrong", "this is about the whole Steward", expected="a token of every domain", got=grant.domain
-        )
+        raise Code.DOMAIN_WRONG("this is about the whole Steward", expected="a token of every domain", got=grant.domain)
 
 
 def _require_own_attempt(rule: Rule, attempt_id: str, path_params: Mapping[str, str]) -> None:
@@ -203,8 +198,7 @@ def _require_own_attempt(rule: Rule, attempt_id: str, path_params: Mapping[str, 
         return
     if rule.attempt_token is AttemptToken.OWN and path_params.get("attempt_id") == attempt_id:
         return
-    raise NotAllowedError(
-        "token_of_other_attempt",
+    raise Code.TOKEN_OF_OTHER_ATTEMPT(
         "the token is good for one attempt only",
         expected=f"a request about attempt {attempt_id}",
         got="another request",

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.steward.http.errors import ALLOW_DETAIL
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.roles import RULES, Rule, require_complete
@@ -93,14 +93,12 @@ class RouteTable:
                 )
             allowed.append(served)
         if allowed:
-            raise InputError(
-                "method_not_allowed",
-                "method not allowed",
+            raise Code.METHOD_NOT_ALLOWED(
                 expected=" or ".join(sorted(set(allowed))),
                 got=ascii(method[:16]),
                 **{ALLOW_DETAIL: ", ".join(sorted(set(allowed)))},
             )
-        raise InputError("route_unknown", "no such path", hint="/v1/openapi.json lists all there is")
+        raise Code.ROUTE_UNKNOWN()
 
 
 def require_query(query: bytes, names: frozenset[str]) -> None:
@@ -110,9 +108,7 @@ def require_query(query: bytes, names: frozenset[str]) -> None:
     given = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
     for name in given:
         if name not in names or given.count(name) > 1:
-            raise InputError(
-                "query_invalid",
-                "the query cannot be accepted",
+            raise Code.QUERY_INVALID(
                 expected=", ".join(sorted(names)) + ", each once" if names else "no parameters",
-                got="another one" if name not in names else f"{name} twice",  # a name may be a token in the wrong place
+                got="another one" if name not in names else f"{name} twice",
             )

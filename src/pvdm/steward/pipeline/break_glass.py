@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
-from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
@@ -100,7 +100,7 @@ class OverridePublisher:
             reason = override_reason(override_id)
             return self._workloads.next_attempt(OWN, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX)
         except ConflictError as error:
-            if error.code != "attempt_live":
+            if error.code != Code.ATTEMPT_LIVE:
                 raise
             with self._ledger.read() as unit:
                 found = _find_live_attempt(unit, core, override_id)
@@ -113,13 +113,7 @@ class OverridePublisher:
         with self._ledger.read() as unit:
             record = verified.get(unit, core.attempt.nonce)
         if record.location is None:
-            raise VerificationError(
-                "override_without_files",
-                "what failed could not be read as files of the table",
-                expected="a FAIL about rows",
-                got=", ".join(each.value for each in core.verdict.classes),
-                hint="an override waives the verdict and nothing else; stage the data again",
-            )
+            raise Code.OVERRIDE_WITHOUT_FILES(got=", ".join(each.value for each in core.verdict.classes))
         return read_verified(self._vault, record)
 
     def _require_quarantined(self, core: ProofCore) -> None:
@@ -129,12 +123,9 @@ class OverridePublisher:
         kept = {location.rpartition("/")[2] for location in listed}
         missing = set(core.files.staged_hashes) - kept
         if missing:
-            raise VerificationError(
-                "override_files_gone",
-                "the files that failed are not in quarantine",
+            raise Code.OVERRIDE_FILES_GONE(
                 expected=f"{len(set(core.files.staged_hashes))} files of attempt {attempt_id}",
                 got=f"{len(missing)} of them missing",
-                hint="nothing was published; under `on-fail: delete` nothing is kept, so stage the same bytes again",
             )
 
     def _stage(self, attempt: Attempt, core: ProofCore) -> None:
@@ -145,12 +136,12 @@ class OverridePublisher:
         try:
             self._write(attempt, row, core, self._read_entries(core))
         except ConflictError as error:
-            if not error.code.startswith("requirement_ref"):
+            if not error.reason.startswith("requirement_ref"):
                 raise
             # Another Steward of this ledger has staged them first.
         except (InputError, NotAllowedError, VerificationError) as error:
             # A retry would fail the same way, and this attempt would block other attempts at the chunk.
-            self._give_up(attempt.attempt_id, f"break-glass: {error.code}")
+            self._give_up(attempt.attempt_id, f"break-glass: {error.reason}")
             raise
 
     def _write(self, attempt: Attempt, row: TableRow, core: ProofCore, files: Sequence[DataFile]) -> None:
@@ -198,14 +189,14 @@ class OverridePublisher:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, core.target.table.uuid)
         if row is None:
-            raise InputError("table_unknown", "the table of the override is gone", got=core.target.table.uuid)
+            raise Code.TABLE_UNKNOWN("the table of the override is gone", got=core.target.table.uuid)
         return row
 
 
 def _get_override(unit: Unit, override_id: str) -> StoredOverride:
     found = overrides.find(unit, override_id)
     if found is None:
-        raise InputError("override_unknown", "the ledger holds no such override", got=ascii(override_id[:80]))
+        raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
     return found
 
 
@@ -227,8 +218,7 @@ def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt
         return None
     if find_override_of(unit, tried[-1]) == override_id:
         return tried[-1]
-    raise ConflictError(
-        "attempt_live",
+    raise Code.ATTEMPT_LIVE(
         f"attempt {tried[-1].number} of chunk {core.attempt.chunk_id} has not ended",
         expected="no live attempt",
         got=tried[-1].state,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm.api.work import JobState
-from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
+from pvdm.errors import Code, PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import receipts
@@ -197,7 +197,7 @@ class Jobs:
                 self._run(job)
             except Exception as error:
                 log_failure("job_met_a_bug", error, **self._facts(job))
-                bug = PvdmError("bug", "the Steward met a bug", got=type(error).__name__, hint="its log has more")
+                bug = PvdmError(Code.BUG, "the Steward met a bug", got=type(error).__name__, hint="its log has more")
                 self._finish(job, JobState.FAILED, bug)
 
     def _look_repeatedly(self) -> None:
@@ -207,7 +207,7 @@ class Jobs:
                 if self._unfinished.settling_is_due(self._clock.now_micros()):
                     self._queue(JobKind.SETTLE, "")
             except PvdmError as error:
-                log_warning("unfinished_work_not_known", code=error.code)
+                log_warning("unfinished_work_not_known", code=error.reason)
 
     def _stops_within(self, seconds: float) -> bool:
         with self._book.changed:
@@ -231,13 +231,13 @@ class Jobs:
             self._execute(job)
         except PvdmError as error:
             if not self._is_due(job):
-                _log_function(error)("job_refused", code=error.code, **self._facts(job))
+                _log_function(error)("job_refused", code=error.reason, **self._facts(job))
                 self._finish(job, None, None)  # the refusal is in the ledger
                 if job.kind is JobKind.PUBLISH and _is_unfinished(error):
                     # The commit may be done, but neither the receipt nor the clean-up.
                     self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
-                _log_function(error)("job_waits", code=error.code, **self._facts(job))
+                _log_function(error)("job_waits", code=error.reason, **self._facts(job))
                 self._finish(job, JobState.WAITING, error)
             else:
                 log_failure("job_cannot_go_on", error, **self._facts(job))
@@ -306,7 +306,7 @@ class Jobs:
                 self._queue_job(attempt, place=job.place)
         except PvdmError as error:
             # The ledger cannot be read now: settling is retried until it can, and then queues all unfinished work.
-            log_warning("job_followed_later", code=error.code, **self._facts(job))
+            log_warning("job_followed_later", code=error.reason, **self._facts(job))
             self._queue(JobKind.SETTLE, "")
             return []
         return [attempt.attempt_id for attempt in touched]

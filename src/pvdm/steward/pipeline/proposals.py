@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import ConflictError, InputError, VerificationError
+from pvdm.errors import Code
 from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import read_manifest
@@ -136,16 +136,10 @@ def _chunk_ids(unit: Unit, workload_id: str) -> list[str]:
 def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> _AttemptRecords:
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
-        raise InputError(
-            "attempt_of_other_workload",
-            "the attempt belongs to another workload",
-            expected=workload_id,
-            got=attempt.workload_id,
-        )
+        raise Code.ATTEMPT_OF_OTHER_WORKLOAD(expected=workload_id, got=attempt.workload_id)
     held = nonces.held_by(unit, attempt_id)
     if attempt.state is not AttemptState.COMMITTING or held is None:
-        raise ConflictError(
-            "attempt_moved",
+        raise Code.ATTEMPT_MOVED(
             "the attempt does not wait for publication",
             expected=AttemptState.COMMITTING,
             got=attempt.state,
@@ -222,6 +216,6 @@ def verified_manifest(metadata: TableMetadata, files: Sequence[DataFile], nonce:
 def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
     """Read the files of a verified manifest; its hash must be the recorded one."""
     if record.location is None or record.sha256 is None:
-        raise VerificationError("verified_without_files", "no file list was verified under this nonce")
+        raise Code.VERIFIED_WITHOUT_FILES()
     data = vault.read(record.location, sha256=record.sha256, most=AVRO_FILE_MAX_BYTES)
     return tuple(entry.data_file for entry in read_manifest(data).entries)

@@ -10,7 +10,7 @@ from typing import Final
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.upstream.target import open_target, settle_announced
-from pvdm.errors import NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
@@ -43,7 +43,7 @@ from pvdm.steward.work.opened import Facts, describe_workload
 from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
-_UNTRUSTED: Final = frozenset({"log_key_missing", "trust_root_expired"})
+_UNTRUSTED: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
 _CHECK_OF_NOTARIES: Final = 2
 
 
@@ -135,13 +135,7 @@ class Publishing:
         with self._ledger.read() as unit:
             waiting = receipts.list_missing(unit)
         if waiting:
-            raise UnavailableError(
-                "receipts_missing",
-                "a publication has no receipt yet",
-                expected="a receipt of every snapshot that was published",
-                got=f"{len(waiting)} without one",
-                hint="it is tried again; the Steward's log says why it could not be made",
-            )
+            raise Code.RECEIPTS_MISSING(got=f"{len(waiting)} without one")
 
     def _settle_announced(self) -> None:
         with self._ledger.read() as unit:
@@ -247,17 +241,17 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
 
 def _is_about_trust_root(error: PvdmError) -> bool:
     """Whether the trust root is the cause, because it was not renewed, and not a proof."""
-    if error.code == "key_expired":
+    if error.code == Code.KEY_EXPIRED:
         return error.check == _CHECK_OF_NOTARIES
     return error.code in _UNTRUSTED
 
 
 def _untrusted_error(error: PvdmError) -> UnavailableError:
     return UnavailableError(
-        "trust_in_doubt",
+        Code.TRUST_IN_DOUBT,
         "nothing is published while the trust root is not valid",
         expected=error.expected,
-        got=f"{error.code}: {error.message}",
+        got=f"{error.reason}: {error.message}",
         hint="nothing is lost, and it is tried again; the root signers renew the trust root",
         **error.details,
     )

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
@@ -57,12 +57,7 @@ class SparkVerifier:
 
     def _door(self, job_id: str, handle: str) -> KeyDoor:
         if self._address is None:
-            raise UnavailableError(
-                "spark_door_closed",
-                "workers of the Steward's Spark application could not reach it",
-                expected="a Steward that serves",
-                got="one that does not serve",
-            )
+            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="one that does not serve")
         authorities = self._settings.authorities
         return KeyDoor(
             self._address,

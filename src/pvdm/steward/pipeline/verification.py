@@ -10,10 +10,10 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
 from pvdm.errors import (
+    Code,
     ConflictError,
     InputError,
     NotAllowedError,
-    PvdmError,
     VerificationError,
 )
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -109,7 +109,7 @@ class Verification:
                 with hold_work(self._ledger, attempt_id):
                     self._verify(attempt, held.nonce)
             except ConflictError as error:
-                if error.code != "attempt_moved":
+                if error.code != Code.ATTEMPT_MOVED:
                     raise
             except InputError as error:
                 if error.code != SOURCE_UNUSABLE:
@@ -150,7 +150,7 @@ class Verification:
         if loaded.job.storage is not Storage.SEALED:
             return
         if self._seals is None:
-            raise InputError("seal_impossible", "this Steward cannot seal files", got=loaded.attempt.prefix)
+            raise Code.SEAL_IMPOSSIBLE(got=loaded.attempt.prefix)
         self._seals.close(parse_location(loaded.attempt.prefix))
 
     def _record(self, loaded: _Loaded, found: Verified) -> Recorded:
@@ -231,7 +231,7 @@ class Verification:
             workload = workloads.get(unit, attempt.workload_id)
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             if row is None:
-                raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
+                raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
             bound = bound_contract(unit, workload)
             planned = chunks.find(unit, attempt.workload_id, attempt.chunk_id)
             table = named(unit, catalog.name, row)
@@ -278,16 +278,14 @@ class Verification:
             free, most = (middle + 1, most) if self._end_run(nonce, middle) else (free, middle)
         if free < VERIFY_RUNS_MAX:
             return _run_id(nonce, free)
-        raise PvdmError(
-            "verify_runs_too_many", "this verification was stopped too often", expected=str(VERIFY_RUNS_MAX)
-        )
+        raise Code.VERIFY_RUNS_TOO_MANY(expected=str(VERIFY_RUNS_MAX))
 
     def _end_run(self, nonce: str, run: int) -> bool:
         """Whether there was such a run; its handle is ended."""
         try:
             self._tools.handles.end(_run_id(nonce, run))
         except NotAllowedError as error:
-            if error.code != "handle_unknown":
+            if error.code != Code.HANDLE_UNKNOWN:
                 raise
             return False
         return True
@@ -298,14 +296,14 @@ def _run_id(nonce: str, run: int) -> str:
 
 
 def _moved_error(state: AttemptState) -> ConflictError:
-    return ConflictError("attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=state)
+    return ConflictError(Code.ATTEMPT_MOVED, "the attempt is not being verified", expected="VERIFYING", got=state)
 
 
 def failure(core: ProofCore, proof_id: str) -> VerificationError:
     """The error that a producer gets for a FAIL: its classes, and row counts where rows were counted."""
     expected, got = _counts(core.rows)
     return VerificationError(
-        "verification_failed",
+        Code.VERIFICATION_FAILED,
         f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
         expected=expected,
         got=got,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import ConflictError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError
 from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import statements
@@ -79,7 +79,7 @@ class Archive:
                 return self._follow_once()
             except ConflictError as error:
                 # Another Steward was first; an object store has no lock to wait for.
-                if error.code != "file_overtaken" or left == 0:
+                if error.code != Code.FILE_OVERTAKEN or left == 0:
                     raise
         raise AssertionError("the last try raises")
 
@@ -107,10 +107,8 @@ class Archive:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
-            raise UnavailableError(
-                "archive_unavailable",
-                f"the archive cannot be written: {error.strerror or type(error).__name__}",
-                hint="nothing is acknowledged until it can be written again",
+            raise Code.ARCHIVE_UNAVAILABLE(
+                f"the archive cannot be written: {error.strerror or type(error).__name__}"
             ) from None
 
     def _write_envelopes(self, start: int, reached: int, *, verify: bool) -> int:
@@ -135,8 +133,7 @@ class Archive:
 
 def _require_same(path: FilePath, envelope: bytes, place: str) -> None:
     if path.read_bytes() != envelope:
-        raise VerificationError(
-            "archive_damaged",
+        raise Code.ARCHIVE_DAMAGED(
             "a statement of the archive was changed",
             expected=path.stem,
             got="another hash",
@@ -166,9 +163,7 @@ class ArchivedLog:
         except FileNotFoundError:
             return None
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise VerificationError(
-                "archive_damaged", "an envelope of the archive was changed", expected=sha256, got="another hash"
-            )
+            raise Code.ARCHIVE_DAMAGED("an envelope of the archive was changed", expected=sha256, got="another hash")
         return data
 
 

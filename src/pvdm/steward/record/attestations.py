@@ -8,7 +8,7 @@ from typing import Final
 
 from pvdm.api.proofs import AttestationView, Challenge, ProjectionKeys
 from pvdm.digest.plan import Mode
-from pvdm.errors import ConflictError, NotAllowedError, VerificationError
+from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import attestations, statements
@@ -163,13 +163,7 @@ def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
     require_root_current(root, now)
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
     if not any(_in_use(key, now) for key in keys):
-        raise NotAllowedError(
-            "attestor_unregistered",
-            "the trust root names no such attestor",
-            expected="a registered attestor",
-            got=attestor,
-            hint="the token's name must be the attestor's identity in the trust root",
-        )
+        raise Code.ATTESTOR_UNREGISTERED(got=attestor)
 
 
 def _in_use(key: RootKey, now: int) -> bool:
@@ -179,20 +173,13 @@ def _in_use(key: RootKey, now: int) -> bool:
 def require_own_attestation(said: SourceAttestation, grant: Grant) -> None:
     """Refuse an attestation of another attestor than the caller."""
     if said.attestor != grant.name:
-        raise NotAllowedError(
-            "attestor_differs", "the attestation names another attestor", expected=grant.name, got=said.attestor
-        )
+        raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=said.attestor)
 
 
 def require_in_time(challenge: ChallengeRecord, now: int) -> None:
     """Refuse an expired challenge."""
     if challenge.expires_micros <= now:
-        raise VerificationError(
-            "challenge_expired",
-            "the challenge has expired",
-            expected=f"before {challenge.expires_micros}",
-            got=str(now),
-        )
+        raise Code.CHALLENGE_EXPIRED(expected=f"before {challenge.expires_micros}", got=str(now))
 
 
 def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -> None:
@@ -203,9 +190,8 @@ def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -
         case _:
             raise AssertionError("a stored request has a mode and fingerprints")
     if asked != (said.mode, said.schema_fingerprint):
-        raise VerificationError(
-            "attestation_kind_differs",
-            "the source attested another kind of digest",
+        raise Code.ATTESTATION_INVALID(
+            reason="attestation_kind_differs",
             expected=f"{asked[0]} {asked[1]}",
             got=f"{said.mode} {said.schema_fingerprint}",
         )

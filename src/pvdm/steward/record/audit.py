@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.lake.stores.stores import Place, Stores, place_of
@@ -49,8 +49,7 @@ class _TableFiles:
     def read(self, location: str, *, most: int) -> bytes:
         place = parse_location(location)
         if self.homes is not None and not any(place.is_under(home) for home in self.homes):
-            raise NotAllowedError(
-                "location_outside",
+            raise Code.LOCATION_OUTSIDE(
                 "the file is outside the table's places",
                 expected=" or ".join(str(home) for home in self.homes),
                 got=str(place)[:200],
@@ -130,16 +129,14 @@ class Audits:
         shown = () if head is None else metadata.ancestry(head)
         snapshot = next((each for each in shown if each.snapshot_id == snapshot_id), None)
         if snapshot is None:
-            raise InputError(
-                "audit_snapshot_unknown", "main never showed this snapshot, or it has expired", got=str(snapshot_id)
-            )
+            raise Code.AUDIT_SNAPSHOT_UNKNOWN(got=str(snapshot_id))
         reader = _TableFiles(self._files, self._homes(grant, state.row), [])
         listed = manifest_list(metadata, snapshot, reader)
         if manifest is None:
             return reader.read_last[0]
         found = next((each for each in listed.manifests if each.manifest_path == manifest), None)
         if found is None:
-            raise InputError("audit_manifest_unknown", "the snapshot lists no such manifest", got=ascii(manifest[:200]))
+            raise Code.AUDIT_REQUEST_INVALID(reason="audit_manifest_unknown", got=ascii(manifest[:200]))
         read_listed(metadata, found, reader)
         return reader.read_last[0]
 
@@ -169,9 +166,9 @@ class Audits:
         """Refuse a log size that the log has not reached."""
         known = LedgerLog(unit).size()
         if not 0 < size <= known:
-            raise InputError(
-                "log_sizes_invalid",
+            raise Code.LOG_REQUEST_INVALID(
                 "no proof can be made for a log of this size",
+                reason="log_sizes_invalid",
                 expected=f"1 to {known}",
                 got=str(size),
             )
@@ -203,8 +200,4 @@ def _require_about(statement: Statement, row: TableRow) -> None:
         case _:
             about = ""
     if about != row.table_uuid:
-        raise InputError(
-            "audit_statement_unknown",
-            "the table has no such proof or override",
-            got=statement.statement_id,
-        )
+        raise Code.AUDIT_REQUEST_INVALID(reason="audit_statement_unknown", got=statement.statement_id)

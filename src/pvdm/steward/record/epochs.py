@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pvdm import fault
-from pvdm.errors import ConflictError, VerificationError
+from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
@@ -91,14 +91,14 @@ class Epochs:
         def work(unit: Unit, places: Sequence[int]) -> None:
             # The log's lock is held here, so no other Steward can log these steps meanwhile.
             if statements.ids_of_kind(unit, StatementKind.EPOCH) != seen:
-                raise ConflictError("epoch_steps_moved", "another Steward logged a step of an epoch first")
+                raise Code.EPOCH_STEPS_MOVED()
             for document, place in zip(documents, places, strict=True):
                 statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=place)
 
         try:
             self._recorder.record(documents, work)
         except ConflictError as error:
-            if error.code != "epoch_steps_moved":
+            if error.code != Code.EPOCH_STEPS_MOVED:
                 raise
             self.log_missing(reason)
 
@@ -155,8 +155,7 @@ def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> No
             revived = earlier and last.stage is EpochStage.REVOKED
             behind = revived or ((earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
         if behind:
-            raise VerificationError(
-                "epoch_book_rolled_back",
+            raise Code.EPOCH_BOOK_ROLLED_BACK(
                 "the epoch book is older than the log",
                 expected=f"epoch {number} {last.stage.value} with the keys that were logged",
                 got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",

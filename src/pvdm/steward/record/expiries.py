@@ -10,7 +10,7 @@ from typing import Final
 
 from cryptography import x509
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import tokens
@@ -113,7 +113,5 @@ def certificate_end(path: Path) -> int:
         with path.open("rb") as file:
             chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))
     except (OSError, ValueError) as error:
-        raise InputError(
-            "tls_invalid", "the certificate cannot be read", expected="PEM certificates", got=type(error).__name__
-        ) from None
+        raise Code.TLS_INVALID(got=type(error).__name__) from None
     return int(min(each.not_valid_after_utc.timestamp() for each in chain) * 1e6)

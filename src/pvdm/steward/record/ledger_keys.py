@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pvdm.errors import InputError, NotAllowedError, VerificationError
+from pvdm.errors import Code, InputError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import shared_settings
@@ -35,8 +35,7 @@ class LedgerEpochs:
             data = shared_settings.newest_epoch_book(unit)
         book = EpochBook() if data is None else _parsed(data)
         if book.revision < seen:
-            raise VerificationError(
-                "epoch_book_rolled_back",
+            raise Code.EPOCH_BOOK_ROLLED_BACK(
                 "the ledger's epoch book is older than what this process has seen",
                 expected=f"revision {seen} or later",
                 got=f"revision {book.revision}",
@@ -85,9 +84,7 @@ class LedgerHandles:
         def work(unit: Unit) -> HandleRecord:
             old = handles.lock(unit, handle_sha256)
             if old is None:
-                raise NotAllowedError(
-                    "handle_unknown", "there is no such handle", expected="a handle that was issued", got="another"
-                )
+                raise Code.HANDLE_UNKNOWN(got="another")
             changed = step(_record(old))
             handles.change(unit, old, _stored(changed))
             return changed
@@ -99,8 +96,7 @@ def _parsed(data: bytes) -> EpochBook:
     try:
         return EpochBook.parse(data)
     except InputError as error:
-        raise VerificationError(
-            "epoch_book_damaged",
+        raise Code.EPOCH_BOOK_DAMAGED(
             "the ledger's epoch book was changed",
             expected=error.expected,
             got=error.got,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.trust.log import merkle
@@ -33,7 +33,7 @@ class LogQueries:
         """The newest signed note."""
         note = self._reader.newest_checkpoint()
         if note is None:
-            raise VerificationError("log_empty", "the log has no checkpoint yet")
+            raise Code.LOG_EMPTY("the log has no checkpoint yet")
         self._require_covered(read_unverified(note).checkpoint.size)
         return note
 
@@ -43,7 +43,7 @@ class LogQueries:
         size = self._reader.size()
         reached = size >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > reached:
-            raise InputError("tile_unknown", "the log has not reached this tile", got=ascii(path[:200]))
+            raise Code.TILE_UNKNOWN(got=ascii(path[:200]))
         self._require_covered(size)
         return tile_bytes(self._reader, tile)
 
@@ -67,9 +67,9 @@ class LogQueries:
         """The proof that the tree of `new` entries extends the tree of `old` ones."""
         size = self._reader.size()
         if not 0 <= old <= new <= size:
-            raise InputError(
-                "log_sizes_invalid",
+            raise Code.LOG_REQUEST_INVALID(
                 "no proof can be made between these sizes",
+                reason="log_sizes_invalid",
                 expected=f"0 to {size}, in order",
                 got=f"{old} and {new}",
             )
@@ -79,9 +79,7 @@ class LogQueries:
     @staticmethod
     def _require(index: int, size: int) -> None:
         if not 0 <= index < size:
-            raise InputError(
-                "log_entry_unknown", "the log has no such entry", expected=f"0 to {size - 1}", got=str(index)
-            )
+            raise Code.LOG_ENTRY_UNKNOWN("the log has no such entry", expected=f"0 to {size - 1}", got=str(index))
 
 
 class LedgerLogReader:
@@ -112,7 +110,7 @@ class LedgerLogReader:
 
     def append(self, **_: object) -> None:
         """Refused: entries are stored in the transaction of their subject."""
-        raise PvdmError("log_read_only", "this view of the log only reads")
+        raise Code.LOG_READ_ONLY("this view of the log only reads")
 
 
 class PinnedLogReader(LedgerLogReader):
@@ -169,7 +167,7 @@ class LogEdge:
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
         """Refused: an edge holds no entries."""
-        raise PvdmError("log_read_only", "the edge of a log holds no entries", got=f"{start} to {end}")
+        raise Code.LOG_READ_ONLY("the edge of a log holds no entries", got=f"{start} to {end}")
 
     def newest_checkpoint(self) -> bytes | None:
         """The signed note of that size."""
@@ -177,4 +175,4 @@ class LogEdge:
 
     def append(self, **_: object) -> None:
         """Refused: an edge is only read."""
-        raise PvdmError("log_read_only", "the edge of a log only reads")
+        raise Code.LOG_READ_ONLY("the edge of a log only reads")

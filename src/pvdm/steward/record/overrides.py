@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pvdm.api.proofs import OverrideView
 from pvdm.catalog.catalog import Catalog
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import Code, ConflictError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
@@ -52,7 +52,7 @@ class Overrides:
             except NotAllowedError as error:
                 # A concurrent call with the same bytes may have been first; that is no replay.
                 earlier = self._find_same(override_id, envelope)
-                if error.code != "override_replayed" or earlier is None:
+                if error.code != Code.OVERRIDE_REPLAYED or earlier is None:
                     raise
         return self.get(override_id, grant) if earlier is None else self._answer_repeated(earlier, grant)
 
@@ -60,7 +60,7 @@ class Overrides:
         """One override of the caller's domain."""
         found = self._find(override_id)
         if found is None:
-            raise InputError("override_unknown", "the ledger holds no such override", got=ascii(override_id[:80]))
+            raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
         require_domain(grant, found.domain)
         return self._view(found)
 
@@ -91,7 +91,7 @@ class Overrides:
         def work(unit: Unit, places: Sequence[int]) -> None:
             # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
-                raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
+                raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
             held = nonces.find(unit, said.nonce)
             if held is not None:
                 _require_not_void(unit, said, held.state)
@@ -102,7 +102,7 @@ class Overrides:
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
-                raise _replayed_error(said.nonce) if error.code == "nonce_taken" else error from None
+                raise _replayed_error(said.nonce) if error.code == Code.NONCE_TAKEN else error from None
 
         self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
@@ -173,9 +173,8 @@ def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
 def require_over_main(said: BreakGlass, shown: int | None) -> None:
     """Require that the override's base snapshot is what `main` shows now."""
     if said.base_snapshot_id != shown:
-        raise NotAllowedError(
-            "override_base_moved",
-            "main has moved since the verdict that the override waives",
+        raise Code.OVERRIDE_REFUSED(
+            reason="override_base_moved",
             expected=f"an override over snapshot {'none' if shown is None else shown}",
             got=f"over snapshot {'none' if said.base_snapshot_id is None else said.base_snapshot_id}",
             hint=MAIN_MOVED,
@@ -186,13 +185,7 @@ def require_first(unit: Unit, fail_proof_id: str) -> None:
     """Refuse a second override for one FAIL proof."""
     other = overrides.live_of_proof(unit, fail_proof_id)
     if other is not None:
-        raise NotAllowedError(
-            "override_exists",
-            "this FAIL proof is waived already",
-            expected="a proof without an override",
-            got=other,
-            hint="nothing was changed; look at `pvdm break-glass list`",
-        )
+        raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
 
 
 def require_usable(unit: Unit, override: StoredOverride) -> None:
@@ -211,7 +204,7 @@ def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
 
 def _replayed_error(nonce: str) -> NotAllowedError:
     return NotAllowedError(
-        "override_replayed",
+        Code.OVERRIDE_REPLAYED,
         "the override was used before",
         expected="a new nonce",
         got=nonce,

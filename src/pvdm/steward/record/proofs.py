@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pvdm.api.proofs import ProofView
-from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, overrides, proofs, statements
@@ -169,17 +169,13 @@ class Proofs:
     def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
         """The keys of an ended attempt, so that an auditor can compute its digests; recorded as an event."""
         if not reason.strip():
-            raise InputError("reason_missing", "opening a proof needs a reason")
+            raise Code.REASON_MISSING("opening a proof needs a reason")
         with self._ledger.read() as unit:
             self._require(unit, proof_id, grant)
             record = proofs.get(unit, proof_id)
             attempt = attempts.find(unit, record.attempt_id)
         if record.context is None or attempt is None:
-            raise InputError(
-                "proof_without_digest",
-                "the attempt failed before any digest was computed, or a restore brought its proof back without it",
-                got=record.proof_id,
-            )
+            raise Code.PROOF_WITHOUT_DIGEST(got=record.proof_id)
         context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
         keys = release(self._keys, context, closed=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
@@ -194,12 +190,7 @@ class Proofs:
         with self._ledger.read() as unit:
             stored = statements.get(unit, earlier.proof_id)
         if _core_of(stored.envelope) != core.to_bytes():
-            raise ConflictError(
-                "proof_exists",
-                "this notary has signed another verdict for this nonce",
-                expected=earlier.proof_id,
-                got="another core",
-            )
+            raise Code.PROOF_EXISTS(expected=earlier.proof_id, got="another core")
         self._recorder.cover()
         return Recorded(stored.statement_id, stored.envelope, stored.log_index)
 
@@ -221,20 +212,16 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
     """Require that the attempt is VERIFYING under the proof's nonce."""
     attempt = attempts.lock(unit, core.attempt.attempt_id)
     if attempt.state is not AttemptState.VERIFYING:
-        raise ConflictError(
-            "attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=attempt.state
-        )
+        raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
     said = core.attempt
     if (attempt.workload_id, attempt.chunk_id, attempt.number) != (said.workload_id, said.chunk_id, said.number):
-        raise NotAllowedError(
-            "proof_of_other_attempt",
-            "the proof names another workload, chunk or number than its attempt",
+        raise Code.PROOF_OF_OTHER_ATTEMPT(
             expected=f"attempt {attempt.number} of chunk {attempt.chunk_id} of {attempt.workload_id}",
             got=f"attempt {said.number} of chunk {said.chunk_id} of {said.workload_id}",
         )
     nonce = nonces.find(unit, core.attempt.nonce)
     if nonce is None or nonce.attempt_id != attempt.attempt_id or nonce.state is not NonceState.RESERVED:
-        raise VerificationError("nonce_of_other_attempt", "the nonce is not the one drawn for this verification")
+        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not the one drawn for this verification")
 
 
 def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -> str | None:
@@ -244,7 +231,7 @@ def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -
     named = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
     attempt = core.attempt
     if named != (epoch, attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce):
-        raise InputError("context_differs", "the keys were derived for another attempt than the proof is about")
+        raise Code.CONTEXT_DIFFERS()
     return canonical_json.dump(context.to_json()).decode()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import ConflictError
+from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.log_storage import LedgerLog
@@ -115,7 +115,7 @@ class Recorder:
                 try:
                     return self._ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
                 except ConflictError as error:
-                    if error.code != "log_moved" or tried == RECORD_TRIES_MAX:
+                    if error.code != Code.LOG_MOVED or tried == RECORD_TRIES_MAX:
                         raise
         raise AssertionError("unreachable")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from pvdm.errors import ConflictError, InputError, UnavailableError, VerificationError
+from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
@@ -51,13 +51,7 @@ class TrustRoots:
         """The newest version; raises `steward_without_root` where there is none yet."""
         found = self.find()
         if found is None:
-            raise UnavailableError(
-                "steward_without_root",
-                "this Steward has no trust root yet",
-                expected="a signed trust root that names its keys",
-                got="none",
-                hint="make one from its public keys (`pvdm keys root new`) and hand it in",
-            )
+            raise Code.STEWARD_WITHOUT_ROOT(got="none")
         return found
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
@@ -78,9 +72,7 @@ class TrustRoots:
         def work(unit: Unit, places: Sequence[int]) -> None:
             # The log's lock is held here, so of two concurrent next versions only the first is accepted.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
-                raise ConflictError(
-                    "trust_root_moved", "another trust root was accepted first", hint="hand yours in again"
-                )
+                raise Code.TRUST_ROOT_MOVED("another trust root was accepted first", hint="hand yours in again")
             unit.add_request_facts(trust_root=root.sha256)
             statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
 
@@ -109,13 +101,10 @@ class TrustRoots:
 
     def _first_pin(self, pin: str | None) -> str:
         if self._pin is not None and pin is not None and pin != self._pin:
-            raise InputError(
-                "trust_root_pin_differs", "the configuration pins another trust root", expected=self._pin, got=pin
-            )
+            raise Code.TRUST_ROOT_PIN_DIFFERS(expected=self._pin, got=pin)
         chosen = self._pin or pin
         if chosen is None:
-            raise InputError(
-                "trust_root_pin_missing",
+            raise Code.TRUST_ROOT_PIN_MISSING(
                 "the first trust root is trusted by its hash alone",
                 expected="its SHA-256, in the configuration or given with it",
                 got="none",
@@ -163,10 +152,8 @@ def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: s
         named = root.find(public.key_id)
         right = named is not None and (named.identity, wanted in named.roles) == (identity, True)
         if named is None or not right or (wanted is RootRole.NOTARY and epoch.number not in named.epochs):
-            raise VerificationError(
-                "trust_root_lacks_epoch",
+            raise Code.TRUST_ROOT_LACKS_EPOCH(
                 f"the trust root does not name the {role.value} key of epoch {epoch.number}",
                 expected=f"{public.key_id} as {wanted.value} {identity}",
                 got="nothing" if named is None else "another identity, role or epoch",
-                hint="hand in a trust root that names the epoch's keys first",
             )

@@ -184,7 +184,7 @@ def describe_gap(newest: Publication, gap: int) -> LostPublication:
         (),
         newest.receipt_id,
         said.metadata_path,
-        error.code,
+        error.reason,
         error.message,
     )
 

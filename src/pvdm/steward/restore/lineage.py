@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import statements
@@ -167,7 +167,7 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
         tuple(sorted(chunk_ids)),
         each.receipt_id,
         said.metadata_path,
-        error.code,
+        error.reason,
         error.message,
         None if file is None else str(file),
     )
@@ -186,7 +186,7 @@ def passed_over_error(said: Receipt, newest: Receipt) -> VerificationError:
 def namespace_missing_error(namespace: str) -> InputError:
     """The error for a publication whose namespace the backup lacks."""
     return InputError(
-        "namespace_unknown",
+        Code.NAMESPACE_UNKNOWN,
         f"the namespace {namespace} was made after the backup; make it again after the restore, then register the"
         " document as an operator, or make the table again and publish",
         expected="a namespace of the backup",
@@ -198,9 +198,9 @@ def publications_lost_error(lost: Sequence[LostPublication]) -> VerificationErro
     """The error of a restore that cannot show every publication, with a hint for each kind of reason."""
     named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
     ways = []
-    if any(each.code != "namespace_unknown" for each in lost):
+    if any(each.code != Code.NAMESPACE_UNKNOWN for each in lost):
         ways.append("bring metadata, vault and warehouse back, or go on with --accept-lost, and publish them again")
-    if any(each.code == "namespace_unknown" for each in lost):
+    if any(each.code == Code.NAMESPACE_UNKNOWN for each in lost):
         ways.append(
             "namespace_unknown: the namespace was made after the backup, and no file brings it back; go on with"
             " --accept-lost, make the namespace, then register the table's document as an operator, or publish again"

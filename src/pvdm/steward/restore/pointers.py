@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.file_context import in_file
 from pvdm.lake.files import MetadataFiles, StoredFile, file_name, revision_of
 from pvdm.lake.format.json.document import Json
@@ -311,8 +311,7 @@ class _TableJudge:
             taken = tables.find(unit, home.namespace_id, name)
             gone = tables.list_ids(unit, table.uuid)
         if taken is not None or gone:
-            raise NotAllowedError(
-                "restore_table_taken",
+            raise Code.RESTORE_TABLE_TAKEN(
                 f"the backup has another table {table.name}, or one of the same UUID that was dropped",
                 expected=table.uuid,
                 got="a dropped table" if taken is None else taken.table_uuid,
@@ -404,9 +403,7 @@ class _TableJudge:
                 unit, parse_location(metadata.location), but=None if own is None else own.table_id
             )
         if other is not None:
-            raise NotAllowedError(
-                "location_taken", "another table lies there", expected="a place of its own", got=metadata.location
-            )
+            raise Code.LOCATION_TAKEN("another table lies there", got=metadata.location)
 
     def _remove_lost_branches(
         self, judged: _JudgedTable, now: TableMetadata, pointer: Pointer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.log_storage import LedgerLog
@@ -112,9 +112,9 @@ def _require_archive_reached(config: StewardConfig, reached: int) -> None:
     """Refuse if the configured archive is longer than the restored log, which continues in it."""
     archive = archive_folder(config)
     if archive is not None and archived_size(archive) > reached:
-        raise VerificationError(
-            "restore_entries_missing",
+        raise Code.RESTORE_REFUSED(
             "the configured archive has more entries than the restored log would have",
+            reason="restore_entries_missing",
             expected=f"{archived_size(archive)} entries",
             got=str(reached),
             hint=f"nothing was changed; restore with --archive {archive}",
@@ -128,13 +128,7 @@ def require_archive_free(config: StewardConfig) -> None:
         return
     shown = read_unverified((log_folder(archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
     if shown.origin != config.origin:
-        raise InputError(
-            "restore_archive_taken",
-            "the configured archive holds the log under its old name",
-            expected="another folder as `archive` in the configuration",
-            got=f"{archive}, of {shown.origin}",
-            hint="nothing was changed; keep the old folder, it is evidence",
-        )
+        raise Code.RESTORE_REQUEST_INVALID(reason="restore_archive_taken", got=f"{archive}, of {shown.origin}")
 
 
 def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
@@ -142,9 +136,8 @@ def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
     config = notary.config
     origin = order.lost_origin or config.origin
     if order.lost_origin == config.origin:
-        raise InputError(
-            "restore_origin_same",
-            "a log whose end is lost cannot go on under its own name",
+        raise Code.RESTORE_REQUEST_INVALID(
+            reason="restore_origin_same",
             expected=f"another origin in the configuration than {config.origin}",
             got=config.origin,
         )
@@ -152,10 +145,8 @@ def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
     with _log_key_hint():
         newest = kept.load()
     if newest is None:
-        raise VerificationError(
-            "outside_checkpoint_missing",
+        raise Code.OUTSIDE_CHECKPOINT_MISSING(
             "no checkpoint is kept outside",
-            expected="the newest checkpoint",
             got="none",
             hint="restore the file; without it what the backup lacks is unknown",
         )
@@ -173,28 +164,22 @@ def _log_key_hint() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        if error.code == "note_key_unknown" and "root fetch" in str(error.hint):
+        if error.code == Code.NOTE_KEY_UNKNOWN and "root fetch" in str(error.hint):
             error.hint = _LOG_KEYS_HINT
         raise
 
 
 def _require_accepted_loss(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
     if lost and order.lost_origin is None:
-        raise VerificationError(
-            "restore_entries_missing",
+        raise Code.RESTORE_REFUSED(
             "the archive does not have what the backup lacks",
+            reason="restore_entries_missing",
             expected=f"entries {size} to {outside.checkpoint.size - 1}",
             got="no archive" if order.archive is None else f"{reached} entries",
             hint="bring the newest archive; or give the entries up by going on under a new origin",
         )
     if not lost and order.lost_origin is not None:
-        raise InputError(
-            "restore_nothing_lost",
-            "nothing of the log is lost, so it keeps its name",
-            expected="a restore without a lost origin",
-            got=order.lost_origin,
-            hint="nothing was changed; put the old origin back into the configuration and restore without it",
-        )
+        raise Code.RESTORE_REQUEST_INVALID(reason="restore_nothing_lost", got=order.lost_origin)
 
 
 def _archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
@@ -217,8 +202,7 @@ def _require_archive_extends(archive: FilePath, held: SignedCheckpoint, outside:
     tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
     root = merkle.root_at(tiles, outside.checkpoint.size)
     if not compare_digest(root, outside.checkpoint.root):
-        raise VerificationError(
-            "log_forked",
+        raise Code.LOG_FORKED(
             "the archive shows another history than the checkpoint outside",
             expected=f"root {outside.checkpoint.root.hex()}",
             got=root.hex(),
@@ -236,14 +220,12 @@ def _require_trusted_checkpoint(
     try:
         open_checkpoint(target.note, origin=origin, keys=keys)
     except VerificationError as error:
-        if error.code != "note_key_unknown":
+        if error.code != Code.NOTE_KEY_UNKNOWN:
             raise
-        raise VerificationError(
-            "restore_archive_unbelieved",
-            "the archive's checkpoint is not the one outside, and only a revoked log key signed it",
+        raise Code.RESTORE_REFUSED(
+            reason="restore_archive_unbelieved",
             expected=f"{covered} entries, or the signature of a key in use",
             got=f"{target.checkpoint.size} entries under a revoked key",
-            hint="nothing was changed; bring a copy of the archive from before, or one that ends with the outside",
         ) from None
 
 
@@ -273,12 +255,10 @@ def _require_envelopes(order: Order, found: Sequence[ArchivedEntry]) -> None:
     missing = [each for each in found if each.envelope is None]
     if not missing or order.accept_missing:
         return
-    raise VerificationError(
-        "restore_envelopes_missing",
+    raise Code.RESTORE_REFUSED(
         f"the archive lacks the envelopes of {counted(len(missing), 'entry', 'entries')}",
-        expected="every envelope of the entries to be refilled",
+        reason="restore_envelopes_missing",
         got=list_first([f"{each.entry.kind.value} {each.index}" for each in missing]),
-        hint="nothing was changed; bring a whole archive, or accept the loss explicitly, which is logged",
         missing=len(missing),
     )
 
@@ -291,8 +271,7 @@ def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheck
         edge.read_hashes(nodes) if nodes else [], edge.size(), map(merkle.leaf_hash, entries), hashes.__setitem__
     )
     if not compare_digest(grown, target.checkpoint.root):
-        raise VerificationError(
-            "log_forked",
+        raise Code.LOG_FORKED(
             "backup and archive together do not make the log that was signed",
             expected=f"root {target.checkpoint.root.hex()}",
             got=grown.hex(),
@@ -306,8 +285,7 @@ def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
     with notary.ledger.read() as unit:
         root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
     if not compare_digest(root, outside.checkpoint.root):
-        raise VerificationError(
-            "log_forked",
+        raise Code.LOG_FORKED(
             f"the log's first {outside.checkpoint.size} entries are not those that were signed",
             expected=f"root {outside.checkpoint.root.hex()}",
             got=root.hex(),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pvdm.errors import PvdmError, VerificationError
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
@@ -143,7 +143,7 @@ def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: in
         if kind in _OWN and said.key.identity != signers.notary:
             break
         return
-    raise refusal or VerificationError("key_unknown", "no known key has signed it", got=key_id)
+    raise refusal or VerificationError(Code.KEY_UNKNOWN, "no known key has signed it", got=key_id)
 
 
 def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
@@ -170,5 +170,5 @@ def _invalid_error(each: ArchivedEntry, error: PvdmError) -> VerificationError:
         got=error.got,
         hint="nothing was changed; keep archive and backup, and find out who wrote it",
         index=each.index,
-        cause=error.code,
+        cause=error.reason,
     )

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 from pvdm import fault
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
@@ -175,7 +175,7 @@ def _require_clock(notary: Notary, order: Order) -> None:
         notary.clock.now_micros()
     except UnavailableError as error:
         raise UnavailableError(
-            error.code,
+            error.reason,
             error.message,
             expected=error.expected,
             got=error.got,
@@ -189,9 +189,8 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
     if marker.outcome["lost"]:
         refill.require_archive_free(config)
     if (origin != config.origin) != bool(marker.outcome["lost"]):
-        raise InputError(
-            "restore_origin_changed",
-            "the configuration names another log than the restore that was interrupted",
+        raise Code.RESTORE_REQUEST_INVALID(
+            reason="restore_origin_changed",
             expected=f"another origin than {origin}" if marker.outcome["lost"] else origin,
             got=config.origin,
         )
@@ -302,10 +301,8 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
     try:
         _swap(path, marker.outside_note, note)
     except OSError as error:
-        raise UnavailableError(
-            "outside_checkpoint_unavailable",
-            f"the outside checkpoint cannot be reached: {error.strerror or error}",
-            hint="restore again when it can be written",
+        raise Code.OUTSIDE_CHECKPOINT_UNAVAILABLE(
+            f"the outside checkpoint cannot be reached: {error.strerror or error}"
         ) from None
 
 

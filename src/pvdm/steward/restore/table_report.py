@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pvdm.catalog.names import full_name
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.files import FoundFile, MetadataFiles, StoredFile, revision_of
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
@@ -130,7 +130,7 @@ def find_unreadable(ledger: Ledger, files: MetadataFiles, *, but: Collection[str
         except (VerificationError, InputError) as error:
             home = homes[row.namespace_id]
             name = full_name((*(() if home is None else home.levels), row.name))
-            found.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.code, error.message))
+            found.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.reason, error.message))
     return sorted(found, key=lambda each: each.table)
 
 
@@ -139,13 +139,10 @@ def require_readable(unreadable: Sequence[UnreadableTable], *, accepted: bool) -
     if not unreadable or accepted:
         return
     named = [f"{each.table} ({each.code}, {each.metadata_path})" for each in unreadable]
-    raise VerificationError(
-        "restore_tables_unreadable",
+    raise Code.RESTORE_REFUSED(
         f"{counted(len(named), 'table')} cannot be read: the documents that the backup names are gone or changed",
-        expected="the documents that the backup names, or newer ones that receipts bind",
+        reason="restore_tables_unreadable",
         got=list_first(named),
-        hint="nothing was changed; bring the documents back, restore a younger backup, or go on with"
-        " --accept-unreadable, and these tables stay unreadable until their documents are back",
         unreadable=len(named),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType
 from pvdm.ledger.work.attempts import Attempt
@@ -20,16 +20,11 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
     """Refuse a branch that cannot be adopted: unknown, a tag, `main`, or one that the Steward made."""
     ref = metadata.refs.get(branch)
     if ref is None or ref.type is not RefType.BRANCH:
-        raise InputError(
-            "branch_unknown",
-            "the table has no such branch",
-            expected="a branch with staged data (`spark.wap.branch`)",
-            got=ascii(branch[:80]),
-            hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None,
+        raise Code.BRANCH_UNKNOWN(
+            got=ascii(branch[:80]), hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None
         )
     if branch == MAIN or is_stewards(branch):
-        raise NotAllowedError(
-            "branch_reserved",
+        raise Code.BRANCH_RESERVED(
             "this branch cannot be adopted",
             expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
             got=ascii(branch[:80]),
@@ -39,8 +34,7 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
 def require_one_chunk(planned: list[Chunk]) -> Chunk:
     """The only chunk of a plan; a staged branch cannot be one chunk of several."""
     if len(planned) != 1:
-        raise InputError(
-            "workload_parameters_differ",
+        raise Code.WORKLOAD_PARAMETERS_DIFFER(
             "the workload was opened to be staged chunk by chunk",
             expected="another workload id",
             got=f"a plan of {len(planned)} chunks",
@@ -51,8 +45,7 @@ def require_one_chunk(planned: list[Chunk]) -> Chunk:
 def require_same_branch(found: Attempt, branch: str) -> None:
     """Refuse another branch than the one that the attempt adopted."""
     if found.branch != branch:
-        raise InputError(
-            "workload_parameters_differ",
+        raise Code.WORKLOAD_PARAMETERS_DIFFER(
             f"workload {found.workload_id} publishes another branch",
             expected=found.branch,
             got=ascii(branch[:80]),
@@ -69,8 +62,7 @@ def retry_needs_reason(ended: Attempt) -> bool:
 def require_same_failed_branch(found: Attempt, branch: str) -> None:
     """Refuse another branch without a reason after one that failed."""
     if found.branch != branch:
-        raise InputError(
-            "reason_missing",
+        raise Code.REASON_MISSING(
             f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
             expected="the reason: what was corrected (--reason)",
             got="none",

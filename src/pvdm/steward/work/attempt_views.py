@@ -44,7 +44,7 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.findings import SHOWN_WHOLE
 
 FINDINGS_SHOWN_MAX: Final = 10
-_REFUSAL_KEYS = ("code", "message", "expected", "got", "hint")
+_REFUSAL_KEYS = ("code", "reason", "message", "expected", "got", "hint")
 _REFUSAL_PART_CHARACTERS = 600
 
 
@@ -260,7 +260,9 @@ def encode_refusal(error: PvdmError) -> str:
     cut = {key: None if part is None else str(part)[:_REFUSAL_PART_CHARACTERS] for key, part in parts.items()}
     text = json.dumps(cut, ensure_ascii=False).replace("\x00", "")
     # Escapes can make the text too long: then only the code and the first words are kept.
-    short = json.dumps({**dict.fromkeys(_REFUSAL_KEYS), "code": error.code, "message": str(error.message)[:80]})
+    short = json.dumps(
+        {**dict.fromkeys(_REFUSAL_KEYS), "code": error.code, "reason": error.reason, "message": str(error.message)[:80]}
+    )
     return text if len(text) <= REASON_MAX_CHARACTERS else short
 
 
@@ -278,4 +280,4 @@ def decode_refusal(reason: str) -> RefusalView | None:
 def sentence_of(reason: str) -> str:
     """The reason as a sentence: for a refusal its code and message."""
     found = decode_refusal(reason)
-    return reason if found is None else f"{found.code}: {found.message}"
+    return reason if found is None else f"{found.reason}: {found.message}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces
@@ -19,7 +19,7 @@ from pvdm.verify.fit import require_partition_fit
 def contract_text(data: bytes, name: str = "contract") -> str:
     """Parse a contract's bytes and return them as text; the text encodes to the same bytes."""
     if not data:
-        raise InputError("contract_invalid", f"{name} cannot be accepted", expected="a contract", got="an empty file")
+        raise Code.CONTRACT_INVALID(f"{name} cannot be accepted", got="an empty file")
     parse_contract(data, name)
     return data.decode()
 
@@ -71,12 +71,10 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
     with ledger.read() as unit:
         found = namespaces.find(unit, tuple(levels))
     if found is None or not grant.reaches(found.domain):
-        raise NotAllowedError(
-            "source_of_other_domain",
-            "the contract's source is not in a namespace of the token's domain",
+        raise Code.SOURCE_NOT_ALLOWED(
+            reason="source_of_other_domain",
             expected=f"a source of the domain {grant.domain}",
             got=contract.boundary.source.table[:200] if found is None else "one of another domain",
-            hint="nothing was changed; an operator of every domain (`*`) puts a table under a contract across domains",
         )
 
 
@@ -92,10 +90,6 @@ def _other_table_error(contract: DataProductContract, expected: str) -> NotAllow
 
 def _require_domain(contract: DataProductContract, domain: str) -> None:
     if contract.product.domain != domain:
-        raise NotAllowedError(
-            "contract_of_other_domain",
-            "the contract belongs to another domain",
-            expected=domain,
-            got=contract.product.domain,
-            hint="nothing was changed; metadata.domain of the contract names the domain that owns the table",
+        raise Code.CONTRACT_NOT_APPLICABLE(
+            reason="contract_of_other_domain", expected=domain, got=contract.product.domain
         )

@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import parse_full_name
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
@@ -273,8 +273,7 @@ class Workloads:
         *levels, name = parts = parse_full_name(table)
         row = self._catalog.tables.load(grant, tuple(levels), name).row
         if row.contract_hash is None:
-            raise NotAllowedError(
-                "not_protected",
+            raise Code.NOT_PROTECTED(
                 f"{table} is not protected: there is no contract to publish under",
                 expected="a protected table",
                 got="one that anyone may write to",
@@ -345,7 +344,7 @@ class Workloads:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
-            raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
+            raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
         _require_contract(row, workload)
         return row
 
@@ -354,7 +353,7 @@ class Workloads:
     ) -> AttemptOpening:
         with self._ledger.read() as unit:
             if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
-                raise InputError("chunk_unknown", "the plan has no such chunk", got=ascii(chunk_id[:80]))
+                raise Code.CHUNK_UNKNOWN(got=ascii(chunk_id[:80]))
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
         nonce = secrets.token_hex(16)
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
@@ -413,13 +412,7 @@ class Workloads:
             unit.lock_name(f"branches {row.table_uuid}")
             other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
             if other is not None:
-                raise ConflictError(
-                    "branch_taken",
-                    "another workload publishes the branch",
-                    expected="a branch that no live attempt uses",
-                    got=other.workload_id,
-                    attempt_id=other.attempt_id,
-                )
+                raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)
             attempts.open_next(unit, opening, most=contract.governance.attempts_max)
             return attempts.begin_verifying(
                 unit,
@@ -440,13 +433,11 @@ class Workloads:
         if head in (None, found.staged_snapshot_id):
             return
         done = found.state is AttemptState.COMMITTED
-        raise ConflictError(
-            "branch_staged_since",
+        raise Code.BRANCH_STAGED_SINCE(
             f"branch {branch[:80]} holds something else than workload {found.workload_id} "
             f"{'has published' if done else 'is publishing'}; it was not read",
             expected=f"snapshot {found.staged_snapshot_id}" if found.staged_snapshot_id else "no row of its own",
             got=f"snapshot {head}",
-            hint="nothing was changed; publish the branch under another workload id",
             workload_id=found.workload_id,
         )
 

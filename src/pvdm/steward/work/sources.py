@@ -11,7 +11,7 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream.heads import find_unproved, is_known, require_proved
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.format.json.node import Raw
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -64,10 +64,9 @@ class Sources:
         with self._ledger.read() as unit:
             last = workloads.last_source_snapshot(unit, table_uuid, ref.uuid)
         if current is None:
-            raise InputError(
-                "source_empty",
+            raise Code.SOURCE_REFUSED(
                 f"{ref.name} has no snapshot to pin",
-                expected="a table with rows",
+                reason="source_empty",
                 got="none yet",
                 hint=f"write to {ref.name} first",
             )
@@ -192,15 +191,14 @@ class Sources:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
             if row is None and tables.was_of_upstream(unit, workload.opening.source):
-                raise UnavailableError(
-                    "source_changed",
+                raise Code.SOURCE_CHANGED(
                     "the upstream shows another table under the name of the workload's source",
                     expected=f"the table {workload.opening.source}",
                     got="another one, when it was last asked for",
                     hint="bring it back there and load it by its name; or an operator abandons the workload",
                 )
             if row is None:
-                raise InputError("source_gone", "the workload's source is gone", got="no such table", hint=_GONE)
+                raise Code.SOURCE_GONE(got="no such table", hint=_GONE)
             ref = named(unit, catalog.name, row)
         state: TableState = catalog.states.of(row)
         self._require_as_pinned(state, int(str(workload.source_snapshot_id)))
@@ -220,8 +218,7 @@ class Sources:
                 doubt = find_unproved(unit, row, state.metadata)
                 if doubt is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
-        raise UnavailableError(
-            "source_changed",
+        raise Code.SOURCE_CHANGED(
             f"{row.name} is not shown by its upstream as it was when the workload pinned it",
             expected=f"snapshot {snapshot_id} as it was",
             got=doubt or "another one of that id",
@@ -233,14 +230,13 @@ class Sources:
             return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
             # A bad manifest is no verdict about rows: it may be written or put back.
-            raise UnavailableError(
-                "source_manifest_unreadable",
+            raise Code.SOURCE_MANIFEST_UNREADABLE(
                 f"{manifest}: the manifest of source files cannot be read: {error.message}",
                 expected=error.expected,
                 got=error.got,
                 hint="`pvdm source-files` writes one, where the contract's boundary.source.files.manifest says",
                 manifest=manifest,
-                cause=error.code,
+                cause=error.reason,
             ) from None
 
 
@@ -264,7 +260,7 @@ def _refuse_contract(contract: DataProductContract) -> Iterator[None]:
     except (InputError, NotAllowedError, VerificationError) as error:
         hint = f"nothing was changed; boundary.source of the contract names {source.table or source.manifest}"
         raise NotAllowedError(
-            error.code,
+            error.reason,
             f"the contract's source cannot be used: {error.message}",
             expected=error.expected,
             got=error.got,
@@ -295,8 +291,7 @@ def levels_of(unit: Unit, row: TableRow) -> Levels:
 def _require_same(workload: Workload, snapshot_id: int) -> None:
     if workload.source_snapshot_id != str(snapshot_id):
         # Unavailable, since the old manifest may be put back.
-        raise UnavailableError(
-            "source_changed",
+        raise Code.SOURCE_CHANGED(
             "the manifest of the source is not the one that the workload has pinned",
             expected=str(workload.source_snapshot_id),
             got=str(snapshot_id),

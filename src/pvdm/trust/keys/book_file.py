@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.epochs import BOOK_SIZE_MAX_BYTES, EpochBook
@@ -35,16 +35,14 @@ class FileEpochStore:
             try:
                 book = EpochBook.parse(data)
             except InputError as error:
-                raise VerificationError(
-                    "epoch_book_damaged",
+                raise Code.EPOCH_BOOK_DAMAGED(
                     f"{self._path.name} is truncated or was changed",
                     expected=error.expected,
                     got=error.got,
                     hint="bring the last good copy back",
                 ) from None
             if book.revision < self._seen:
-                raise VerificationError(
-                    "epoch_book_rolled_back",
+                raise Code.EPOCH_BOOK_ROLLED_BACK(
                     f"{self._path.name} is older than what this process has seen",
                     expected=f"revision {self._seen} or later",
                     got=f"revision {book.revision}",

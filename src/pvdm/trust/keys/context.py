@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from pvdm.digest.plan import Mode, framed
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES
 from pvdm.model.projection import ProjectionName
@@ -194,8 +194,11 @@ def _fingerprint(fingerprints: Fingerprints, projection: ProjectionName) -> byte
     for name, fingerprint in fingerprints:
         if name is projection:
             return fingerprint
-    raise InputError(
-        "projection_unknown", "the context has no such projection", expected="one of its own", got=projection.value
+    raise Code.PROJECTION_INVALID(
+        "the context has no such projection",
+        reason="projection_unknown",
+        expected="one of its own",
+        got=projection.value,
     )
 
 
@@ -241,4 +244,4 @@ def _judge_fingerprints(fingerprints: object) -> None:
 
 
 def _invalid(field: str, expected: str, got: str) -> InputError:
-    return InputError("context_invalid", f"{field} cannot be part of a key", expected=expected, got=got, field=field)
+    return InputError(Code.CONTEXT_INVALID, f"{field} cannot be part of a key", expected=expected, got=got, field=field)

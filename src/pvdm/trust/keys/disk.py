@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import InputError, NotAllowedError, StateUnknownError, UnavailableError
+from pvdm.errors import Code, NotAllowedError, UnavailableError
 from pvdm.model.secret import Secret
 
 PRIVATE_MODE: Final = 0o600
@@ -40,10 +40,9 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
         else:
             temporary.replace(path)
     except FileExistsError:
-        raise NotAllowedError(
-            "key_file_exists",
+        raise Code.KEY_FILE_REFUSED(
             f"{path.name} is there already",
-            expected="a new name",
+            reason="key_file_exists",
             got=str(path),
             hint="nothing was overwritten; choose another name, or move the old file away",
         ) from None
@@ -101,9 +100,7 @@ def _read(path: Path, *, size_max_bytes: int, private: bool) -> bytes:
         os.close(descriptor)
     if len(content) > size_max_bytes:
         del content
-        raise InputError(
-            "key_file_too_large", f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more"
-        )
+        raise Code.KEY_FILE_TOO_LARGE(f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more")
     return content
 
 
@@ -111,25 +108,25 @@ def _judge(path: Path, found: os.stat_result, *, private: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _not_plain(path, stat.filemode(found.st_mode))
     if found.st_uid != os.geteuid():
-        raise NotAllowedError(
-            "key_file_owner",
+        raise Code.KEY_FILE_REFUSED(
             f"{path.name} belongs to another user",
+            reason="key_file_owner",
             expected=f"user {os.geteuid()}",
             got=f"user {found.st_uid}",
         )
     mode = stat.S_IMODE(found.st_mode)
     if private and mode != PRIVATE_MODE:
-        raise NotAllowedError(
-            "key_file_mode",
+        raise Code.KEY_FILE_REFUSED(
             f"{path.name} may be read by others or is not as it was made",
+            reason="key_file_mode",
             expected="mode 0600",
             got=f"mode {mode:04o}",
             hint=f"find out who could read it; then chmod 600 {path.name}, or make new keys",
         )
     if mode & 0o022:
-        raise NotAllowedError(
-            "key_file_mode",
+        raise Code.KEY_FILE_REFUSED(
             f"{path.name} may be written by others",
+            reason="key_file_mode",
             expected="no write for group and others",
             got=f"mode {mode:04o}",
         )
@@ -157,17 +154,13 @@ def _sync_folder(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise StateUnknownError(
-            "key_file_unsynced",
-            f"{path.name} was written, but its folder could not be synced",
-            expected="a synced folder",
-            got=str(error.strerror),
-            hint="read the file again before going on; a power loss may bring the old one back",
+        raise Code.KEY_FILE_UNSYNCED(
+            f"{path.name} was written, but its folder could not be synced", got=str(error.strerror)
         ) from None
 
 
 def _missing(path: Path) -> UnavailableError:
-    return UnavailableError("key_file_missing", f"{path.name} is not there", expected=str(path), got="nothing")
+    return UnavailableError(Code.KEY_FILE_MISSING, f"{path.name} is not there", expected=str(path), got="nothing")
 
 
 def _not_plain(path: Path, got: str) -> NotAllowedError:
@@ -176,7 +169,7 @@ def _not_plain(path: Path, got: str) -> NotAllowedError:
 
 def _unavailable(path: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
-        "key_file_unavailable",
+        Code.KEY_FILE_UNAVAILABLE,
         f"{path.name} cannot be used",
         expected="a readable folder and file",
         got=str(error.strerror),

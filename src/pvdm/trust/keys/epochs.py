@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import EPOCH_MAX
@@ -68,9 +68,7 @@ class Epoch:
 
     def __post_init__(self) -> None:
         if isinstance(self.number, bool) or not 1 <= self.number <= EPOCH_MAX:
-            raise InputError(
-                "epoch_invalid", "the epoch cannot be accepted", expected="1 to 2^63-1", got=str(self.number)
-            )
+            raise Code.EPOCH_INVALID(expected="1 to 2^63-1", got=str(self.number))
         if [entry.role for entry in self.keys] != list(KeyRole):
             raise _malformed("one key for each role, in order", ", ".join(entry.role.value for entry in self.keys))
         if len({entry.reference for entry in self.keys}) != len(self.keys):
@@ -121,8 +119,8 @@ class EpochBook:
         if numbers != sorted(set(numbers)):
             raise _malformed("ascending distinct epochs", "another order")
         if len(numbers) > EPOCHS_MAX:
-            raise InputError(
-                "epochs_too_many", "the book is full", expected=f"at most {EPOCHS_MAX} epochs", got=str(len(numbers))
+            raise Code.EPOCH_INVALID(
+                reason="epochs_too_many", expected=f"at most {EPOCHS_MAX} epochs", got=str(len(numbers))
             )
         if sum(epoch.state is EpochStage.ACTIVE for epoch in self.epochs) > 1:
             raise _malformed("at most one ACTIVE epoch", "several")
@@ -140,7 +138,7 @@ class EpochBook:
         for epoch in self.epochs:
             if epoch.number == number:
                 return epoch
-        raise InputError("epoch_unknown", "there is no such epoch", expected="one of the book's", got=str(number))
+        raise Code.EPOCH_INVALID(reason="epoch_unknown", got=str(number))
 
     def usable(self, number: int) -> Epoch:
         """The epoch, if its keys may still derive and sign: ACTIVE or RETIRED."""
@@ -149,34 +147,16 @@ class EpochBook:
             case EpochStage.ACTIVE | EpochStage.RETIRED:
                 return epoch
             case EpochStage.REVOKED:
-                raise NotAllowedError(
-                    "epoch_revoked",
-                    f"epoch {number} is revoked",
-                    expected="ACTIVE or RETIRED",
-                    got="REVOKED",
-                    hint="its keys are not used again; open a new workload under the active epoch",
-                )
+                raise Code.EPOCH_REFUSED(f"epoch {number} is revoked", reason="epoch_revoked", got="REVOKED")
             case EpochStage.CREATED:
-                raise NotAllowedError(
-                    "epoch_not_active",
-                    f"epoch {number} was never active",
-                    expected="ACTIVE or RETIRED",
-                    got="CREATED",
-                    hint="activate it first",
-                )
+                raise Code.EPOCH_REFUSED(f"epoch {number} was never active", reason="epoch_not_active", got="CREATED")
 
     def epoch_for(self, workload_epoch: int | None) -> int:
         """The epoch of a workload: the active one when it opens, afterwards its own, whatever was rotated since."""
         if workload_epoch is not None:
             return self.usable(workload_epoch).number
         if self.active is None:
-            raise NotAllowedError(
-                "epoch_none_active",
-                "no epoch is active",
-                expected="one ACTIVE epoch",
-                got="none",
-                hint="`pvdm keys` creates and activates one",
-            )
+            raise Code.EPOCH_REFUSED(reason="epoch_none_active", got="none")
         return self.active.number
 
     def next_number(self, above: int = 0) -> int:
@@ -189,12 +169,7 @@ class EpochBook:
         """The book with one more epoch, CREATED."""
         judge_reason(reason)
         if self.epochs and number <= self.epochs[-1].number:
-            raise NotAllowedError(
-                "epoch_reused",
-                "an epoch's number is never used again",
-                expected=f"above {self.epochs[-1].number}",
-                got=str(number),
-            )
+            raise Code.EPOCH_REFUSED(reason="epoch_reused", expected=f"above {self.epochs[-1].number}", got=str(number))
         epoch = Epoch(number, EpochStage.CREATED, keys)
         return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_change(epoch, None, epoch.state, reason),)
 
@@ -219,13 +194,7 @@ class EpochBook:
         judge_reason(reason)
         epoch = self.epoch(number)
         if keep_one and not any(each.number != number and each.can_sign for each in self.epochs):
-            raise NotAllowedError(
-                "epoch_last",
-                f"epoch {number} is the only one that can sign",
-                expected="another epoch that is ACTIVE or RETIRED",
-                got="none",
-                hint="create and activate its successor first, then revoke it",
-            )
+            raise Code.EPOCH_LAST(f"epoch {number} is the only one that can sign", got="none")
         if epoch.state is EpochStage.ACTIVE:
             return self._stepped([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)
         wanted = self._from(number, EpochStage.RETIRED, EpochStage.REVOKED)
@@ -234,9 +203,9 @@ class EpochBook:
     def _from(self, number: int, before: EpochStage, after: EpochStage) -> Epoch:
         epoch = self.epoch(number)
         if epoch.state is not before:
-            raise NotAllowedError(
-                "epoch_transition",
+            raise Code.EPOCH_REFUSED(
                 f"epoch {number} cannot become {after.value}",
+                reason="epoch_transition",
                 expected=before.value,
                 got=epoch.state.value,
             )
@@ -327,11 +296,8 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
 def judge_reason(reason: str) -> None:
     """Printable text of some length; it goes into the log."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
-        raise InputError(
-            "epoch_reason",
-            "a change of an epoch needs a reason",
-            expected=f"1 to {REASON_MAX_BYTES} bytes of printable text",
-            got=repr(reason)[:160],
+        raise Code.EPOCH_INVALID(
+            reason="epoch_reason", expected=f"1 to {REASON_MAX_BYTES} bytes of printable text", got=repr(reason)[:160]
         )
 
 

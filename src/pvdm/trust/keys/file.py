@@ -14,7 +14,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import KEY_BYTES, Secret
@@ -121,9 +121,7 @@ class FileKeystore:
     def _current(self) -> _Content:
         with self._lock:
             if self._stamp == (-1,):
-                raise UnavailableError(
-                    "key_home_closed", "the keystore is closed", expected="an open one", got="closed"
-                )
+                raise Code.KEY_HOME_CLOSED("the keystore is closed", got="closed")
             stamp = disk.stamp(self._path)
             if self._content is None or stamp != self._stamp:
                 self._content = self._read()
@@ -137,12 +135,10 @@ class FileKeystore:
         if content is None:
             raise _damaged(self._path)
         if self._content is not None and content.book.revision < self._content.book.revision:
-            raise VerificationError(
-                "keystore_rolled_back",
+            raise Code.KEYSTORE_ROLLED_BACK(
                 f"{self._path.name} is older than what this process has seen",
                 expected=f"revision {self._content.book.revision} or later",
                 got=f"revision {content.book.revision}",
-                hint="somebody put an old copy back; revoked epochs may be usable in it",
             )
         return content
 
@@ -216,18 +212,10 @@ def _try_header(data: bytes) -> _Header | None:
 def _seal_of(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
     if header.seal is None:
         if passphrase is not None:
-            raise NotAllowedError(
-                "keystore_not_sealed",
-                f"{path.name} is not sealed, but a passphrase was given",
-                expected="a sealed keystore",
-                got="an open one",
-                hint="somebody may have put another file in its place",
-            )
+            raise Code.KEYSTORE_NOT_SEALED(f"{path.name} is not sealed, but a passphrase was given", got="an open one")
         return None
     if passphrase is None:
-        raise InputError(
-            "passphrase_missing", f"{path.name} is sealed", expected="its passphrase", got="none", hint="give it"
-        )
+        raise Code.PASSPHRASE_MISSING(f"{path.name} is sealed", expected="its passphrase", got="none", hint="give it")
     return Seal.of(header.seal, passphrase)
 
 
@@ -265,8 +253,8 @@ def _agrees(content: _Content) -> bool:
 def _material(keys: Mapping[str, Secret], reference: str) -> Secret:
     found = keys.get(reference)
     if found is None:
-        raise UnavailableError(
-            "key_reference_unknown", "the keystore has no such key", expected="a key of its own book", got=reference
+        raise Code.KEY_REFERENCE_UNKNOWN(
+            "the keystore has no such key", expected="a key of its own book", got=reference
         )
     return found
 
@@ -282,7 +270,7 @@ def _public(secret: Secret) -> PublicKey:
 
 def _damaged(path: Path) -> VerificationError:
     return VerificationError(
-        "keystore_damaged",
+        Code.KEYSTORE_DAMAGED,
         f"{path.name} is truncated or was changed",
         expected="the file as it was written",
         got="something else",

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from pvdm import fault
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 from pvdm.trust.keys.context import AttemptContext
@@ -114,11 +114,8 @@ class Handles:
         """A handle for one verify job, 128 random bits as hex; it opens nothing before the freeze."""
         _judge_name("job_id", job_id)
         if isinstance(redemptions, bool) or not 1 <= redemptions <= HANDLE_REDEMPTIONS_MAX:
-            raise InputError(
-                "handle_redemptions",
-                "this many redemptions cannot be allowed",
-                expected=f"1 to {HANDLE_REDEMPTIONS_MAX}",
-                got=str(redemptions),
+            raise Code.HANDLE_INVALID(
+                reason="handle_redemptions", expected=f"1 to {HANDLE_REDEMPTIONS_MAX}", got=str(redemptions)
             )
         handle = secrets.token_hex(_HANDLE_BYTES)
         self._registry.add(HandleRecord(_hash(handle), job_id, redemptions))
@@ -138,9 +135,7 @@ class Handles:
         del handle
         _judge_name("worker", worker)
         if name is None:
-            raise InputError(
-                "handle_malformed", "this is not a handle", expected="32 lower-case hex digits", got="something else"
-            )
+            raise Code.HANDLE_INVALID(reason="handle_malformed", got="something else")
         record = self._registry.find(name)
         if record is None:
             raise _unknown()
@@ -200,17 +195,13 @@ def _matches(value: object, pattern: re.Pattern[str]) -> bool:
 
 def _judge_name(field: str, name: str) -> None:
     if not _matches(name, _NAME):
-        raise InputError(
-            "handle_name",
-            f"{field} cannot be accepted",
-            expected="1 to 128 of A-Z a-z 0-9 . _ : -",
-            got=repr(name)[:160],
-            field=field,
+        raise Code.HANDLE_INVALID(
+            f"{field} cannot be accepted", reason="handle_name", got=repr(name)[:160], field=field
         )
 
 
 def _unknown() -> NotAllowedError:
-    return _refused("handle_unknown", "there is no such handle", "a handle that was issued", "another")
+    return _refused(Code.HANDLE_UNKNOWN, "there is no such handle", "a handle that was issued", "another")
 
 
 def _refused(code: str, message: str, expected: str, got: str) -> NotAllowedError:

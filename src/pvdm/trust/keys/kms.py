@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.errors import Code, InputError, PvdmError, UnavailableError
 from pvdm.lake.stores.aws_logs import quieten
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
@@ -117,13 +117,7 @@ def _client(settings: KmsSettings) -> Any:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        raise UnavailableError(
-            "kms_missing",
-            "the AWS library is not installed",
-            expected="the package boto3",
-            got="none",
-            hint="install pvdm with the extra kms",
-        ) from None
+        raise Code.KMS_MISSING(got="none") from None
     quieten()
     config = Config(
         connect_timeout=settings.timeout_seconds,
@@ -135,12 +129,7 @@ def _client(settings: KmsSettings) -> Any:
             "kms", region_name=settings.region, endpoint_url=settings.endpoint, config=config
         )
     except (BotoCoreError, ValueError) as error:
-        raise InputError(
-            "kms_settings",
-            "these settings of KMS cannot be used",
-            expected="a region and an address",
-            got=type(error).__name__,
-        ) from None
+        raise Code.KMS_SETTINGS(got=type(error).__name__) from None
 
 
 def _failure(error: Exception) -> PvdmError:
@@ -161,7 +150,7 @@ def _failure(error: Exception) -> PvdmError:
         expected="an answer",
         got=got,
         hint="check address, credentials, key policy and state of the key"
-        if code == "kms_refused"
+        if code == Code.KMS_REFUSED
         else "try again later",
     )
 
@@ -195,8 +184,8 @@ def _arn(reference: str, key_id: str) -> str:
 
 
 def _inconsistent(expected: str, got: str) -> UnavailableError:
-    return UnavailableError("key_home_inconsistent", "KMS gave another answer", expected=expected, got=got)
+    return UnavailableError(Code.KEY_HOME_INCONSISTENT, "KMS gave another answer", expected=expected, got=got)
 
 
 def _setting(name: str, expected: str, got: int) -> InputError:
-    return InputError("kms_settings", f"{name} cannot be used", expected=expected, got=str(got))
+    return InputError(Code.KMS_SETTINGS, f"{name} cannot be used", expected=expected, got=str(got))

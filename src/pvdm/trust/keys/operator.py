@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.passphrase import Passphrase
@@ -70,8 +70,8 @@ def create_key_pair(
     public = _public(private)
     public_path = path.with_name(f"{path.name}.pub")
     if public_path.exists():
-        raise NotAllowedError(
-            "key_file_exists", f"{public_path.name} is there already", expected="a new name", got=str(public_path)
+        raise Code.KEY_FILE_REFUSED(
+            f"{public_path.name} is there already", reason="key_file_exists", got=str(public_path)
         )
     disk.write(path, _pem(private, passphrase), mode=disk.PRIVATE_MODE, fresh=True)
     disk.write(public_path, Secret(public.to_pem()), mode=disk.PUBLIC_MODE, fresh=True)
@@ -82,12 +82,7 @@ def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorK
     """The key pair of a private key file; its mode and owner are judged."""
     private = _try_load(Secret(disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
-        raise InputError(
-            "private_key_malformed",
-            f"{path.name} cannot be opened",
-            expected="an Ed25519 or P-256 private key in PEM, and its passphrase where it has one",
-            got="something else",
-        )
+        raise Code.PRIVATE_KEY_MALFORMED(f"{path.name} cannot be opened", got="something else")
     return OperatorKey(private)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.secret import Secret
 
 PASSPHRASE_MAX_BYTES: Final = 1_024
@@ -19,8 +19,7 @@ class Passphrase(Secret):
         super().__init__(text.encode())
         del text
         if not 1 <= len(self._material) <= PASSPHRASE_MAX_BYTES:
-            raise InputError(
-                "passphrase_invalid",
+            raise Code.PASSPHRASE_INVALID(
                 "the passphrase cannot be accepted",
                 expected=f"1 to {PASSPHRASE_MAX_BYTES} bytes",
                 got=f"{len(self._material)} bytes",

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.passphrase import Passphrase
 from pvdm.trust.keys.public import Algorithm, PublicKey
@@ -72,9 +72,7 @@ class Pkcs11Home:
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
         public = entry.public
         if public is None:
-            raise UnavailableError(
-                "key_reference_unknown", "this key does not sign", expected="signing or log", got=entry.role.value
-            )
+            raise Code.KEY_REFERENCE_UNKNOWN("this key does not sign", expected="signing or log", got=entry.role.value)
         return self._ask(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
@@ -85,7 +83,7 @@ class Pkcs11Home:
 
     def _ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
         if self._connection is None:
-            raise UnavailableError("key_home_closed", "the token is closed", expected="an open one", got="closed")
+            raise Code.KEY_HOME_CLOSED("the token is closed", got="closed")
         return self._connection.ask(operation)
 
 
@@ -169,13 +167,7 @@ def _login(settings: Pkcs11Settings, pin: Passphrase) -> Session:
     try:
         import pkcs11
     except ImportError:
-        raise UnavailableError(
-            "pkcs11_missing",
-            "the PKCS#11 library of Python is not installed",
-            expected="the package python-pkcs11",
-            got="none",
-            hint="install pvdm with the extra pkcs11",
-        ) from None
+        raise Code.PKCS11_MISSING(got="none") from None
     token = pkcs11.lib(settings.library).get_token(token_label=settings.token)
     return token.open(rw=True, user_pin=pin.reveal().decode())
 
@@ -246,8 +238,8 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
 def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
     # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
-        raise UnavailableError(
-            "key_home_inconsistent", "the token gave another point", expected="a DER octet string", got="something else"
+        raise Code.KEY_HOME_INCONSISTENT(
+            "the token gave another point", expected="a DER octet string", got="something else"
         )
     loaded = (
         ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
@@ -264,11 +256,13 @@ def _failure(error: Exception) -> PvdmError:
         case exceptions.PinIncorrect() | exceptions.PinLenRange() | exceptions.PinInvalid():
             return _wrong_pin()
         case exceptions.PinLocked():
-            return NotAllowedError("pkcs11_pin_locked", "the token is locked", expected="an open token", got="locked")
+            return NotAllowedError(
+                Code.PKCS11_PIN_LOCKED, "the token is locked", expected="an open token", got="locked"
+            )
         case exceptions.NoSuchToken() | exceptions.MultipleTokensReturned() | exceptions.NoSuchKey():
-            code = "pkcs11_not_found"
+            code = Code.PKCS11_NOT_FOUND
         case exceptions.PKCS11Error() | RuntimeError() | OSError():
-            code = "pkcs11_unavailable"
+            code = Code.PKCS11_UNAVAILABLE
         case _:
             raise error
     return UnavailableError(
@@ -281,4 +275,4 @@ def _failure(error: Exception) -> PvdmError:
 
 
 def _wrong_pin() -> NotAllowedError:
-    return NotAllowedError("pkcs11_pin_wrong", "the PIN does not open this token", expected="its own", got="another")
+    return NotAllowedError(Code.PKCS11_PIN_WRONG, "the PIN does not open this token", expected="its own", got="another")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError
 
 PUBLIC_KEY_SIZE_MAX_BYTES: Final = 1_024
 
@@ -77,9 +77,7 @@ class PublicKey:
                 case key:
                     key.verify(signature, data, ec.ECDSA(SHA256()))
         except InvalidSignature:
-            raise VerificationError(
-                "signature_invalid", "the signature does not belong to these bytes and this key", key_id=self.key_id
-            ) from None
+            raise Code.SIGNATURE_INVALID(key_id=self.key_id) from None
 
 
 def _load(der: bytes) -> ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey:
@@ -103,4 +101,4 @@ def _algorithm(key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey) -> Alg
 
 
 def _malformed(expected: str, got: str) -> InputError:
-    return InputError("public_key_malformed", "the public key cannot be accepted", expected=expected, got=got)
+    return InputError(Code.PUBLIC_KEY_MALFORMED, "the public key cannot be accepted", expected=expected, got=got)

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import Secret
 from pvdm.trust.keys.passphrase import Passphrase
@@ -56,11 +56,8 @@ class Seal:
         match header:
             case {"kdf": str(kdf), "cipher": str(cipher), "check": str(check)} if (kdf, cipher) == (_KDF, _CIPHER):
                 if not hmac.compare_digest(check.encode(), seal._check().encode()):
-                    raise NotAllowedError(
-                        "passphrase_wrong",
-                        "the passphrase does not open this keystore",
-                        expected="its own",
-                        got="another",
+                    raise Code.PASSPHRASE_WRONG(
+                        "the passphrase does not open this keystore", expected="its own", got="another"
                     )
             case _:
                 raise _malformed(f"{_KDF} and {_CIPHER}")
@@ -95,15 +92,12 @@ class Seal:
 
 def _derive(passphrase: Passphrase, salt: str, cost_log2: int) -> Secret:
     if not SCRYPT_COST_LOG2_MIN <= cost_log2 <= SCRYPT_COST_LOG2_MAX:
-        raise InputError(
-            "scrypt_cost",
-            "the cost of scrypt cannot be accepted",
-            expected=f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}",
-            got=f"2^{cost_log2}"[:40],
+        raise Code.SCRYPT_COST(
+            expected=f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}", got=f"2^{cost_log2}"[:40]
         )
     kdf = Scrypt(salt=bytes.fromhex(salt), length=32, n=2**cost_log2, r=8, p=1)
     return Secret(kdf.derive(passphrase.reveal()))
 
 
 def _malformed(expected: str) -> InputError:
-    return InputError("seal_malformed", "the seal cannot be opened", expected=expected, got="something else")
+    return InputError(Code.SEAL_MALFORMED, "the seal cannot be opened", expected=expected, got="something else")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from pvdm import fault
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import KEY_BYTES, CommitmentKey, DigestKey
 from pvdm.trust.keys.context import AttemptContext, Purpose, SourceContext
@@ -205,7 +205,7 @@ class EpochKeyService:
             if self._store.replace(book):
                 return changes
         raise _ContentionError(
-            "epoch_contention",
+            Code.EPOCH_CONTENTION,
             "others kept changing the epoch book",
             expected=f"a quiet moment in {BOOK_TRIES_MAX} tries",
             got="none",
@@ -223,8 +223,7 @@ class EpochKeyService:
         try:
             _public(entry).verify(signature, data)
         except VerificationError:
-            raise UnavailableError(
-                "key_home_inconsistent",
+            raise Code.KEY_HOME_INCONSISTENT(
                 "the key home signed with another key than the epoch book names, or signed other bytes",
                 expected=_public(entry).key_id,
                 got="a signature that does not verify",
@@ -248,19 +247,15 @@ def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
 def release(service: KeyService, context: AttemptContext, *, closed: bool) -> AttemptKeys:
     """The attempt's keys for an auditor (`proof open`), only once the attempt is closed: they give its digests away."""
     if closed is not True:
-        raise NotAllowedError(
-            "attempt_not_closed",
-            f"attempt {context.attempt_id} is not closed",
-            expected="COMMITTED, VERIFICATION_FAILED or ROLLED_BACK",
-            got="an attempt that may still be published",
-            hint="its keys are released when it has ended",
+        raise Code.ATTEMPT_NOT_CLOSED(
+            f"attempt {context.attempt_id} is not closed", got="an attempt that may still be published"
         )
     return attempt_keys(service, context)
 
 
 def _public(entry: KeyEntry) -> PublicKey:
     if entry.public is None:
-        raise InputError("key_role", "this key has no public half", expected="signing or log", got=entry.role.value)
+        raise Code.KEY_ROLE(got=entry.role.value)
     return entry.public
 
 
@@ -269,6 +264,6 @@ def _exactly(mac: bytes) -> bytes:
     if size == KEY_BYTES:
         return mac
     del mac
-    raise UnavailableError(
-        "key_home_inconsistent", "the key home gave another MAC", expected=f"{KEY_BYTES} bytes", got=f"{size} bytes"
+    raise Code.KEY_HOME_INCONSISTENT(
+        "the key home gave another MAC", expected=f"{KEY_BYTES} bytes", got=f"{size} bytes"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.trust.log.merkle import EMPTY_ROOT, HASH_BYTES, TREE_SIZE_MAX
 from pvdm.trust.log.note import NoteKey, NoteSigner, decode_base64, open_note, sign_note, split_note
 
@@ -43,7 +43,7 @@ def sign_checkpoint(checkpoint: Checkpoint, signer: NoteSigner) -> SignedCheckpo
     """The checkpoint as a note; the key's name is the origin."""
     text = checkpoint.to_text()
     if parse_text(text) != checkpoint:
-        raise InputError("checkpoint_unwritable", "the checkpoint does not read back as itself", got=text[:200])
+        raise Code.CHECKPOINT_UNWRITABLE(got=text[:200])
     return SignedCheckpoint(checkpoint, sign_note(text, name=checkpoint.origin, signer=signer))
 
 
@@ -52,7 +52,7 @@ def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> Sig
     checkpoint = parse_text(open_note(note, keys))
     if checkpoint.origin != origin:
         raise VerificationError(
-            "checkpoint_origin",
+            Code.CHECKPOINT_ORIGIN,
             "the checkpoint is of another log",
             expected=origin,
             got=checkpoint.origin[:200],
@@ -73,28 +73,22 @@ def parse_text(text: str) -> Checkpoint:
         raise _malformed("at least three lines, none empty", f"{len(lines) - 1} lines")
     origin, size, root, *extensions = lines[:-1]
     if _SIZE.fullmatch(size) is None or int(size) > TREE_SIZE_MAX:
-        raise VerificationError(
-            "checkpoint_size_malformed",
-            "the checkpoint's size is malformed",
-            expected="a decimal number below 2^63 without leading zero",
-            got=size[:40],
-        )
+        raise Code.CHECKPOINT_INVALID(reason="checkpoint_size_malformed", got=size[:40])
     raw = decode_base64(root)
     if raw is None or len(raw) != HASH_BYTES:
-        raise VerificationError(
-            "checkpoint_root_malformed",
+        raise Code.CHECKPOINT_INVALID(
             "the checkpoint's root is malformed",
+            reason="checkpoint_root_malformed",
             expected=f"{HASH_BYTES} bytes in canonical base64",
             got=root[:80],
         )
     if int(size) == 0 and raw != EMPTY_ROOT:
-        raise VerificationError(
-            "checkpoint_root_malformed", "an empty log has one root", expected=EMPTY_ROOT.hex(), got=raw.hex()
+        raise Code.CHECKPOINT_INVALID(
+            "an empty log has one root", reason="checkpoint_root_malformed", expected=EMPTY_ROOT.hex(), got=raw.hex()
         )
     if len(extensions) > CHECKPOINT_EXTENSIONS_MAX:
-        raise VerificationError(
-            "checkpoint_extensions_too_many",
-            "the checkpoint has too many extension lines",
+        raise Code.CHECKPOINT_INVALID(
+            reason="checkpoint_extensions_too_many",
             expected=f"at most {CHECKPOINT_EXTENSIONS_MAX}",
             got=str(len(extensions)),
         )

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import ConflictError
+from pvdm.errors import Code
 from pvdm.lake.stores.object_path import FilePath, ObjectPath
 
 TEMPORARY_PREFIX: Final = ".pvdm-new-"
@@ -38,9 +38,7 @@ def replace_seen(path: FilePath, seen: bytes | None, data: bytes) -> None:
     """Put `data` in the place of what was seen there, durably; whoever writes a local one holds its lock."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
-            raise ConflictError(
-                "file_overtaken", "another one has written the file meanwhile", expected="what was seen", got=str(path)
-            )
+            raise Code.FILE_OVERTAKEN(got=str(path))
         return
     write_atomically(path, data)
     sync_folder(path.parent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code
 from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync_folder, write_atomically
@@ -34,7 +34,7 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     """
     note = storage.newest_checkpoint()
     if note is None:
-        raise VerificationError("log_empty", "the log has no checkpoint yet, so there is nothing to export")
+        raise Code.LOG_EMPTY("the log has no checkpoint yet, so there is nothing to export")
     target = read_unverified(note).checkpoint
     make_folders(folder)
     drop_leftovers(folder)
@@ -79,17 +79,14 @@ def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> in
     """The size that the folder already shows; it must be an earlier state of this very log."""
     seen = read_unverified(note).checkpoint
     if seen.size > target.size:
-        raise VerificationError(
-            "log_behind_checkpoint",
+        raise Code.LOG_BEHIND_CHECKPOINT(
             "the folder shows a longer log than the one to be exported",
             expected=f"at least {seen.size} entries",
             got=str(target.size),
         )
     root = root_at(storage, seen.size)
     if seen.origin != target.origin or not compare_digest(root, seen.root):
-        raise VerificationError(
-            "log_forked", "the folder shows another history", expected=f"root {seen.root.hex()}", got=root.hex()
-        )
+        raise Code.LOG_FORKED("the folder shows another history", expected=f"root {seen.root.hex()}", got=root.hex())
     return seen.size
 
 
@@ -124,13 +121,7 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
 
 def _require_same(path: FilePath, tile: Tile, data: bytes) -> None:
     if not _holds(path, data):
-        raise VerificationError(
-            "export_conflict",
-            "a tile never changes, but the folder holds another one under this name",
-            expected=f"{tile.path} as the log has it",
-            got="other bytes",
-            hint="run `pvdm log fsck` on the folder; if the file is damaged, remove it and export again with --verify",
-        )
+        raise Code.EXPORT_CONFLICT(expected=f"{tile.path} as the log has it", got="other bytes")
 
 
 def _holds(path: FilePath, data: bytes) -> bool:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 
 _NOTE_BYTES: Final = 131_072
 _BUNDLE_BYTES: Final = 256 * (2 + 65_535)
@@ -114,11 +114,11 @@ def _parse_vkey(text: str) -> _Key:
     raw = _base64(match[3]) if match is not None else None
     public = _load_key(raw) if raw else None
     if match is None or raw is None or public is None:
-        raise InputError("fsck_vkey", "the verifier key is malformed", expected="name+id+key", got=text[:200])
+        raise Code.FSCK_VKEY("the verifier key is malformed", expected="name+id+key", got=text[:200])
     # Type 1, Ed25519, hashes name and key; type 2, ECDSA, the key alone.
     key_id = sha256(match[1].encode() + b"\n" + raw if raw[0] == 1 else raw[1:]).digest()[:4]
     if key_id.hex() != match[2]:
-        raise InputError("fsck_vkey", "the verifier key has another id", expected=key_id.hex(), got=match[2])
+        raise Code.FSCK_VKEY("the verifier key has another id", expected=key_id.hex(), got=match[2])
     return _Key(match[1], key_id, public)
 
 
@@ -169,9 +169,9 @@ def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> No
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
     if origin not in {key.name for key in keys}:
         hint = "the log has another name than the keys: a trust root must name it and its keys first"
-    raise VerificationError(
-        "fsck_key",
+    raise Code.FSCK_FAILED(
         f"{place}: no known key has signed the checkpoint of {origin}",
+        reason="fsck_key",
         expected=" or ".join(wanted)[:400],
         got=", ".join(signed)[:400],
         hint=hint,
@@ -229,7 +229,7 @@ def _list_files(folder: Path) -> _Shelves:
 
 
 def _raise(error: OSError) -> NoReturn:
-    raise InputError("fsck_folder", f"the folder cannot be read: {error.strerror}", got=str(error.filename))
+    raise Code.FSCK_FOLDER(f"the folder cannot be read: {error.strerror}", got=str(error.filename))
 
 
 def _require_complete(shelves: _Shelves, size: int) -> int:

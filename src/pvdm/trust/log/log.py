@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverified, sign_checkpoint
 from pvdm.trust.log.entry import LogEntry
@@ -74,11 +74,8 @@ class Log:
     def prepare(self, entries: Sequence[LogEntry]) -> Prepared:
         """All of an append but the writing: a key home may be far away, and no transaction should wait for it."""
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
-            raise InputError(
-                "log_append_invalid",
-                "the number of entries cannot be appended at once",
-                expected=f"1 to {APPEND_ENTRIES_MAX}",
-                got=str(len(entries)),
+            raise Code.LOG_REQUEST_INVALID(
+                reason="log_append_invalid", expected=f"1 to {APPEND_ENTRIES_MAX}", got=str(len(entries))
             )
         at = self._storage.size()
         edge = self._sound_edge(at)
@@ -119,15 +116,15 @@ class Log:
     def _require_size(self, size: int) -> int:
         held = self._storage.size()
         if not 0 <= size <= held:
-            raise InputError(
-                "log_sizes_invalid", "the log is not that long", expected=f"a size up to {held}", got=str(size)
+            raise Code.LOG_REQUEST_INVALID(
+                "the log is not that long", reason="log_sizes_invalid", expected=f"a size up to {held}", got=str(size)
             )
         return size
 
 
 def _broken(expected: str, got: str) -> VerificationError:
     return VerificationError(
-        "log_storage_broken",
+        Code.LOG_STORAGE_BROKEN,
         "the stored log does not agree with its newest checkpoint",
         expected=expected,
         got=got,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code
 
 HASH_BYTES: Final = 32
 TREE_SIZE_MAX: Final = 2**63 - 1
@@ -86,18 +86,16 @@ def root_at(reader: HashReader, size: int) -> bytes:
 def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionProof:
     """The audit path of a leaf (RFC 6962 section 2.1.1); one read of at most twice the tree's height."""
     if not 0 <= index < size <= TREE_SIZE_MAX:
-        raise InputError(
-            "log_index_invalid", "the tree has no such entry", expected=f"an index below {size}", got=str(index)
-        )
+        raise Code.LOG_REQUEST_INVALID(reason="log_index_invalid", expected=f"an index below {size}", got=str(index))
     return InclusionProof(index, size, _hashes_of(reader, _inclusion_ranges(index, size)))
 
 
 def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
     """The consistency proof between two sizes (RFC 6962 section 2.1.2); one read of logarithmic size."""
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
-        raise InputError(
-            "log_sizes_invalid",
+        raise Code.LOG_REQUEST_INVALID(
             "the older tree is larger than the newer one",
+            reason="log_sizes_invalid",
             expected=f"an old size up to {new_size}",
             got=str(old_size),
         )
@@ -168,10 +166,7 @@ def _read(reader: HashReader, nodes: Sequence[Node]) -> Sequence[bytes]:
         return ()
     hashes = reader.read_hashes(nodes)
     if len(hashes) != len(nodes) or any(len(value) != HASH_BYTES for value in hashes):
-        raise VerificationError(
-            "log_storage_broken",
-            "the log's storage does not give the hashes it was asked for",
-            expected=f"{len(nodes)} hashes of {HASH_BYTES} bytes",
-            got=f"{len(hashes)} values",
+        raise Code.LOG_STORAGE_BROKEN(
+            expected=f"{len(nodes)} hashes of {HASH_BYTES} bytes", got=f"{len(hashes)} values"
         )
     return hashes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hmac import compare_digest
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.merkle import ConsistencyProof, HashReader, prove_consistency, root_at
 from pvdm.trust.log.proof import verify_consistency
@@ -29,7 +29,7 @@ def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader
     older, newer = sorted((first, second), key=lambda one: one.checkpoint.size)
     old, new = older.checkpoint, newer.checkpoint
     if old.origin != new.origin:
-        raise InputError("checkpoint_origin", "the checkpoints are of two logs", expected=old.origin, got=new.origin)
+        raise InputError(Code.CHECKPOINT_ORIGIN, "the checkpoints are of two logs", expected=old.origin, got=new.origin)
     if old.size == new.size:
         if not compare_digest(old.root, new.root):
             raise _fork(older, newer, old.root)
@@ -51,7 +51,7 @@ def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader
 def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, genuine: bytes) -> VerificationError:
     size = older.checkpoint.size
     return VerificationError(
-        "log_forked",
+        Code.LOG_FORKED,
         f"the log has signed two histories: they differ within the first {size} entries",
         expected=f"root {older.checkpoint.root.hex()} at {size}, as the older checkpoint says",
         got=f"{genuine.hex()} in the tree of the newer one"

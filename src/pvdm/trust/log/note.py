@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 
 NOTE_SIZE_MAX_BYTES: Final = 131_072
 NOTE_SIGNATURES_MAX: Final = 64
@@ -142,9 +142,7 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
 def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
     """Text and signatures of a note, judged by form alone."""
     if len(note) > NOTE_SIZE_MAX_BYTES:
-        raise VerificationError(
-            "note_too_large", "the note is too large", expected=f"{NOTE_SIZE_MAX_BYTES} bytes", got=str(len(note))
-        )
+        raise Code.NOTE_INVALID(reason="note_too_large", expected=f"{NOTE_SIZE_MAX_BYTES} bytes", got=str(len(note)))
     try:
         whole = note.decode()
     except UnicodeDecodeError as error:
@@ -156,11 +154,8 @@ def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
         raise _malformed("text, an empty line, signature lines, each ended by a newline", "something else")
     lines = block[:-1].split("\n")
     if len(lines) > NOTE_SIGNATURES_MAX:
-        raise VerificationError(
-            "note_signatures_too_many",
-            "the note has too many signatures",
-            expected=f"at most {NOTE_SIGNATURES_MAX}",
-            got=str(len(lines)),
+        raise Code.NOTE_INVALID(
+            reason="note_signatures_too_many", expected=f"at most {NOTE_SIGNATURES_MAX}", got=str(len(lines))
         )
     return text + "\n", [_parse_signature(line) for line in lines]
 
@@ -223,7 +218,7 @@ def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signa
         message = f"the note is of another log, {origin}"
         hint = f"is the log meant that was {' or '.join(names)[:200]}? A trust root must name it and its keys first"
     return VerificationError(
-        "note_key_unknown",
+        Code.NOTE_KEY_UNKNOWN,
         message,
         expected=" or ".join(expected)[:400] or "no key at all",
         got=", ".join(signed)[:400],
@@ -240,4 +235,4 @@ def _malformed(expected: str, got: str) -> VerificationError:
 
 
 def _key_malformed(expected: str, got: str) -> InputError:
-    return InputError("note_key_malformed", "the note key cannot be accepted", expected=expected, got=got)
+    return InputError(Code.NOTE_KEY_MALFORMED, "the note key cannot be accepted", expected=expected, got=got)

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Final, Protocol
 
-from pvdm.errors import ConflictError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, UnavailableError, VerificationError
 from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.disk import replace_seen
@@ -113,7 +113,7 @@ class FileOutsideCheckpoint:
         """Compare with what is there and replace it, under a lock that other processes respect."""
         opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
-            raise VerificationError("checkpoint_malformed", "the note does not say what the checkpoint says")
+            raise Code.CHECKPOINT_INVALID(reason="checkpoint_malformed")
         try:
             self._store(newest)
         except OSError as error:
@@ -146,7 +146,7 @@ class FileOutsideCheckpoint:
 
     def _unavailable(self, error: OSError) -> UnavailableError:
         return UnavailableError(
-            "outside_checkpoint_unavailable",
+            Code.OUTSIDE_CHECKPOINT_UNAVAILABLE,
             f"the outside checkpoint cannot be reached: {error.strerror or error}",
             hint="nothing is acknowledged until it can be written again",
         )
@@ -158,10 +158,8 @@ def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint
     if newest is None:
         if log.size() == 0:
             return None
-        raise VerificationError(
-            "outside_checkpoint_missing",
+        raise Code.OUTSIDE_CHECKPOINT_MISSING(
             "the log has entries, but no checkpoint is kept outside",
-            expected="the newest checkpoint",
             got=f"none, beside a log of {log.size()} entries",
             hint="bring the file back; without it nobody can tell whether the database was rolled back",
         )
@@ -191,7 +189,7 @@ def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> Ack
             outside.store(appended.checkpoint)
             covered = appended.size
         except VerificationError as error:
-            if error.code != "checkpoint_goes_back":
+            if error.code != Code.CHECKPOINT_GOES_BACK:
                 raise
             # Another Steward was faster with a longer log of the same database: its checkpoint covers ours.
             covered = _size_outside(outside, log)
@@ -206,8 +204,7 @@ def _size_outside(outside: OutsideCheckpoint, log: Log) -> int:
 def _require_begins_with(log: Log, seen: Checkpoint) -> None:
     root = log.root_of_first(seen.size)
     if root is None:
-        raise VerificationError(
-            "log_behind_checkpoint",
+        raise Code.LOG_BEHIND_CHECKPOINT(
             "the log is shorter than the checkpoint kept outside: the database was rolled back",
             expected=f"at least {seen.size} entries",
             got=str(log.size()),
@@ -226,7 +223,7 @@ def _require_forward(before: Checkpoint, after: Checkpoint | None) -> None:
 
 def _goes_back(expected: int, got: int) -> VerificationError:
     return VerificationError(
-        "checkpoint_goes_back",
+        Code.CHECKPOINT_GOES_BACK,
         "the outside checkpoint only moves forward",
         expected=f"at least {expected} entries",
         got=str(got),
@@ -235,7 +232,7 @@ def _goes_back(expected: int, got: int) -> VerificationError:
 
 def _forked(root: bytes, seen: Checkpoint) -> VerificationError:
     return VerificationError(
-        "log_forked",
+        Code.LOG_FORKED,
         f"the log's first {seen.size} entries are not those that were signed",
         expected=f"root {seen.root.hex()}",
         got=root.hex(),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, InclusionProof
 from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, decode_base64
@@ -75,4 +75,4 @@ class LogProofChecker:
 
 
 def _malformed(expected: str, got: str) -> VerificationError:
-    return VerificationError("log_proof_malformed", "the log proof is malformed", expected=expected, got=got)
+    return VerificationError(Code.LOG_PROOF_MALFORMED, "the log proof is malformed", expected=expected, got=got)

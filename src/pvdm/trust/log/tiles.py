@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES
 from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
@@ -51,9 +51,7 @@ def parse_path(path: str) -> Tile:
         tile = Tile(level, index, int(match["width"] or TILE_WIDTH))
         if level < _LEVELS and tile.width <= TILE_WIDTH and index <= TREE_SIZE_MAX and tile.path == path:
             return tile
-    raise InputError(
-        "tile_path_invalid", "this is not the path of a tile", expected="tile/<L>/<N>[.p/<W>]", got=path[:200]
-    )
+    raise Code.TILE_PATH_INVALID("this is not the path of a tile", expected="tile/<L>/<N>[.p/<W>]", got=path[:200])
 
 
 def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
@@ -77,9 +75,7 @@ def tile_at(size: int, level: int, index: int) -> Tile:
     count = size >> (TILE_HEIGHT * max(level, 0))
     width = min(count - index * TILE_WIDTH, TILE_WIDTH)
     if width <= 0:
-        raise InputError(
-            "tile_path_invalid", "the tree has no such tile", expected=f"size {size}", got=f"{level}/{index}"
-        )
+        raise Code.TILE_PATH_INVALID("the tree has no such tile", expected=f"size {size}", got=f"{level}/{index}")
     return Tile(level, index, width)
 
 
@@ -88,11 +84,8 @@ def pack_bundle(entries: Iterable[bytes]) -> bytes:
     parts = []
     for entry in entries:
         if len(entry) > ENTRY_SIZE_MAX_BYTES:
-            raise InputError(
-                "log_entry_too_large",
-                "the log entry is too large",
-                expected=f"at most {ENTRY_SIZE_MAX_BYTES} bytes",
-                got=str(len(entry)),
+            raise Code.LOG_REQUEST_INVALID(
+                reason="log_entry_too_large", expected=f"at most {ENTRY_SIZE_MAX_BYTES} bytes", got=str(len(entry))
             )
         parts += [len(entry).to_bytes(2, "big"), entry]
     return b"".join(parts)
@@ -141,9 +134,9 @@ class StaticTiles:
         if tile not in tiles:
             data, width = self._load(tile)
             if len(data) != width * HASH_BYTES:
-                raise VerificationError(
-                    "tile_malformed",
+                raise Code.TILE_INVALID(
                     f"the tile {tile.path} has the wrong length",
+                    reason="tile_malformed",
                     expected=f"{width * HASH_BYTES} bytes",
                     got=str(len(data)),
                 )
@@ -159,13 +152,7 @@ class StaticTiles:
                 return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width
             except FileNotFoundError:
                 continue
-        raise VerificationError(
-            "tile_missing",
-            "a tile of this tree is not in the folder",
-            expected=f"{tile.path}, or a wider one",
-            got="none",
-            hint="see that the folder reaches this far; `pvdm log export --verify` writes again what is missing",
-        )
+        raise Code.TILE_INVALID(reason="tile_missing", expected=f"{tile.path}, or a wider one", got="none")
 
     def _wider(self, tile: Tile) -> list[int]:
         """The widths beyond it that are there: an export writes those at which it ran, and no others."""

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.client_settings import credential_config, open_config
 from pvdm.lake.stores.policies import Role, session_policy
@@ -50,8 +50,7 @@ class StoreAccess:
         if not places:
             return None
         if self._settings is None or self._vending is None:
-            raise InputError(
-                "store_not_configured",
+            raise Code.STORE_NOT_CONFIGURED(
                 "there is no credential by which Spark could read the location",
                 expected="[s3.vending] in steward.toml",
                 got="none",
@@ -79,12 +78,7 @@ def _covering(sides: Iterable[Iterable[Location]]) -> list[Location]:
                 continue
             folder = each.parts[:-1]
             if not folder:
-                raise InputError(
-                    "store_object_unreachable",
-                    "an object lies in no folder of its bucket, so that no session can be cut down to it",
-                    expected="a folder",
-                    got=str(each),
-                )
+                raise Code.STORE_OBJECT_UNREACHABLE(got=str(each))
             groups.setdefault((each.authority, folder[0]), []).append(folder)
         for (bucket, _), folders in groups.items():
             found[Location("s3", bucket, _shared(folders))] = None

@@ -138,7 +138,7 @@ def _on_workers(name: str, *given: Any) -> Callable[[Iterable[pa.RecordBatch]], 
 def _told(error: Exception) -> dict[str, Any]:
     """What went wrong, in a line: a stack of Spark's is in the log, not in an answer."""
     if isinstance(error, PvdmError):
-        return {"error": error.code, "got": str(error)}
+        return {"error": error.reason, "got": str(error)}
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     return {"error": "spark_job_failed", "got": cause_of(error)}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvdm.digest import Plan
-from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.updates import apply_updates
@@ -118,12 +118,7 @@ def extracted_intent(spark: SparkExtraction, ground: Ground, folder: Path, held:
     """The source's rows by Spark, through filter and mapping as any others."""
     source, named = ground.source, ground.chunk.files
     if source.metadata is None:
-        raise InputError(
-            "extraction_source_unsupported",
-            "Spark's reader reads tables, and the source is a set of files",
-            expected="a table",
-            got=source.ref.name,
-        )
+        raise Code.EXTRACTION_SOURCE_UNSUPPORTED(got=source.ref.name)
     columns = Intent(ground.bound, source, ground.chunk, ground.plan).columns
     asked = columns if named is None else (*columns, FILE_COLUMN)
     described = described_by(source.metadata, source.snapshot_id, spark.files)
@@ -213,7 +208,7 @@ def _differ(spark: Partials, direct: Partials) -> Finding:
 
 def _unreached(expected: str, location: str) -> InputError:
     return InputError(
-        "extraction_store_unreachable",
+        Code.EXTRACTION_STORE_UNREACHABLE,
         "the contract wants rows to be read by Spark, and this Steward's Spark cannot read the table's files",
         expected=expected,
         got=location[:200],
@@ -223,7 +218,7 @@ def _unreached(expected: str, location: str) -> InputError:
 
 def _source_differs(spark: Partials, direct: Partials) -> UnavailableError:
     return UnavailableError(
-        "extraction_source_differs",
+        Code.EXTRACTION_SOURCE_DIFFERS,
         "Spark's reader and the direct reader do not see the same rows of the source",
         expected=f"{rows_of(direct)} rows, as they were frozen",
         got=f"{rows_of(spark)} rows" + ("" if rows_of(spark) != rows_of(direct) else " of other content"),

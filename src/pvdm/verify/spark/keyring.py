@@ -16,7 +16,7 @@ import httpx
 
 from pvdm.client.token import read_token
 from pvdm.digest import Keys
-from pvdm.errors import NotAllowedError, UnavailableError
+from pvdm.errors import Code, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 from pvdm.verify.spark.task import KeyDoor
@@ -121,15 +121,15 @@ def _keys(told: dict[str, object]) -> Keys:
 
 def _refused(answer: httpx.Response) -> NotAllowedError:
     try:
-        code = str(answer.json()["error"]["code"])
+        code = str(answer.json()["error"]["reason"])
     except (ValueError, KeyError, TypeError):
         code = f"status {answer.status_code}"
     return NotAllowedError(
-        "worker_refused", "the Steward gives this worker no keys", expected="the job's keys", got=code[:80]
+        Code.WORKER_REFUSED, "the Steward gives this worker no keys", expected="the job's keys", got=code[:80]
     )
 
 
 def _unreachable(got: str) -> UnavailableError:
     return UnavailableError(
-        "worker_door_unreachable", "a worker cannot reach the Steward", expected="its answer", got=got
+        Code.WORKER_DOOR_UNREACHABLE, "a worker cannot reach the Steward", expected="its answer", got=got
     )

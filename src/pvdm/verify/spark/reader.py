@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import mapped
-from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
@@ -99,7 +99,7 @@ class SparkReader:
         try:
             added = added_file(work, order, seen, lambda: staged.data)
         except VerificationError as error:
-            if error.code != "recipe_invalid":
+            if error.code != Code.RECIPE_INVALID:
                 raise
             raise _malformed("a recipe that makes the file of its entry", error.got or "another") from None
         return ReadFile(added, seen, report.digested)
@@ -163,7 +163,7 @@ def _incomplete() -> InputError:
 
 
 def _malformed(expected: str, got: str) -> InputError:
-    return InputError("worker_report_malformed", "a worker's report cannot be read", expected=expected, got=got)
+    return InputError(Code.WORKER_REPORT_MALFORMED, "a worker's report cannot be read", expected=expected, got=got)
 
 
 def _without_keys(why: str) -> UnavailableError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.digest import Partial
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import read_manifest
 from pvdm.lake.format.manifest.write import write_manifest
@@ -196,7 +196,7 @@ def _sums_of(value: Value) -> Partials | None:
 
 def _error(error: PvdmError) -> dict[str, Value]:
     kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), PvdmError.__name__)
-    texts: dict[str, Value] = {"code": error.code, "message": error.message, "kind": kind}
+    texts: dict[str, Value] = {"code": error.reason, "message": error.message, "kind": kind}
     details: dict[str, Value] = {key: str(value) for key, value in error.details.items()}
     return texts | {"expected": error.expected, "got": error.got, "hint": error.hint, "details": details}
 
@@ -220,4 +220,4 @@ def _error_of(value: Value) -> PvdmError:
 
 
 def _malformed(expected: str, got: str) -> InputError:
-    return InputError("worker_report_malformed", "a worker's report cannot be read", expected=expected, got=got)
+    return InputError(Code.WORKER_REPORT_MALFORMED, "a worker's report cannot be read", expected=expected, got=got)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from pvdm.digest import Keys
 from pvdm.digest.plan import framed
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import dump, parse
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
@@ -57,13 +57,7 @@ class JobSeal:
         try:
             return AESGCM(self._key.reveal()).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
         except (InvalidTag, ValueError):
-            raise UnavailableError(
-                "worker_report_forged",
-                "a worker's report is not what a worker of this job made",
-                expected="a report sealed under the job's keys",
-                got="another",
-                hint="nothing was proved; find out what stands between the workers and the Steward",
-            ) from None
+            raise Code.WORKER_REPORT_FORGED(got="another") from None
 
 
 def bound_to(common: bytes, task: bytes) -> bytes:

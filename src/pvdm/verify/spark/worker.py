@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
-from pvdm.errors import PvdmError, VerificationError
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.read.resolve import pc
 from pvdm.lake.stores.client_settings import settings_of
 from pvdm.lake.stores.stores import Stores
@@ -87,7 +87,7 @@ def _sealed(common: bytes, orders: bytes, work: Callable[[Ground, Keys], Report]
     try:
         keys = KEYRING.keys(shared.door)
     except PvdmError as error:
-        return None, error.got if error.code == "worker_refused" else error.code
+        return None, error.got if error.code == Code.WORKER_REFUSED else error.reason
     try:
         ground = shared.ground()
         report = work(ground, keys).to_bytes(ground.metadata)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.decode import Cursor, Raw, read_bytes, read_long, read_size, read_string, reader_of
 from pvdm.lake.format.avro.encode import encode_records, write_long
 from pvdm.lake.format.avro.schema import RecordNode, parse_avro_schema, weight
@@ -80,28 +80,23 @@ def _utf8(value: bytes, what: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise InputError("avro_header_not_utf8", f"{what} is not text", expected="UTF-8", got=error.reason) from None
+        raise Code.AVRO_INVALID(f"{what} is not text", reason="avro_header_not_utf8", got=error.reason) from None
 
 
 def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
     """The whole file, or a refusal; nothing is made that is over a limit."""
     if len(data) > limits.file_size_max_bytes:
-        raise InputError(
-            "avro_file_too_large",
-            "the Avro file is too large",
-            expected=f"at most {limits.file_size_max_bytes} bytes",
-            got=str(len(data)),
+        raise Code.AVRO_INVALID(
+            reason="avro_file_too_large", expected=f"at most {limits.file_size_max_bytes} bytes", got=str(len(data))
         )
     if data[: len(MAGIC)] != MAGIC:
-        raise InputError(
-            "avro_magic_missing", "this is not an Avro file", expected=MAGIC.hex(), got=data[: len(MAGIC)].hex()
-        )
+        raise Code.AVRO_INVALID(reason="avro_magic_missing", expected=MAGIC.hex(), got=data[: len(MAGIC)].hex())
     cursor = Cursor(data, limits.values_max, len(MAGIC))
     metadata = _read_header(cursor, limits)
     sync = cursor.take(SYNC_BYTES)
     header = dict(metadata)
     if _SCHEMA not in header:
-        raise InputError("avro_schema_missing", "the Avro file has no schema", expected=_SCHEMA, got="none")
+        raise Code.AVRO_INVALID(reason="avro_schema_missing", expected=_SCHEMA, got="none")
     codec = _utf8(header.get(_CODEC, b"null"), "the codec")
     text = _utf8(header[_SCHEMA], "the Avro schema")
     schema = parse_avro_schema(text)
@@ -119,19 +114,15 @@ def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
         for _ in range(abs(count)):
             key = read_string(cursor)
             if key in found or len(found) == AVRO_HEADER_KEYS_MAX:
-                raise InputError(
-                    "avro_header_keys_refused",
-                    "the Avro header has a key twice or too many keys",
+                raise Code.AVRO_INVALID(
+                    reason="avro_header_keys_refused",
                     expected=f"at most {AVRO_HEADER_KEYS_MAX} distinct keys",
                     got=repr(key)[:120],
                 )
             found[key] = read_bytes(cursor)
             if cursor.position - start > limits.header_size_max_bytes:
-                raise InputError(
-                    "avro_header_too_large",
-                    "the Avro header is too large",
-                    expected=f"at most {limits.header_size_max_bytes} bytes",
-                    got="more",
+                raise Code.AVRO_INVALID(
+                    reason="avro_header_too_large", expected=f"at most {limits.header_size_max_bytes} bytes", got="more"
                 )
     return list(found.items())
 
@@ -150,24 +141,14 @@ def _read_records(
     while cursor.position < len(cursor.data):
         count, stored = read_size(cursor), read_bytes(cursor)
         if cursor.take(SYNC_BYTES) != sync:
-            raise InputError(
-                "avro_sync_mismatch", "a block does not end with the file's marker", expected=sync.hex(), got="another"
-            )
+            raise Code.AVRO_INVALID(reason="avro_sync_mismatch", expected=sync.hex(), got="another")
         records_left, blocks = records_left - count, blocks + 1
         if records_left < 0:
-            raise InputError(
-                "avro_too_many_records",
-                "the Avro file has too many records",
-                expected=f"at most {limits.records_max}",
-                got="more",
+            raise Code.AVRO_INVALID(
+                reason="avro_too_many_records", expected=f"at most {limits.records_max}", got="more"
             )
         if blocks > limits.blocks_max:
-            raise InputError(
-                "avro_too_many_blocks",
-                "the Avro file has too many blocks",
-                expected=f"at most {limits.blocks_max}",
-                got="more",
-            )
+            raise Code.AVRO_INVALID(reason="avro_too_many_blocks", expected=f"at most {limits.blocks_max}", got="more")
         content = decompress(codec, stored, content_left)
         content_left -= len(content)
         sizes.append(len(content))
@@ -176,9 +157,8 @@ def _read_records(
             block.spend(each)
             yield read_record(block)
         if block.position != len(content):
-            raise InputError(
-                "avro_block_count_lies",
-                "a block holds more than its records",
+            raise Code.AVRO_INVALID(
+                reason="avro_block_count_lies",
                 expected=f"{block.position} bytes in {count} records",
                 got=f"{len(content)} bytes",
             )
@@ -197,12 +177,7 @@ def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
         case "zstandard":
             content = _unzstd(stored, size_max_bytes)
         case _:
-            raise InputError(
-                "avro_codec_unknown",
-                "the Avro file is compressed in an unknown way",
-                expected="null, deflate, snappy or zstandard",
-                got=repr(codec)[:40],
-            )
+            raise Code.AVRO_INVALID(reason="avro_codec_unknown", got=repr(codec)[:40])
     if len(content) > size_max_bytes:
         raise _too_much(size_max_bytes)
     return content
@@ -286,9 +261,7 @@ def write_avro(
     blocks = [(count, _compress(codec, content)) for count, content in _grouped(encoded)]
     marker = sync if sync is not None else _marker(header, blocks)
     if len(marker) != SYNC_BYTES:
-        raise InputError(
-            "avro_marker_invalid", "a marker has another size", expected=f"{SYNC_BYTES} bytes", got=str(len(marker))
-        )
+        raise Code.AVRO_INVALID(reason="avro_marker_invalid", expected=f"{SYNC_BYTES} bytes", got=str(len(marker)))
     parts = [header, marker]
     for count, stored in blocks:
         parts += [encode_long(count), encode_long(len(stored)), stored, marker]
@@ -297,9 +270,7 @@ def write_avro(
 
 def _header(pairs: tuple[tuple[str, bytes], ...]) -> bytes:
     if len(dict(pairs)) != len(pairs):
-        raise InputError(
-            "avro_header_key_repeated", "a header key is written twice", expected="distinct keys", got="a key twice"
-        )
+        raise Code.AVRO_INVALID(reason="avro_header_key_repeated", got="a key twice")
     parts = [encode_long(len(pairs))]
     for key, value in pairs:
         name = key.encode()

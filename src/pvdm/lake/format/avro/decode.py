@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.schema import (
     ArrayNode,
     FixedNode,
@@ -41,9 +41,7 @@ class Cursor:
         """Count values before they are made."""
         self.values_left -= values
         if self.values_left < 0:
-            raise InputError(
-                "avro_too_many_values", "the Avro file holds too many values", expected="fewer values", got="more"
-            )
+            raise Code.AVRO_INVALID(reason="avro_too_many_values", got="more")
 
     def take(self, size: int) -> bytes:
         """The next bytes, all of them."""
@@ -101,9 +99,7 @@ def read_size(cursor: Cursor) -> int:
 
 def _not_negative(size: int) -> int:
     if size < 0:
-        raise InputError(
-            "avro_length_negative", "a length in the Avro data is negative", expected="0 or more", got=str(size)
-        )
+        raise Code.AVRO_INVALID(reason="avro_length_negative", got=str(size))
     return size
 
 
@@ -118,9 +114,7 @@ def read_string(cursor: Cursor) -> str:
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        raise InputError(
-            "avro_text_not_utf8", "a text in the Avro data is not UTF-8", expected="UTF-8", got=error.reason
-        ) from None
+        raise Code.AVRO_INVALID(reason="avro_text_not_utf8", got=error.reason) from None
 
 
 def _read_null(cursor: Cursor) -> None:
@@ -130,7 +124,7 @@ def _read_null(cursor: Cursor) -> None:
 def _read_boolean(cursor: Cursor) -> bool:
     byte = cursor.take(1)[0]
     if byte > 1:
-        raise InputError("avro_boolean_invalid", "a boolean is neither 0 nor 1", expected="0 or 1", got=str(byte))
+        raise Code.AVRO_INVALID(reason="avro_boolean_invalid", got=str(byte))
     return byte == 1
 
 
@@ -186,7 +180,7 @@ def _option(read_inner: Reader, null_first: bool) -> Reader:
         if branch == null:
             return None
         if branch != 1 - null:
-            raise InputError("avro_branch_unknown", "a union has no such branch", expected="0 or 1", got=str(branch))
+            raise Code.AVRO_INVALID(reason="avro_branch_unknown", got=str(branch))
         return read_inner(cursor)
 
     return read
@@ -199,20 +193,16 @@ def _blocks(cursor: Cursor, least: int, each: int, read_items: Callable[[int], N
         count = abs(count)
         start = cursor.position
         if count * least > len(cursor.data) - start:
-            raise InputError(
-                "avro_count_lies",
-                "a count promises more items than there are bytes",
+            raise Code.AVRO_INVALID(
+                reason="avro_count_lies",
                 expected=f"at most {len(cursor.data) - start} bytes of items",
                 got=f"{count} items",
             )
         cursor.spend(count * each)
         read_items(count)
         if size is not None and cursor.position - start != size:
-            raise InputError(
-                "avro_block_size_lies",
-                "a block of items has another size than it says",
-                expected=f"{size} bytes",
-                got=f"{cursor.position - start}",
+            raise Code.AVRO_INVALID(
+                reason="avro_block_size_lies", expected=f"{size} bytes", got=f"{cursor.position - start}"
             )
 
 
@@ -241,9 +231,7 @@ def _map(read_value: Reader, value: Node) -> Reader:
             for _ in range(count):
                 key = read_string(cursor)
                 if key in found:
-                    raise InputError(
-                        "avro_map_key_repeated", "a map has a key twice", expected="distinct keys", got=repr(key)[:120]
-                    )
+                    raise Code.AVRO_INVALID(reason="avro_map_key_repeated", got=repr(key)[:120])
                 found[key] = read_value(cursor)
 
         _blocks(cursor, least, each, more)

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import parse_json
 
 AVRO_SCHEMA_MAX_BYTES: Final = 4_194_304
@@ -128,11 +128,8 @@ def _parsed_before(text: str) -> RecordNode:
 def _parsed(text: str) -> RecordNode:
     data = text.encode()
     if len(data) > AVRO_SCHEMA_MAX_BYTES:
-        raise InputError(
-            "avro_schema_too_large",
-            "the Avro schema is too large",
-            expected=f"at most {AVRO_SCHEMA_MAX_BYTES} bytes",
-            got=str(len(data)),
+        raise Code.AVRO_INVALID(
+            reason="avro_schema_too_large", expected=f"at most {AVRO_SCHEMA_MAX_BYTES} bytes", got=str(len(data))
         )
     root = _Parser().parse(parse_json(data, what="the Avro schema"), namespace="", depth=1)
     if not isinstance(root, RecordNode):
@@ -156,11 +153,8 @@ class _Parser:
 
     def parse(self, value: Any, namespace: str, depth: int) -> Node:
         if depth > AVRO_NESTING_DEPTH_MAX:
-            raise InputError(
-                "avro_schema_too_deep",
-                "the Avro schema nests too deeply",
-                expected=f"at most {AVRO_NESTING_DEPTH_MAX} levels",
-                got="more",
+            raise Code.AVRO_INVALID(
+                reason="avro_schema_too_deep", expected=f"at most {AVRO_NESTING_DEPTH_MAX} levels", got="more"
             )
         if isinstance(value, str):
             return self._reference(value, namespace)
@@ -174,11 +168,8 @@ class _Parser:
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > AVRO_SCHEMA_NODES_MAX:
-            raise InputError(
-                "avro_schema_too_many_nodes",
-                "the Avro schema has too many parts",
-                expected=f"at most {AVRO_SCHEMA_NODES_MAX}",
-                got="more",
+            raise Code.AVRO_INVALID(
+                reason="avro_schema_too_many_nodes", expected=f"at most {AVRO_SCHEMA_NODES_MAX}", got="more"
             )
 
     def _reference(self, name: str, namespace: str) -> Node:
@@ -187,12 +178,7 @@ class _Parser:
             return PrimitiveNode(name)
         full = _full_name(name, namespace)
         if full in self._open:
-            raise InputError(
-                "avro_schema_recursive",
-                "the Avro schema refers to itself",
-                expected="types that end",
-                got=repr(full)[:120],
-            )
+            raise Code.AVRO_INVALID(reason="avro_schema_recursive", got=repr(full)[:120])
         found = self._named.get(full)
         if found is None:
             raise _unsupported("a type that is defined before it is named", name)
@@ -201,12 +187,7 @@ class _Parser:
 
     def _option(self, branches: list[Any], namespace: str, depth: int) -> Node:
         if len(branches) != 2 or branches.count("null") != 1:
-            raise InputError(
-                "avro_union_unsupported",
-                "only a union of null and one other type is allowed in Iceberg's files",
-                expected="null and one other type",
-                got=repr(branches)[:120],
-            )
+            raise Code.AVRO_INVALID(reason="avro_union_unsupported", got=repr(branches)[:120])
         null_first = branches[0] == "null"
         inner = self.parse(branches[1 if null_first else 0], namespace, depth + 1)
         if isinstance(inner, OptionNode):
@@ -249,11 +230,8 @@ class _Parser:
         full, _ = self._enter(value, namespace)
         size = _integer(value, "size")
         if size is None or not 0 <= size <= AVRO_FIXED_MAX_BYTES:
-            raise InputError(
-                "avro_fixed_too_large",
-                "a fixed type has no size that can be accepted",
-                expected=f"0 to {AVRO_FIXED_MAX_BYTES} bytes",
-                got=repr(size)[:40],
+            raise Code.AVRO_INVALID(
+                reason="avro_fixed_too_large", expected=f"0 to {AVRO_FIXED_MAX_BYTES} bytes", got=repr(size)[:40]
             )
         node = FixedNode(size, _logical(value), _integer(value, "precision"), _integer(value, "scale"))
         self._named[full] = node
@@ -330,9 +308,4 @@ def _require_distinct(record: RecordNode) -> None:
     names = [field.name for field in record.fields]
     ids = [field.field_id for field in record.fields if field.field_id is not None]
     if len(set(names)) != len(names) or len(set(ids)) != len(ids):
-        raise InputError(
-            "avro_field_repeated",
-            "a record has a field name or field id twice",
-            expected="distinct names and ids",
-            got=repr(names)[:120],
-        )
+        raise Code.AVRO_INVALID(reason="avro_field_repeated", got=repr(names)[:120])

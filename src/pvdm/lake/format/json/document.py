@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NoReturn, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 
 Json: TypeAlias = "bool | int | str | Number | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -156,15 +156,18 @@ def _judge_shape(data: bytes, what: str) -> None:
         if depth + opening > JSON_DEPTH_MAX:
             deepest = max(accumulate((_STEP[byte] for byte in marks), initial=depth))
             if deepest > JSON_DEPTH_MAX:
-                raise InputError(
-                    "lake_json_too_deep", f"{what} nests too deeply", expected=f"{JSON_DEPTH_MAX} levels", got="more"
+                raise Code.ICEBERG_JSON_INVALID(
+                    f"{what} nests too deeply",
+                    reason="lake_json_too_deep",
+                    expected=f"{JSON_DEPTH_MAX} levels",
+                    got="more",
                 )
         depth += opening - closing
         values += len(marks) - closing
         if values > JSON_VALUES_MAX:
-            raise InputError(
-                "lake_json_values_too_many",
+            raise Code.ICEBERG_JSON_INVALID(
                 f"{what} holds too many values",
+                reason="lake_json_values_too_many",
                 expected=f"at most {JSON_VALUES_MAX} arrays, objects and commas",
                 got="more",
             )
@@ -187,9 +190,7 @@ def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InputError(
-                    "lake_json_key_duplicate", "an object has a key twice", expected="each key once", got=repr(key[:64])
-                )
+                raise Code.ICEBERG_JSON_INVALID(reason="lake_json_key_duplicate", got=repr(key[:64]))
             seen.add(key)
     return found
 
@@ -208,9 +209,7 @@ def _judge_text(value: Json) -> None:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
-                raise InputError(
-                    "lake_json_text_invalid", "a string cannot be accepted", expected="Unicode", got="a lone surrogate"
-                ) from None
+                raise Code.ICEBERG_JSON_INVALID(reason="lake_json_text_invalid", got="a lone surrogate") from None
         case Mapping():
             for key, inner in value.items():
                 _judge_text(key)

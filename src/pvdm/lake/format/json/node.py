@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import LONG_LAST, LONG_MIN, Json, Number
 
 Raw: TypeAlias = Mapping[str, Json]
@@ -42,9 +42,9 @@ class Node:
         """The value as it stands; null and absent are missing."""
         found = self.raw.get(key)
         if found is None:
-            raise InputError(
-                "lake_field_missing",
+            raise Code.ICEBERG_JSON_INVALID(
                 f"a required field is missing at {self.at(key)}",
+                reason="lake_field_missing",
                 expected=key,
                 got="null" if key in self.raw else "no such field",
                 place=self.at(key),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import Node, RecordNode
 from pvdm.lake.format.manifest.fields import DATA_FILE, ENTRY, PARTITION, file_known, locate
@@ -54,9 +54,7 @@ class IdMap(Mapping[int, _V], Generic[_V]):
         listed = tuple(pairs)
         self._values = dict(listed)
         if len(self._values) != len(listed):
-            raise InputError(
-                "manifest_map_key_repeated", "a map has a field id twice", expected="distinct ids", got="an id twice"
-            )
+            raise Code.MANIFEST_INVALID(reason="manifest_map_key_repeated", got="an id twice")
 
     def __getitem__(self, key: int) -> _V:
         return self._values[key]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.avro.schema import ArrayNode, Node, PrimitiveNode, RecordNode
 from pvdm.lake.format.manifest.types import type_to_iceberg
 from pvdm.lake.format.partition.spec import UNKNOWN, PartitionSpec
@@ -330,9 +330,9 @@ def locate(record: RecordNode, known: Mapping[int, Known]) -> dict[int, int]:
         if declared is None:
             continue
         if not _fits(declared.type, inner_node(field.type)):
-            raise InputError(
-                "manifest_field_type_mismatch",
+            raise Code.MANIFEST_INVALID(
                 f"field {declared.field_id} ({declared.name}) has another type",
+                reason="manifest_field_type_mismatch",
                 expected=str(declared.type),
                 got=repr(field.type)[:120],
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro, write_avro
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import RecordNode
@@ -92,12 +92,8 @@ def _with(node: RecordNode, raw: Raw, changes: Mapping[int, Any]) -> Raw:
     for field_id, value in changes.items():
         at = node.position(field_id)
         if at is None:
-            raise InputError(
-                "manifest_field_absent",
-                f"the manifest's schema has no field {field_id}",
-                expected="a field of the schema",
-                got=str(field_id),
-                hint="write the entry into a new manifest of the table's format",
+            raise Code.MANIFEST_INVALID(
+                f"the manifest's schema has no field {field_id}", reason="manifest_field_absent", got=str(field_id)
             )
         found[at] = value
     return tuple(found)
@@ -128,9 +124,7 @@ def _header(file: AvroFile, silent: ManifestHeader | None) -> ManifestHeader:
     schema_id = schema_from_text(schema_text)[1]
     named = header_number("schema-id", file.text("schema-id"))
     if named is not None and schema_id is not None and named != schema_id:
-        raise InputError(
-            "manifest_header_conflict", "the header names two schema ids", expected=str(named), got=str(schema_id)
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_header_conflict", expected=str(named), got=str(schema_id))
     return ManifestHeader(
         format_version=version,
         content=_content(file.text("content"), version, silent),
@@ -143,9 +137,7 @@ def _header(file: AvroFile, silent: ManifestHeader | None) -> ManifestHeader:
 
 def _otherwise(key: str, known: str | None) -> str:
     if known is None:
-        raise InputError(
-            "manifest_header_missing", "a manifest's header is silent", expected=f"header value {key!r}", got="none"
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_header_missing", expected=f"header value {key!r}", got="none")
     return known
 
 
@@ -155,12 +147,7 @@ def _content(text: str | None, version: int, silent: ManifestHeader | None) -> M
             return silent.content
         text = "data" if version == 1 else _otherwise("content", None)
     if text not in _CONTENT or (version == 1 and text != "data"):
-        raise InputError(
-            "manifest_header_content_unknown",
-            "a manifest's content has no meaning",
-            expected="data, or deletes from format 2 on",
-            got=repr(text)[:40],
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_header_content_unknown", got=repr(text)[:40])
     return _CONTENT[text]
 
 
@@ -202,9 +189,7 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
 
 def _require_row_id(row_id: int) -> None:
     if row_id >= 2**63:
-        raise InputError(
-            "manifest_row_ids_overflow", "row ids leave 64 bits", expected="less than 2^63", got=str(row_id)
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_row_ids_overflow", got=str(row_id))
 
 
 def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
@@ -215,11 +200,8 @@ def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
             ("file_sequence_number", entry.file_sequence_number),
         ):
             if value is None:
-                raise InputError(
-                    "manifest_sequence_missing",
-                    f"an entry that was not added here has no {name}",
-                    expected="an explicit number",
-                    got="none",
+                raise Code.MANIFEST_INVALID(
+                    f"an entry that was not added here has no {name}", reason="manifest_sequence_missing", got="none"
                 )
     return replace(
         entry,
@@ -257,11 +239,8 @@ def _check_sequence(manifest: Manifest, listed: ManifestFile) -> None:
     if not live:
         return
     if max(live) > (listed.sequence_number or 0):
-        raise InputError(
-            "manifest_sequence_ahead",
-            "an entry is newer than its manifest",
-            expected=f"at most {listed.sequence_number}",
-            got=str(max(live)),
+        raise Code.MANIFEST_INVALID(
+            reason="manifest_sequence_ahead", expected=f"at most {listed.sequence_number}", got=str(max(live))
         )
     least = listed.min_sequence_number or 0
     if least != min(live):

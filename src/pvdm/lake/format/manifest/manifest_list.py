@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
@@ -122,19 +122,9 @@ def header_version(text: str | None, table: int | None, told_by_schema: int) -> 
     if found is None:
         found = told_by_schema if table is None else table
     if found not in SUPPORTED_VERSIONS:
-        raise InputError(
-            "manifest_format_unsupported",
-            "a manifest has an unknown format version",
-            expected="1, 2 or 3",
-            got=str(found),
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_format_unsupported", got=str(found))
     if table is not None and found > table:
-        raise InputError(
-            "manifest_format_conflict",
-            "a manifest has a later format version than its table",
-            expected=f"at most {table}",
-            got=str(found),
-        )
+        raise Code.MANIFEST_INVALID(reason="manifest_format_conflict", expected=f"at most {table}", got=str(found))
     return found
 
 
@@ -144,8 +134,8 @@ def header_number(key: str, text: str | None) -> int | None:
         return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19) or not -(2**63) <= int(text) < 2**63:
-        raise InputError(
-            "manifest_header_invalid", f"header value {key!r} is not a number", expected="64 bits", got=repr(text)[:60]
+        raise Code.MANIFEST_INVALID(
+            f"header value {key!r} is not a number", reason="manifest_header_invalid", got=repr(text)[:60]
         )
     return int(text)
 
@@ -190,19 +180,13 @@ def _manifest(raw: Raw, at: dict[int, int], summaries: dict[int, int], version: 
     for field_id in (501, 515, 516, 520, *_COUNTS):
         value = found.get(known[field_id].name)
         if value is not None and value < 0:
-            raise InputError(
-                "manifest_list_number_negative",
-                f"{known[field_id].name} is negative",
-                expected="0 or more",
-                got=str(value),
+            raise Code.MANIFEST_LIST_INVALID(
+                f"{known[field_id].name} is negative", reason="manifest_list_number_negative", got=str(value)
             )
     path = found["manifest_path"]
     if not 1 <= len(path.encode()) <= LOCATION_MAX_BYTES:
-        raise InputError(
-            "manifest_list_location_refused",
-            "manifest_path is empty or too long",
-            expected=f"1 to {LOCATION_MAX_BYTES} bytes",
-            got=path[:80],
+        raise Code.MANIFEST_LIST_INVALID(
+            reason="manifest_list_location_refused", expected=f"1 to {LOCATION_MAX_BYTES} bytes", got=path[:80]
         )
     found["content"] = _content(found.get("content"))
     if found.get("partitions") is not None:
@@ -218,9 +202,7 @@ def _content(value: int | None) -> ManifestContent:
     try:
         return ManifestContent(0 if value is None else value)
     except ValueError:
-        raise InputError(
-            "manifest_list_content_unknown", "a manifest has an unknown content", expected="0 or 1", got=str(value)
-        ) from None
+        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_content_unknown", got=str(value)) from None
 
 
 def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:

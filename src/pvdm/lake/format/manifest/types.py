@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.schema import RecordNode
 from pvdm.lake.format.json.document import parse_json
 from pvdm.lake.format.schema.logical import primitive
@@ -29,7 +29,7 @@ from pvdm.model.schema import (
 
 def _invalid(expected: str, got: object) -> InputError:
     return InputError(
-        "iceberg_schema_invalid", "an Iceberg schema cannot be accepted", expected=expected, got=repr(got)[:120]
+        Code.ICEBERG_SCHEMA_INVALID, "an Iceberg schema cannot be accepted", expected=expected, got=repr(got)[:120]
     )
 
 
@@ -56,22 +56,16 @@ def check_iceberg_schema(text: str | None, record: RecordNode) -> None:
             told = []
     written = [field.field_id for field in record.fields if field.field_id is not None]
     if told != written:
-        raise InputError(
-            "manifest_schemas_conflict",
-            "iceberg.schema and avro.schema have other fields",
-            expected=repr(written)[:120],
-            got=repr(told)[:120],
+        raise Code.MANIFEST_INVALID(
+            reason="manifest_schemas_conflict", expected=repr(written)[:120], got=repr(told)[:120]
         )
 
 
 def type_from_iceberg(value: Any, depth: int = 0) -> Type:
     """The type that a JSON value of Appendix C means."""
     if depth > NESTING_DEPTH_MAX:
-        raise InputError(
-            "iceberg_schema_too_deep",
-            "an Iceberg schema nests too deeply",
-            expected=f"at most {NESTING_DEPTH_MAX} levels",
-            got="more",
+        raise Code.ICEBERG_SCHEMA_INVALID(
+            reason="iceberg_schema_too_deep", expected=f"at most {NESTING_DEPTH_MAX} levels", got="more"
         )
     if isinstance(value, str):
         return primitive(parse_type_name(value, "a manifest's schema"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.avro.container import write_avro
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
@@ -99,10 +99,9 @@ def _writable_types(header: ManifestHeader) -> tuple[Type, ...]:
     found: list[Type] = []
     for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
         if not field.transform.known or len(field.source_ids) != 1:
-            raise InputError(
-                "manifest_transform_unknown",
+            raise Code.MANIFEST_INVALID(
                 f"partition field {field.name!r} has a transform that cannot be written",
-                expected="a transform of the specification",
+                reason="manifest_transform_unknown",
                 got=str(field.transform)[:120],
             )
         found.append(UNKNOWN if kind is None else kind)

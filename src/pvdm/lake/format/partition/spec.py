@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import parse_json
 from pvdm.model.schema import (
     NAME_MAX_BYTES,
@@ -36,7 +36,7 @@ _TRUNCATED: Final = frozenset({Kind.INT, Kind.LONG, Kind.STRING, Kind.BINARY})
 
 def _invalid(expected: str, got: object) -> InputError:
     return InputError(
-        "partition_spec_invalid", "a partition spec cannot be accepted", expected=expected, got=repr(got)[:120]
+        Code.PARTITION_SPEC_INVALID, "a partition spec cannot be accepted", expected=expected, got=repr(got)[:120]
     )
 
 
@@ -92,11 +92,8 @@ class Transform:
         if not self.known:
             return None
         if source is not None and not self.accepts(source):
-            raise InputError(
-                "partition_source_refused",
-                f"transform {self} is not defined for its source",
-                expected="a source type of the transform",
-                got=str(source),
+            raise Code.PARTITION_SPEC_INVALID(
+                f"transform {self} is not defined for its source", reason="partition_source_refused", got=str(source)
             )
         match self.name:
             case "bucket" | "year" | "month" | "hour":
@@ -133,9 +130,8 @@ class PartitionSpec:
 
     def __post_init__(self) -> None:
         if len(self.fields) > PARTITION_FIELDS_MAX:
-            raise InputError(
-                "partition_too_many_fields",
-                "a partition spec has too many fields",
+            raise Code.PARTITION_SPEC_INVALID(
+                reason="partition_too_many_fields",
                 expected=f"at most {PARTITION_FIELDS_MAX}",
                 got=str(len(self.fields)),
             )

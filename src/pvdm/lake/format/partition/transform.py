@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.partition.spec import Transform
 from pvdm.lake.format.schema.single_value import (
     Value,
@@ -32,11 +32,8 @@ def apply(transform: Transform, source: Type, value: Value) -> Value:
     """The partition value of a source value; null stays null."""
     result = transform.result(source)
     if result is None:
-        raise InputError(
-            "partition_transform_unknown",
-            "an unknown transform cannot be applied",
-            expected="a transform of the specification",
-            got=str(transform)[:120],
+        raise Code.PARTITION_SPEC_INVALID(
+            "an unknown transform cannot be applied", reason="partition_transform_unknown", got=str(transform)[:120]
         )
     if value is None or transform.name == "void":
         return None

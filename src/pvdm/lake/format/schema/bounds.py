@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.schema.single_value import Value, check_value, decode_promoted, encode_value, unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
 
@@ -40,12 +40,7 @@ class MetricsMode:
                 return cls(counts=True, bounds=True)
         match = _MODE.fullmatch(text)
         if match is None or int(match[1]) == 0:
-            raise InputError(
-                "metrics_mode_unknown",
-                "a metrics mode is not known",
-                expected="none, counts, truncate(N) or full",
-                got=repr(text)[:40],
-            )
+            raise Code.PROPERTY_INVALID(reason="metrics_mode_unknown", got=repr(text)[:40])
         return cls(counts=True, bounds=True, length=int(match[1]))
 
 
@@ -113,7 +108,7 @@ def _next_bytes(data: bytes) -> bytes | None:
 
 def _require_bound(kind: Type, value: Value) -> None:
     if isinstance(value, float) and math.isnan(value):
-        raise InputError("bound_is_nan", "NaN cannot be a bound", expected="a number", got="NaN")
+        raise Code.SINGLE_VALUE_INVALID(reason="bound_is_nan", got="NaN")
     if not isinstance(kind, GeoType) and kind != PrimitiveType(Kind.VARIANT):
         check_value(kind, value)
 
@@ -142,12 +137,7 @@ def decode_bound(kind: Type, data: bytes) -> Value:
 def _variant(data: Any) -> bytes:
     """Metadata and an object, one after the other; only the version is looked at here."""
     if type(data) is not bytes or len(data) < 4 or data[0] & 0x0F != _VARIANT_VERSION:
-        raise InputError(
-            "bound_variant_invalid",
-            "a variant bound cannot be accepted",
-            expected="metadata of version 1 and an object",
-            got=repr(data)[:40],
-        )
+        raise Code.SINGLE_VALUE_INVALID(reason="bound_variant_invalid", got=repr(data)[:40])
     return data
 
 

@@ -8,7 +8,7 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import Json, Number, canonical
 from pvdm.lake.format.json.node import Node, Raw, invalid, kind, shown
 from pvdm.lake.format.schema.default_values import fits
@@ -91,17 +91,17 @@ def judge_version(schema: TableSchema, format_version: int) -> None:
     """Types and defaults that only later format versions have are refused in earlier ones."""
     for field in schema.fields.values():
         if isinstance(field.type, TypeName) and field.type.least_version > format_version:
-            raise InputError(
-                "schema_type_version",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"column {field.name} has a type that format {format_version} does not have",
+                reason="schema_type_version",
                 expected=f"format {field.type.least_version} or later",
                 got=f"{field.type} in format {format_version}",
                 place=schema.place,
             )
         if field.default and format_version < DEFAULTS_LEAST_VERSION:
-            raise InputError(
-                "schema_default_version",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"column {field.name} has an initial default, which format {format_version} does not have",
+                reason="schema_default_version",
                 expected=f"format {DEFAULTS_LEAST_VERSION} or later",
                 got=f"format {format_version}",
                 place=schema.place,
@@ -157,26 +157,25 @@ class _Walk:
         name = ".".join(path)
         # Everything inside bears the name too: without a limit a small document would fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
-            raise InputError(
-                "schema_name_too_long",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"the full name of the column at {node.place} is too long",
+                reason="schema_name_too_long",
                 expected=f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it",
                 got=f"{len(name)} characters",
                 place=node.place,
             )
         if not 0 <= field_id <= FIELD_ID_LAST:
-            raise InputError(
-                "schema_field_id_reserved",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"column {name} has an id that no column may have",
+                reason="schema_field_id_reserved",
                 expected=f"0 to {FIELD_ID_LAST}",
                 got=str(field_id),
                 place=node.place,
             )
         if required and type_ == TypeName("unknown"):
-            raise InputError(
-                "schema_unknown_required",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"column {name} is of type unknown, which holds only null",
-                expected="an optional column",
+                reason="schema_unknown_required",
                 got="a required one",
                 place=node.place,
             )
@@ -197,12 +196,8 @@ class _Walk:
             return
         inner = Node(found, node.at(key))
         if depth >= SCHEMA_NESTING_MAX:
-            raise InputError(
-                "schema_too_deep",
-                "the schema nests too deeply",
-                expected=f"at most {SCHEMA_NESTING_MAX} levels",
-                got="more",
-                place=inner.place,
+            raise Code.ICEBERG_SCHEMA_INVALID(
+                reason="schema_too_deep", expected=f"at most {SCHEMA_NESTING_MAX} levels", got="more", place=inner.place
             )
         match inner.text("type"):
             case "struct":
@@ -239,9 +234,9 @@ def _judge_default(field: Node, key: str, kind_: TypeName | str) -> None:
     value = field.raw[key]
     # The specification knows a null default, but Iceberg's own reader fails on one, and no table may be unreadable.
     if not isinstance(kind_, TypeName) or not fits(kind_, value):
-        raise InputError(
-            "schema_default_invalid",
+        raise Code.ICEBERG_SCHEMA_INVALID(
             f"the default value at {field.at(key)} cannot be accepted",
+            reason="schema_default_invalid",
             expected=f"a value of {kind_}" if isinstance(kind_, TypeName) else "no default, as for every nested type",
             got=kind(value),
             place=field.at(key),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node, Raw
 from pvdm.lake.format.schema.document import TableSchema
@@ -122,12 +122,12 @@ def _type_json(kind: Type, path: str) -> Json:
         case PrimitiveType(kind_) if kind_ not in _NOT_ICEBERG:
             return kind_.value
         case _:
-            raise InputError(
-                "schema_not_iceberg", f"Iceberg has no type for {path}", expected="a type of Iceberg", got=str(kind)
+            raise Code.ICEBERG_SCHEMA_INVALID(
+                f"Iceberg has no type for {path}", reason="schema_not_iceberg", got=str(kind)
             )
 
 
 def _id(slot: Field | Inner, path: str) -> int:
     if slot.field_id is None:
-        raise InputError("schema_ids_missing", f"{path} has no id", expected="an id on every field", got="none")
+        raise Code.ICEBERG_SCHEMA_INVALID(f"{path} has no id", reason="schema_ids_missing", got="none")
     return slot.field_id

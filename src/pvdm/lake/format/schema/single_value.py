@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
 
 SINGLE_VALUE_MAX_BYTES: Final = 16_777_216
@@ -28,7 +28,7 @@ _PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _D
 
 def _wrong(kind: Type, expected: str, got: object) -> InputError:
     return InputError(
-        "single_value_invalid", f"a value is not one of type {kind}", expected=expected, got=repr(got)[:120]
+        Code.SINGLE_VALUE_INVALID, f"a value is not one of type {kind}", expected=expected, got=repr(got)[:120]
     )
 
 
@@ -161,11 +161,8 @@ def minimal_bytes(number: int) -> bytes:
 def decode_value(kind: Type, data: bytes) -> Value:
     """The value of these bytes, exactly as many as the type has."""
     if len(data) > SINGLE_VALUE_MAX_BYTES:
-        raise InputError(
-            "single_value_too_large",
-            "the bytes of a value are too many",
-            expected=f"at most {SINGLE_VALUE_MAX_BYTES}",
-            got=str(len(data)),
+        raise Code.SINGLE_VALUE_INVALID(
+            reason="single_value_too_large", expected=f"at most {SINGLE_VALUE_MAX_BYTES}", got=str(len(data))
         )
     match kind:
         case PrimitiveType(Kind.BOOLEAN):

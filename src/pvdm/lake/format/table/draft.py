@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import INT_LAST, Raw, shown
 from pvdm.lake.format.schema.document import TableSchema
@@ -118,9 +118,7 @@ class Draft:
         if self.table_uuid is not None:
             raw["table-uuid"] = self.table_uuid
         if self.location is None:
-            raise InputError(
-                "location_missing", "the new table has no location", expected="set-location", got="no such update"
-            )
+            raise Code.TABLE_METADATA_INVALID(reason="location_missing", got="no such update")
         if self.base is None or self.location != self.base.location:
             raw["location"] = self.location
         if self.format_version > 1:
@@ -182,9 +180,8 @@ class Draft:
                 kept.append(entry)
         current = self.current_snapshot_id
         if current is not None and self.snapshot_log and (not kept or kept[-1]["snapshot-id"] != current):
-            raise InputError(
-                "snapshot_log_broken",
-                "the snapshot log would not end with the current snapshot",
+            raise Code.SNAPSHOT_INVALID(
+                reason="snapshot_log_broken",
                 expected=str(current),
                 got=str(kept[-1]["snapshot-id"]) if kept else "an empty log",
             )
@@ -207,11 +204,8 @@ def whole_property(properties: Mapping[str, str], name: str, default: int) -> in
     if text is None:
         return default
     if not _WHOLE.fullmatch(text) or not -INT_LAST - 1 <= int(text) <= INT_LAST:
-        raise InputError(
-            "property_not_integer",
-            f"the property {name} cannot be accepted",
-            expected="a whole number of 32 bits",
-            got=shown(text),
+        raise Code.PROPERTY_INVALID(
+            f"the property {name} cannot be accepted", reason="property_not_integer", got=shown(text)
         )
     return int(text)
 

@@ -10,7 +10,7 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical, dump_json, parse_json, require_size, unzip, zipped
 from pvdm.lake.format.json.node import Node, Raw, invalid, shown
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
@@ -223,9 +223,9 @@ class _Known:
 def _read(node: Node, known: _Known) -> TableMetadata:
     version = node.integer("format-version")
     if version not in FORMAT_VERSIONS:
-        raise InputError(
-            "format_version_unsupported",
+        raise Code.TABLE_METADATA_INVALID(
             "the table is of a format version that cannot be read",
+            reason="format_version_unsupported",
             expected="1, 2 or 3",
             got=str(version),
             place=node.at("format-version"),
@@ -275,12 +275,8 @@ def _uuid(node: Node, version: int) -> str | None:
 def check_uuid(text: str, place: str) -> str:
     """A UUID in its usual spelling."""
     if not UUID_FORM.fullmatch(text):
-        raise InputError(
-            "table_uuid_invalid",
-            f"the UUID at {place} cannot be accepted",
-            expected="a UUID",
-            got=shown(text),
-            place=place,
+        raise Code.TABLE_METADATA_INVALID(
+            f"the UUID at {place} cannot be accepted", reason="table_uuid_invalid", got=shown(text), place=place
         )
     return text
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node, Raw, shown
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
@@ -107,12 +107,8 @@ def register_table(data: bytes) -> TableMetadata:
     """The state that a metadata file holds, fit to be a table of the catalog: it must say which table it is."""
     metadata = TableMetadata.parse(data)
     if metadata.table_uuid is None:
-        raise InputError(
-            "table_uuid_missing",
-            "the metadata file does not say which table it is of",
-            expected="table-uuid",
-            got="a format 1 document without one",
-            place="$.table-uuid",
+        raise Code.TABLE_METADATA_INVALID(
+            reason="table_uuid_missing", got="a format 1 document without one", place="$.table-uuid"
         )
     return metadata
 
@@ -125,10 +121,9 @@ def _remapped_order(order: TableOrder, ids: Mapping[int, int]) -> TableOrder:
 def _source(ids: Mapping[int, int], field: SpecField) -> int:
     found = ids.get(field.source_id)
     if found is None:
-        raise InputError(
-            "spec_source_missing",
+        raise Code.PARTITION_SPEC_INVALID(
             f"partition {field.name} of a new table has no source",
-            expected="a column of the schema",
+            reason="spec_source_missing",
             got=f"id {field.source_id}",
             place="$.partition-spec",
         )
@@ -139,18 +134,12 @@ def _judge_properties(properties: Mapping[str, str], schema: TableSchema, versio
     """What would make every commit or write to the new table fail is refused at once."""
     for name in _COMMIT_PROPERTIES:
         if whole_property(properties, name, 0) < 0:
-            raise InputError(
-                "property_negative",
-                f"the property {name} cannot be accepted",
-                expected="a number from 0",
-                got=shown(properties[name]),
+            raise Code.PROPERTY_INVALID(
+                f"the property {name} cannot be accepted", reason="property_negative", got=shown(properties[name])
             )
     if version < 3 and (found := sorted(_ENCRYPTION_PROPERTIES & properties.keys())):
-        raise InputError(
-            "property_version",
-            f"the property {found[0]} cannot be accepted",
-            expected="format 3 for an encrypted table",
-            got=f"format {version}",
+        raise Code.PROPERTY_INVALID(
+            f"the property {found[0]} cannot be accepted", reason="property_version", got=f"format {version}"
         )
     for name in properties:
         if not name.startswith(_METRICS_PREFIX):
@@ -158,9 +147,8 @@ def _judge_properties(properties: Mapping[str, str], schema: TableSchema, versio
         column = name.removeprefix(_METRICS_PREFIX)
         field = schema.find(column)
         if field is None or field.name != column:
-            raise InputError(
-                "property_column_unknown",
+            raise Code.PROPERTY_INVALID(
                 f"the property {name[:120]} names a column that is not there",
-                expected="the full name of a column",
+                reason="property_column_unknown",
                 got=shown(column),
             )

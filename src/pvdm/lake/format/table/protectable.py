@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import dump_json
 from pvdm.lake.format.manifest.fields import avro_name
 from pvdm.lake.format.partition.spec import PartitionSpec, source_types
@@ -31,12 +31,9 @@ def _require_names(metadata: TableMetadata) -> None:
     columns = to_model(metadata.current_schema).fields
     for each in columns:
         if each.name.lower() in RESERVED_NAMES:
-            raise NotAllowedError(
-                "column_name_reserved",
+            raise Code.COLUMN_NAME_RESERVED(
                 f"column {each.name} has a name that Iceberg keeps for itself: Spark cannot read such a table",
-                expected="a column of another name",
                 got=each.name,
-                hint="nothing was changed; rename the column",
             )
     in_table: dict[str, str] = {}
     in_files: dict[str, str] = {}
@@ -45,12 +42,9 @@ def _require_names(metadata: TableMetadata) -> None:
         for seen, lowered in ((in_table, name.lower()), (in_files, ".".join(path_in_files).lower())):
             other = seen.setdefault(lowered, name)
             if other != name:
-                raise NotAllowedError(
-                    "column_names_collide",
+                raise Code.COLUMN_NAMES_COLLIDE(
                     f"columns {other} and {name} have one name for engines that ignore upper case",
-                    expected="names that differ in more than upper and lower case, also as Parquet files have them",
                     got=f"{other} and {name}",
-                    hint="nothing was changed; rename one of them",
                 )
 
 
@@ -87,12 +81,9 @@ def _require_partitions(metadata: TableMetadata) -> None:
     """
     found = _fixed_partition(metadata)
     if found is not None:
-        raise NotAllowedError(
-            "partition_fixed_refused",
+        raise Code.PARTITION_FIXED_REFUSED(
             f"partition field {found} is a column of type fixed, whose values engines read differently",
-            expected="partitions by other columns, or by bucket of this one",
             got=f"identity of a fixed column, in {found}",
-            hint="nothing was changed; the table needs another partition spec, and no old one like that",
         )
 
 

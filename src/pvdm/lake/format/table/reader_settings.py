@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.table.metadata import TableMetadata
 
 # What PyIceberg's readers of files take from a table's properties, and puts above the settings of its user.
@@ -53,10 +53,4 @@ def require_no_reader_settings(metadata: TableMetadata) -> None:
     """
     found = sorted(name for name in metadata.properties if is_reader_setting(name))
     if found:
-        raise NotAllowedError(
-            "reader_setting_refused",
-            "a property of the table tells readers where to read its files, or which code to load",
-            expected="such settings in the configuration of those who read",
-            got=ascii(found[0][:80]),
-            hint="nothing was changed; remove the property from the table",
-        )
+        raise Code.READER_SETTING_REFUSED(got=ascii(found[0][:80]))

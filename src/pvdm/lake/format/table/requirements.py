@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node, shown
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -36,9 +36,8 @@ def is_create(requirements: Sequence[Json]) -> bool:
     nodes = _nodes(requirements)
     kinds = {kind for _, kind in nodes}
     if ASSERT_CREATE in kinds and len(kinds) > 1:
-        raise InputError(
-            "requirements_mixed",
-            "a commit that makes a table can require nothing of the table",
+        raise Code.COMMIT_REQUEST_INVALID(
+            reason="requirements_mixed",
             expected=f"only {ASSERT_CREATE}",
             got=", ".join(sorted(kinds)),
             place="$.requirements",
@@ -51,7 +50,7 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
     for node, kind in _nodes(requirements):
         if kind == ASSERT_CREATE:
             if base is not None:
-                raise _failed("requirement_table_exists", "table already exists", "no table", "a table", node)
+                raise _failed(Code.REQUIREMENT_TABLE_EXISTS, "table already exists", "no table", "a table", node)
         elif base is None:
             raise _failed("requirement_table_missing", f"{kind} has no table to hold of", "a table", "no table", node)
         elif kind == "assert-table-uuid":
@@ -92,20 +91,17 @@ def _check_counter(base: TableMetadata, node: Node, kind: str) -> None:
 
 def _nodes(requirements: Sequence[Json]) -> list[tuple[Node, str]]:
     if len(requirements) > REQUIREMENTS_MAX:
-        raise InputError(
-            "requirements_too_many",
-            "a commit has too many requirements",
-            expected=f"at most {REQUIREMENTS_MAX}",
-            got=str(len(requirements)),
+        raise Code.COMMIT_REQUEST_INVALID(
+            reason="requirements_too_many", expected=f"at most {REQUIREMENTS_MAX}", got=str(len(requirements))
         )
     found = []
     for position, requirement in enumerate(requirements):
         node = Node(requirement, f"$.requirements[{position}]")
         kind = node.text("type").lower()
         if kind not in REQUIREMENTS:
-            raise InputError(
-                "requirement_unknown",
+            raise Code.COMMIT_REQUEST_INVALID(
                 f"the requirement {shown(kind)} is not known",
+                reason="requirement_unknown",
                 expected="a requirement of the Iceberg REST specification for tables",
                 got=shown(kind),
                 place=node.at("type"),

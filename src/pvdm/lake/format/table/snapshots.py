@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical, dump_json
 from pvdm.lake.format.json.node import Node, Raw, invalid, shown
 
@@ -122,20 +122,18 @@ def parse_snapshot(node: Node) -> Snapshot:
         if number is not None and number < 0:
             raise invalid(node.at(key), "a number from 0", str(number))
     if first_row_id is not None and added_rows is None:
-        raise InputError(
-            "snapshot_added_rows_missing",
+        raise Code.SNAPSHOT_INVALID(
             f"the snapshot at {node.place} assigns row ids but does not say how many",
-            expected="added-rows beside first-row-id",
+            reason="snapshot_added_rows_missing",
             got="no added-rows",
             place=node.at("added-rows"),
         )
     manifest_list = node.text("manifest-list") if node.given("manifest-list") else None
     manifests = node.texts("manifests") if node.given("manifests") else ()
     if (manifest_list is None) != node.given("manifests"):
-        raise InputError(
-            "snapshot_manifests_invalid",
+        raise Code.SNAPSHOT_INVALID(
             f"the snapshot at {node.place} must name its manifests in one way",
-            expected="a manifest-list, or in old tables manifests",
+            reason="snapshot_manifests_invalid",
             got="neither" if manifest_list is None else "both",
             place=node.place,
         )
@@ -169,10 +167,9 @@ def parse_ref(node: Node) -> SnapshotRef:
         if number is None:
             continue
         if number <= 0 or (found is RefType.TAG and key != "max-ref-age-ms"):
-            raise InputError(
-                "ref_retention_invalid",
+            raise Code.REF_INVALID(
                 f"the retention at {node.at(key)} cannot be accepted",
-                expected="a number above 0, on a tag only max-ref-age-ms",
+                reason="ref_retention_invalid",
                 got=f"{number} on a {found.value}",
                 place=node.at(key),
             )
@@ -183,9 +180,9 @@ def parse_ref(node: Node) -> SnapshotRef:
 def require_few_fields(ref: Raw, place: str) -> None:
     """Few enough fields, known or not: every move of a ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
-        raise InputError(
-            "ref_fields_too_many",
+        raise Code.REF_INVALID(
             f"the ref at {place} has too many fields",
+            reason="ref_fields_too_many",
             expected=f"at most {REF_FIELDS_MAX}",
             got=str(len(ref)),
             place=place,

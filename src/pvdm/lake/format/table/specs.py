@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.json.node import INT_LAST, Node, Raw, invalid, shown
 from pvdm.lake.format.partition.spec import Transform
@@ -100,10 +100,9 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
     found = list(node.nodes(key))
     with_ids = [item for item in found if item.given("field-id")]
     if with_ids and len(with_ids) != len(found):
-        raise InputError(
-            "spec_field_ids_mixed",
+        raise Code.PARTITION_SPEC_INVALID(
             f"some fields of the partition spec at {node.at(key)} have ids",
-            expected="an id on every field or on none",
+            reason="spec_field_ids_mixed",
             got=f"{len(with_ids)} ids on {len(found)} fields",
             place=node.at(key),
         )
@@ -112,10 +111,9 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
     for position, item in enumerate(found):
         name = item.text("name")
         if not name or name in names:
-            raise InputError(
-                "spec_name_invalid",
+            raise Code.PARTITION_SPEC_INVALID(
                 f"the name at {item.at('name')} cannot be accepted",
-                expected="a name that no other field of the spec has",
+                reason="spec_name_invalid",
                 got=shown(name),
                 place=item.at("name"),
             )
@@ -123,10 +121,9 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
         field_id = item.integer("field-id") if with_ids else PARTITION_ID_FIRST + position
         fields.append(SpecField(_source(item), field_id, name, parse_transform(item)))
     if len({field.field_id for field in fields}) != len(fields):
-        raise InputError(
-            "spec_field_id_duplicate",
+        raise Code.PARTITION_SPEC_INVALID(
             f"two fields of the partition spec at {node.at(key)} have one id",
-            expected="each field id once",
+            reason="spec_field_id_duplicate",
             got=", ".join(str(field.field_id) for field in fields),
             place=node.at(key),
         )
@@ -151,10 +148,9 @@ def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
             node.integer("order-id")
         order_id = SORT_ORDER_ID_FIRST if fields else UNSORTED_ID
     if (order_id == UNSORTED_ID) != (not fields):
-        raise InputError(
-            "sort_order_id_reserved",
+        raise Code.SORT_ORDER_INVALID(
             f"the id of the sort order at {node.place} cannot be accepted",
-            expected="0 for the unsorted order and only for it",
+            reason="sort_order_id_reserved",
             got=f"id {order_id} with {len(fields)} fields",
             place=node.at("order-id"),
         )
@@ -178,9 +174,9 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
     for field in spec.fields:
         column = schema.find(field.name)
         if field.source_id in schema.fields and column is not None and column.field_id != field.source_id:
-            raise InputError(
-                "spec_name_conflict",
+            raise Code.PARTITION_SPEC_INVALID(
                 f"partition {field.name} bears the name of a column it is not made from",
+                reason="spec_name_conflict",
                 expected=f"another name than column {column.field_id}'s",
                 got=f"a partition of column {field.source_id}",
                 place=spec.place,
@@ -193,12 +189,11 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
         if column is not None and not _takes(field.transform, column):
-            raise InputError(
-                "spec_source_type_changed",
+            raise Code.PARTITION_SPEC_INVALID(
                 f"partition {field.name} of spec {spec.spec_id} no longer fits its source",
+                reason="spec_source_type_changed",
                 expected=f"a type that {field.transform} takes",
                 got=f"{column.name}, {column.type}",
-                hint="drop the column and add another one, which gets a new id",
                 place=spec.place,
             )
 
@@ -207,9 +202,9 @@ def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
     """Every source is a primitive column in structs only, of a type that the transform takes."""
     for field in spec.fields:
         if field.transform != "void" and (unfit := _unfit(schema, field.source_id, field.transform, structs_only=True)):
-            raise InputError(
-                "spec_source_invalid",
+            raise Code.PARTITION_SPEC_INVALID(
                 f"partition {field.name} cannot be made from its source (spec {spec.spec_id})",
+                reason="spec_source_invalid",
                 expected=unfit[0],
                 got=unfit[1],
                 place=spec.place,
@@ -220,9 +215,9 @@ def judge_order(order: TableOrder, schema: TableSchema) -> None:
     """Every source is a primitive column of a type that the transform takes."""
     for field in order.fields:
         if unfit := _unfit(schema, field.source_id, field.transform, structs_only=False):
-            raise InputError(
-                "sort_source_invalid",
+            raise Code.SORT_ORDER_INVALID(
                 f"a column cannot be sorted by (sort order {order.order_id})",
+                reason="sort_source_invalid",
                 expected=unfit[0],
                 got=unfit[1],
                 place=order.place,
@@ -267,10 +262,9 @@ def _outer(schema: TableSchema, column: SchemaField) -> Iterator[SchemaField]:
 
 def _source(node: Node) -> int:
     if not node.has("source-id") and node.has("source-ids"):
-        raise InputError(
-            "transform_arguments_unsupported",
+        raise Code.PARTITION_SPEC_INVALID(
             f"the transform at {node.place} takes several columns, which no reader here can apply",
-            expected="source-id",
+            reason="transform_arguments_unsupported",
             got="source-ids",
             place=node.at("source-ids"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical
 from pvdm.lake.format.json.node import Node, invalid
 from pvdm.lake.format.table.draft import Draft
@@ -32,20 +32,16 @@ def add_snapshot(draft: Draft, node: Node) -> None:
     snapshot = parse_snapshot(given)
     for found, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
         if not found:
-            raise InputError(
-                "snapshot_too_early",
+            raise Code.SNAPSHOT_INVALID(
                 f"a snapshot comes before the table has a {what}",
+                reason="snapshot_too_early",
                 expected=f"a {what} first",
                 got="none yet",
                 place=given.place,
             )
     if snapshot.snapshot_id in draft.snapshots:
-        raise InputError(
-            "snapshot_exists",
-            "the table has a snapshot of this id",
-            expected="a new id",
-            got=str(snapshot.snapshot_id),
-            place=given.at("snapshot-id"),
+        raise Code.SNAPSHOT_INVALID(
+            reason="snapshot_exists", got=str(snapshot.snapshot_id), place=given.at("snapshot-id")
         )
     if draft.format_version > 1:
         _require_sequence(draft, snapshot)
@@ -70,40 +66,28 @@ def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
     else:
         stale = number < last or (number == last and snapshot.parent_id is not None)
     if stale:
-        raise ConflictError(
-            "snapshot_sequence_stale",
-            "the snapshot's sequence number was given to another one",
-            expected=f"above {last}",
-            got=str(number),
-            hint="load the table again and commit on its new state",
-            place=snapshot.place,
+        raise Code.SNAPSHOT_STALE(
+            reason="snapshot_sequence_stale", expected=f"above {last}", got=str(number), place=snapshot.place
         )
 
 
 def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
     first, following = snapshot.first_row_id, draft.next_row_id
     if first is None:
-        raise InputError(
-            "snapshot_first_row_id_missing",
-            "format 3 gives every row an id",
+        raise Code.SNAPSHOT_INVALID(
+            reason="snapshot_first_row_id_missing",
             expected=f"first-row-id {following}",
             got="none",
             place=snapshot.place,
         )
     if first < following and not draft.shared_numbers:
-        raise ConflictError(
-            "snapshot_row_ids_stale",
-            "the snapshot's row ids were given to others",
-            expected=f"first-row-id {following}",
-            got=str(first),
-            hint="load the table again and commit on its new state",
-            place=snapshot.place,
+        raise Code.SNAPSHOT_STALE(
+            reason="snapshot_row_ids_stale", expected=f"first-row-id {following}", got=str(first), place=snapshot.place
         )
     if first > following:
         # Iceberg's builder lets it pass and then gives ids twice: next-row-id only grows by the rows added.
-        raise InputError(
-            "snapshot_row_ids_skipped",
-            "the snapshot's row ids leave others out",
+        raise Code.SNAPSHOT_INVALID(
+            reason="snapshot_row_ids_skipped",
             expected=f"first-row-id {following}",
             got=str(first),
             place=snapshot.place,
@@ -137,18 +121,15 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
         return
     snapshot = draft.snapshots.get(ref.snapshot_id)
     if snapshot is None:
-        raise InputError(
-            "ref_snapshot_unknown",
+        raise Code.REF_INVALID(
             f"{ref.type.value} {name[:64]!r} would point to a snapshot that the table does not have",
-            expected="a snapshot of the table",
+            reason="ref_snapshot_unknown",
             got=str(ref.snapshot_id),
             place=node.at("snapshot-id"),
         )
     if name == MAIN:
         if ref.type is not RefType.BRANCH:
-            raise InputError(
-                "main_not_a_branch", "main is a branch", expected="branch", got="tag", place=node.at("type")
-            )
+            raise Code.REF_INVALID(reason="main_not_a_branch", got="tag", place=node.at("type"))
         _show_on_main(draft, snapshot)
     spelled = _spelled(ref, node, existing)
     if existing is not None:
@@ -218,9 +199,8 @@ def set_statistics(draft: Draft, node: Node) -> None:
     file = parse_statistics(node.node("statistics"))
     named = node.optional_long("snapshot-id")
     if named is not None and named != file.snapshot_id:
-        raise InputError(
-            "statistics_snapshot_mismatch",
-            "the update names one snapshot and the file another",
+        raise Code.TABLE_METADATA_INVALID(
+            reason="statistics_snapshot_mismatch",
             expected=str(file.snapshot_id),
             got=str(named),
             place=node.at("snapshot-id"),

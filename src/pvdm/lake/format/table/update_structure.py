@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.node import Node, shown
 from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
 from pvdm.lake.format.table.draft import LAST_ADDED, Draft
@@ -53,9 +53,8 @@ def upgrade(draft: Draft, version: int, place: str) -> None:
     """Raise the format version."""
     require_version(version, place)
     if version < draft.format_version:
-        raise InputError(
-            "format_version_downgrade",
-            "a table cannot go back to an earlier format",
+        raise Code.TABLE_METADATA_INVALID(
+            reason="format_version_downgrade",
             expected=f"at least {draft.format_version}",
             got=str(version),
             place=place,
@@ -68,9 +67,9 @@ def upgrade(draft: Draft, version: int, place: str) -> None:
 def require_version(version: int, place: str) -> None:
     """A format version that can be written."""
     if version not in FORMAT_VERSIONS:
-        raise InputError(
-            "format_version_unsupported",
+        raise Code.TABLE_METADATA_INVALID(
             "a format version that cannot be written",
+            reason="format_version_unsupported",
             expected="1, 2 or 3",
             got=str(version),
             place=place,
@@ -184,9 +183,8 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
         return known
     spec_id = max(0, max(draft.specs, default=-1) + 1)
     if draft.format_version == 1 and not has_sequential_ids(spec):
-        raise InputError(
-            "spec_ids_not_sequential",
-            "format 1 knows partition fields by their place",
+        raise Code.PARTITION_SPEC_INVALID(
+            reason="spec_ids_not_sequential",
             expected=f"field ids from {PARTITION_ID_FIRST} in steps of one",
             got=", ".join(str(field.field_id) for field in spec.fields),
             place=spec.place,
@@ -288,9 +286,9 @@ def remove_properties(draft: Described, node: Node) -> None:
 def _schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
     found = draft.schemas.get(schema_id)
     if found is None:
-        raise InputError(
-            "schema_unknown",
+        raise Code.ICEBERG_SCHEMA_INVALID(
             "no schema has this id",
+            reason="schema_unknown",
             expected=f"one of {', '.join(str(known) for known in draft.schemas) or 'none'}",
             got=str(schema_id),
             place=place,
@@ -301,9 +299,9 @@ def _schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
 def last_added(found: int | None, what: str, place: str) -> int:
     """The id that -1 stands for in an update."""
     if found is None:
-        raise InputError(
-            "last_added_missing",
+        raise Code.TABLE_METADATA_INVALID(
             f"-1 means the {what} that this commit added last",
+            reason="last_added_missing",
             expected=f"an update that adds a new {what}",
             got=shown(None),
             place=place,

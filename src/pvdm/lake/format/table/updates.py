@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, InputError
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import Node, shown
 from pvdm.lake.format.table import update_snapshots, update_structure
@@ -97,9 +97,9 @@ def _actions(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
         action = node.text("action").lower()
         apply = UPDATES.get(action)
         if apply is None:
-            raise InputError(
-                "update_unknown",
+            raise Code.COMMIT_REQUEST_INVALID(
                 f"the update {shown(action)} is not known",
+                reason="update_unknown",
                 expected="an update of the Iceberg REST specification for tables",
                 got=shown(action),
                 place=node.at("action"),

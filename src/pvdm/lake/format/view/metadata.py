@@ -10,7 +10,7 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json, canonical, dump_json, parse_json, require_size, unzip
 from pvdm.lake.format.json.node import Node, Raw
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
@@ -133,9 +133,9 @@ def parse_version(node: Node) -> ViewVersion:
 def require_view_format(version: int, place: str) -> None:
     """A format version that is known."""
     if version != VIEW_FORMAT_VERSION:
-        raise InputError(
-            "format_version_unsupported",
+        raise Code.TABLE_METADATA_INVALID(
             "the view is of a format version that is not known",
+            reason="format_version_unsupported",
             expected=str(VIEW_FORMAT_VERSION),
             got=str(version),
             place=place,
@@ -178,17 +178,13 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
     for what, ids in (("schemas", schema_ids), ("versions", version_ids)):
         twice = next((found for found, times in Counter(ids).items() if times > 1), None)
         if twice is not None:
-            raise InputError(
-                "view_id_twice",
-                f"two of the view's {what} have one id",
-                expected="each id once",
-                got=str(twice),
-                place=f"{place}.{what}",
+            raise Code.VIEW_INVALID(
+                f"two of the view's {what} have one id", reason="view_id_twice", got=str(twice), place=f"{place}.{what}"
             )
     if metadata.current_version_id not in version_ids:
-        raise InputError(
-            "view_version_unknown",
+        raise Code.VIEW_INVALID(
             "no version has the id of the current one",
+            reason="view_version_unknown",
             expected=f"one of {_listed(version_ids)}",
             got=str(metadata.current_version_id),
             place=f"{place}.current-version-id",
@@ -196,9 +192,9 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
     known = frozenset(schema_ids)
     for version in metadata.versions:
         if version.schema_id not in known:
-            raise InputError(
-                "schema_unknown",
+            raise Code.ICEBERG_SCHEMA_INVALID(
                 f"version {version.version_id} of the view has a schema that is not there",
+                reason="schema_unknown",
                 expected=f"one of {_listed(schema_ids)}",
                 got=str(version.schema_id),
                 place=f"{version.place}.schema-id",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.lake.format.json.node import INT_LAST, Node, Raw, shown
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
@@ -78,9 +78,8 @@ class ViewDraft:
         _judge_new(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
         if not 0 < version.version_id <= version_id <= INT_LAST:
-            raise InputError(
-                "view_version_id_invalid",
-                "the id of a version cannot be accepted",
+            raise Code.VIEW_INVALID(
+                reason="view_version_id_invalid",
                 expected=f"1 to {INT_LAST}, and room for the next",
                 got=str(version.version_id),
                 place=f"{version.place}.version-id",
@@ -101,9 +100,9 @@ class ViewDraft:
             return
         found = self.versions.get(version_id)
         if found is None:
-            raise InputError(
-                "view_version_unknown",
+            raise Code.VIEW_INVALID(
                 "no version has this id",
+                reason="view_version_unknown",
                 expected=f"one of {', '.join(str(known) for known in list(self.versions)[:32])}",
                 got=str(version_id),
                 place=place,
@@ -138,11 +137,8 @@ class ViewDraft:
         """The newest versions, as many as the property says; those of this commit and the current one in any case."""
         size = whole_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
         if size < 1:
-            raise InputError(
-                "view_history_size_invalid",
-                f"the property {HISTORY_PROPERTY} cannot be accepted",
-                expected="at least 1",
-                got=str(size),
+            raise Code.VIEW_INVALID(
+                f"the property {HISTORY_PROPERTY} cannot be accepted", reason="view_history_size_invalid", got=str(size)
             )
         kept = set(self.added_versions) | {found for found in (self.current_id,) if found is not None}
         for version_id in sorted(self.versions, reverse=True):
@@ -168,9 +164,8 @@ class ViewDraft:
         current = self.versions[self.current_id] if self.current_id is not None else previous
         lost = previous.dialects - current.dialects
         if lost and self.properties.get(DROP_DIALECT_PROPERTY, "false").lower() != "true":
-            raise InputError(
-                "view_dialect_dropped",
-                "Cannot replace view due to loss of view dialects",
+            raise Code.VIEW_INVALID(
+                reason="view_dialect_dropped",
                 expected=f"a query for {', '.join(sorted(previous.dialects))}",
                 got=", ".join(sorted(current.dialects)) or "none",
                 hint=f"set {DROP_DIALECT_PROPERTY}=true in the view's properties if that is meant",
@@ -205,34 +200,23 @@ def check_view_requirements(base: ViewMetadata, requirements: Sequence[Json]) ->
         node = Node(requirement, f"$.requirements[{position}]")
         kind = node.text("type").lower()
         if kind != ASSERT_UUID:
-            raise InputError(
-                "requirement_unknown",
+            raise Code.COMMIT_REQUEST_INVALID(
                 f"the requirement {shown(kind)} is not known",
+                reason="requirement_unknown",
                 expected=ASSERT_UUID,
                 got=shown(kind),
                 place=node.at("type"),
             )
         if node.text("uuid").lower() != base.view_uuid.lower():
-            raise ConflictError(
-                "requirement_uuid",
-                "Requirement failed: view UUID does not match",
-                expected=shown(node.text("uuid")),
-                got=base.view_uuid,
-                hint="load the view again and commit on its new state",
-                place=node.place,
+            raise Code.REQUIREMENT_FAILED(
+                reason="requirement_uuid", expected=shown(node.text("uuid")), got=base.view_uuid, place=node.place
             )
 
 
 def _assign_uuid(draft: ViewDraft, node: Node) -> None:
     wanted = check_uuid(node.text("uuid"), node.at("uuid"))
     if wanted.lower() != draft.view_uuid.lower():
-        raise InputError(
-            "view_uuid_changed",
-            "a view keeps its UUID",
-            expected=draft.view_uuid,
-            got=wanted,
-            place=node.at("uuid"),
-        )
+        raise Code.VIEW_INVALID(reason="view_uuid_changed", expected=draft.view_uuid, got=wanted, place=node.at("uuid"))
 
 
 def _upgrade(draft: ViewDraft, node: Node) -> None:
@@ -276,9 +260,9 @@ def _actions(updates: Sequence[Json]) -> list[tuple[Node, Callable[[ViewDraft, N
         action = node.text("action").lower()
         apply = _UPDATES.get(action)
         if apply is None:
-            raise InputError(
-                "update_unknown",
+            raise Code.COMMIT_REQUEST_INVALID(
                 f"the update {shown(action)} is not known",
+                reason="update_unknown",
                 expected="an update of the Iceberg REST specification for views",
                 got=shown(action),
                 place=node.at("action"),
@@ -289,9 +273,9 @@ def _actions(updates: Sequence[Json]) -> list[tuple[Node, Callable[[ViewDraft, N
 
 def _require_few(found: Sequence[Json], what: str) -> None:
     if len(found) > VIEW_UPDATES_MAX:
-        raise InputError(
-            "updates_too_many",
+        raise Code.COMMIT_REQUEST_INVALID(
             f"a commit to a view has too many {what}",
+            reason="updates_too_many",
             expected=f"at most {VIEW_UPDATES_MAX}",
             got=str(len(found)),
         )
@@ -302,28 +286,19 @@ def _judge_new(version: ViewVersion) -> None:
     seen: set[str] = set()
     for each in version.representations:
         if each.type != SQL or each.dialect is None:
-            raise InputError(
-                "view_representation_unsupported",
-                "a kind of view that is not known",
+            raise Code.VIEW_INVALID(
+                reason="view_representation_unsupported",
                 expected=SQL,
                 got=shown(each.type),
                 place=f"{version.place}.representations",
             )
         dialect = each.dialect.lower()
         if dialect in seen:
-            raise InputError(
-                "view_dialect_twice",
+            raise Code.VIEW_DIALECT_TWICE(
                 f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}",
-                expected="one query for each dialect",
                 got=shown(dialect),
                 place=f"{version.place}.representations",
             )
         seen.add(dialect)
     if not seen:
-        raise InputError(
-            "view_query_missing",
-            "a version of a view has no query",
-            expected="at least one",
-            got="none",
-            place=f"{version.place}.representations",
-        )
+        raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=f"{version.place}.representations")

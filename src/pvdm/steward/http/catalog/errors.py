@@ -7,38 +7,37 @@ from collections.abc import Mapping
 from typing import Final
 
 from pvdm.api.errors import kind_of, public_error
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of
 
 # It gets Iceberg's own message, which people search for.
-_FILE_MISSING: Final = "metadata_file_missing"
+_FILE_MISSING: Final = Code.METADATA_FILE_MISSING
 # Codes that have a status and a type of their own; all others go by the kind of the error.
 _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
-    "namespace_unknown": (404, "NoSuchNamespaceException"),
-    "table_unknown": (404, "NoSuchTableException"),
-    "view_unknown": (404, "NoSuchViewException"),
-    "warehouse_unknown": (404, "NotFoundException"),
-    "route_unknown": (404, "NotFoundException"),
-    "method_not_allowed": (405, "UnsupportedOperationException"),
-    "operation_unsupported": (406, "UnsupportedOperationException"),
-    "namespace_exists": (409, "AlreadyExistsException"),
-    "table_exists": (409, "AlreadyExistsException"),
-    "table_uuid_taken": (409, "AlreadyExistsException"),
-    "view_exists": (409, "AlreadyExistsException"),
-    "view_uuid_taken": (409, "AlreadyExistsException"),
-    "name_of_table": (409, "AlreadyExistsException"),
-    "name_of_view": (409, "AlreadyExistsException"),
+    Code.NAMESPACE_UNKNOWN: (404, "NoSuchNamespaceException"),
+    Code.TABLE_UNKNOWN: (404, "NoSuchTableException"),
+    Code.VIEW_UNKNOWN: (404, "NoSuchViewException"),
+    Code.WAREHOUSE_UNKNOWN: (404, "NotFoundException"),
+    Code.ROUTE_UNKNOWN: (404, "NotFoundException"),
+    Code.METHOD_NOT_ALLOWED: (405, "UnsupportedOperationException"),
+    Code.NAMESPACE_EXISTS: (409, "AlreadyExistsException"),
+    Code.TABLE_EXISTS: (409, "AlreadyExistsException"),
+    Code.TABLE_UUID_TAKEN: (409, "AlreadyExistsException"),
+    Code.VIEW_EXISTS: (409, "AlreadyExistsException"),
+    Code.VIEW_UUID_TAKEN: (409, "AlreadyExistsException"),
+    Code.NAME_OF_TABLE: (409, "AlreadyExistsException"),
+    Code.NAME_OF_VIEW: (409, "AlreadyExistsException"),
     # Java's client expects this type.
-    "view_dialect_twice": (400, "IllegalArgumentException"),
-    "requirement_table_exists": (409, "AlreadyExistsException"),
+    Code.VIEW_DIALECT_TWICE: (400, "IllegalArgumentException"),
+    Code.REQUIREMENT_TABLE_EXISTS: (409, "AlreadyExistsException"),
     _FILE_MISSING: (404, "NotFoundException"),
     # The Steward's folders are not those of its tables: the caller cannot change that.
-    "metadata_file_foreign": (503, "ServiceUnavailableException"),
-    "namespace_not_empty": (409, "NamespaceNotEmptyException"),
-    "namespace_properties_overlap": (422, "UnprocessableEntityException"),
-    "body_too_slow": (408, "BadRequestException"),
-    "body_too_large": (413, "BadRequestException"),
-    "content_type_wrong": (415, "BadRequestException"),
+    Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
+    Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
+    Code.NAMESPACE_PROPERTIES_OVERLAP: (422, "UnprocessableEntityException"),
+    Code.BODY_TOO_SLOW: (408, "BadRequestException"),
+    Code.BODY_TOO_LARGE: (413, "BadRequestException"),
+    Code.CONTENT_TYPE_WRONG: (415, "BadRequestException"),
 }
 _BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
     "conflict": (409, "CommitFailedException"),
@@ -59,12 +58,12 @@ def refusal(error: BaseException) -> Refusal:
     shown = public_error(error)
     message = f"Failed to open input stream for file: {shown.expected}" if shown.code == _FILE_MISSING else str(shown)
     text = message if shown.hint is None else f"{message}. {shown.hint[:1].upper()}{shown.hint[1:]}"
-    inner = {"message": text, "type": kind, "code": status, "pvdm-code": shown.code}
+    inner = {"message": text, "type": kind, "code": status, "pvdm-code": shown.reason}
     return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())
 
 
 def _status_and_type(error: BaseException) -> tuple[int, str]:
-    code = error.code if isinstance(error, PvdmError) else ""
+    code = error.reason if isinstance(error, PvdmError) else ""
     kind = kind_of(error)
     if kind != "bug" and code in _BY_CODE:
         return _BY_CODE[code]

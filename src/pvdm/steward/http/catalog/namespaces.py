@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from pvdm.catalog.names import parse_levels, require_levels
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.steward.http.catalog.shared import (
     BodyPart,
@@ -67,7 +67,7 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_length=4_096)] = None) -> Response:
     """What clients need to know; Java's must not exchange a token for a token, which is not served."""
     if warehouse not in (None, "", catalog.name, catalog.warehouse):
-        raise InputError("warehouse_unknown", "there is no such warehouse", expected=catalog.name, got="another")
+        raise Code.WAREHOUSE_UNKNOWN(expected=catalog.name, got="another")
     overrides: Json = {"token-exchange-enabled": "false"}
     return json_response(
         {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from pvdm.errors import InputError
+from pvdm.errors import Code
 
 PREFIX: Final = "/catalog/"
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
@@ -32,7 +32,7 @@ def name_in(segment: str) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise InputError("name_invalid", "a name in the path cannot be read", expected="UTF-8") from None
+        raise Code.NAME_INVALID("a name in the path cannot be read", expected="UTF-8") from None
 
 
 def _spelled(segment: bytes) -> str:

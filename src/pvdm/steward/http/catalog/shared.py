@@ -18,7 +18,7 @@ from pvdm.catalog.names import parse_levels, require_levels, require_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
 from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.responses import SnapshotMode
-from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.json.document import Json, dump_json, parse_json
 from pvdm.lake.format.json.node import Node
 from pvdm.ledger.catalog.namespaces import Levels
@@ -201,4 +201,4 @@ def identifier(node: Node) -> tuple[Levels, str]:
 
 
 def _token_invalid() -> InputError:
-    return InputError("page_token_invalid", "the page token cannot be accepted", expected="one that was given out")
+    return InputError(Code.PAGE_TOKEN_INVALID, "the page token cannot be accepted", expected="one that was given out")

@@ -14,7 +14,7 @@ from pvdm.catalog.purge import Leftover
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.json.node import Node
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
@@ -124,7 +124,7 @@ def commit(request: Request) -> Response:
     catalog, grant, levels, table = table_asked(request)
     body = body_in(request)
     if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
-        raise InputError("identifier_differs", "path and body name different tables", expected="one table")
+        raise Code.IDENTIFIER_DIFFERS("path and body name different tables", expected="one table")
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
@@ -179,7 +179,7 @@ def _purged(table: str, left: Leftover | None) -> Response:
     log_warning("purge_left", place=left.place, why=left.why)
     response = refusal(
         NotAllowedError(
-            "purge_incomplete",
+            Code.PURGE_INCOMPLETE,
             f"{table} is dropped, but files of it are left in {left.place}",
             got=left.why,
             hint="the owner of the place looks at them and removes them; the table is not there any more",

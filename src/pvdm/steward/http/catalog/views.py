@@ -12,7 +12,7 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import require_name
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.views import ViewState
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.lake.format.json.document import Json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
@@ -106,7 +106,7 @@ def replace(
 ) -> Response:
     """Change the view's document."""
     if body.has("identifier") and identifier(body.node("identifier")) != (levels, view):
-        raise InputError("identifier_differs", "path and body name different views", expected="one view")
+        raise Code.IDENTIFIER_DIFFERS("path and body name different views", expected="one view")
     requirements = body.items("requirements") if body.has("requirements") else []
     updates = body.items("updates")
     key = once_of(request, catalog, grant)

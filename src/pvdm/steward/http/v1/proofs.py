@@ -26,7 +26,7 @@ from pvdm.api.proofs import (
 )
 from pvdm.api.work import AttemptView
 from pvdm.digest.plan import Mode
-from pvdm.errors import InputError
+from pvdm.errors import Code
 from pvdm.model.fields import LONG_MAX
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
@@ -159,7 +159,7 @@ def redeem(notary: NotaryPart, body: Annotated[RedeemKeysRequest, Depends(body_o
 def _require_long(text: str) -> int:
     found = int(text)
     if found > LONG_MAX:
-        raise InputError("request_invalid", "snapshot_id cannot be accepted", expected="0 to 2^63-1", got="more")
+        raise Code.REQUEST_INVALID("snapshot_id cannot be accepted", expected="0 to 2^63-1", got="more")
     return found
 
 

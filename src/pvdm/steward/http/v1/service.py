@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from pvdm.api.service import Health, Identity, ReadinessView, ServedCatalog, StewardInfo
-from pvdm.errors import PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
 from pvdm.steward.http.door import bearer
@@ -94,7 +94,7 @@ async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
 def _brief(reason: PvdmError) -> PvdmError:
     """The reason without paths, addresses and numbers, which only operators and auditors may see."""
     return type(reason)(
-        reason.code, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
+        reason.reason, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
     )
 
 
@@ -114,6 +114,6 @@ def _root_version(notary: Notary) -> int | None:
     try:
         return notary.trust.current().version
     except UnavailableError as error:
-        if error.code != "steward_without_root":
+        if error.code != Code.STEWARD_WITHOUT_ROOT:
             raise
         return None

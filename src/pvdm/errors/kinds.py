@@ -1,12 +1,19 @@
-"""Every error pvdm raises: a code, what was expected, what was got, one next step. Calls no other room."""
+"""The classes of errors. Each has a code, a message, what was expected, what was got, and one next step."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+from pvdm.errors.registry import codes_by_reason
 
 
 class PvdmError(Exception):
-    """An error with a stable code; subclasses say which outcome (exit code) it is."""
+    """An error with a stable code. Its class gives the exit code.
+
+    `reason` says what exactly is wrong where one code stands for a family of errors; it equals the code elsewhere.
+    `code` may be given as a reason: its code is looked up in the registry.
+    """
 
     exit_code: ClassVar[int] = 1
 
@@ -21,7 +28,8 @@ class PvdmError(Exception):
         **details: str | int,
     ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = str(code if isinstance(code, Enum) else codes_by_reason().get(code, code))
+        self.reason = str(code)
         self.message = message
         self.expected = expected
         self.got = got
@@ -41,7 +49,7 @@ class PvdmError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
             type(self),
-            self.code,
+            self.reason,
             self.message,
             self.expected,
             self.got,
@@ -53,6 +61,7 @@ class PvdmError(Exception):
         """The error envelope, the same in `--json` output and over HTTP."""
         return {
             "code": self.code,
+            "reason": self.reason,
             "message": str(self),
             "expected": self.expected,
             "got": self.got,
@@ -122,3 +131,16 @@ class UnavailableError(PvdmError):
 
 class DevelopmentWarning(UserWarning):
     """A development Steward was created: its operator's key lies in its own folder."""
+
+
+KINDS: Final[dict[str, type[PvdmError]]] = {
+    "bug": PvdmError,
+    "input": InputError,
+    "verification": VerificationError,
+    "rolled_back": RolledBackError,
+    "conflict": ConflictError,
+    "not_allowed": NotAllowedError,
+    "state_unknown": StateUnknownError,
+    "unavailable": UnavailableError,
+}
+"""The classes by the names that the registry and the HTTP envelope have for them."""
