@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from pvdm.errors import UnavailableError
 from pvdm.steward.http.long_poll import Waiting
 from pvdm.steward.work.notify import Changes
 
@@ -19,11 +21,19 @@ class Desk:
     """Says whether the attempt is settled as a test sets it; what it was asked for is noted."""
 
     asked: list[str] = field(default_factory=list)
+    looks: list[list[str]] = field(default_factory=list)
     settled: bool = False
+    broken: bool = False
 
     def is_settled(self, _: object, __: str) -> bool:
         self.asked.append("settled")
         return self.settled
+
+    def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
+        self.looks.append(list(attempt_ids))
+        if self.broken:
+            raise UnavailableError("ledger_busy", "busy")
+        return list(attempt_ids) if self.settled else []
 
     def attempt(self, _: object, attempt_id: str) -> Any:
         self.asked.append("view")
@@ -75,3 +85,53 @@ def test_a_poll_whose_time_is_over_gives_the_attempt_as_it_is() -> None:
     desk = Desk()
     assert asyncio.run(_poll(desk, Changes(), 0.05)) == ATTEMPT
     assert desk.asked == ["settled", "view"]
+
+
+def waiting_on(desk: Desk, changes: Changes) -> Any:
+    notary: Any = SimpleNamespace(work=desk, changes=changes)
+    return Waiting(notary, look_seconds=0.02)
+
+
+def test_many_polls_share_one_look_for_what_other_stewards_settle() -> None:
+    async def run() -> None:
+        desk = Desk()
+        waiting = waiting_on(desk, Changes())
+        ids = [f"{number:032x}" for number in range(10)]
+        grants: list[Any] = [SimpleNamespace(parent_id=None, token_id=each) for each in ids]
+        polls = [
+            asyncio.create_task(waiting.attempt(grant, each, SECONDS)) for grant, each in zip(grants, ids, strict=True)
+        ]
+        await _until(desk, len(ids))
+        async with asyncio.timeout(SECONDS):
+            while not desk.looks:
+                await asyncio.sleep(0.005)
+        desk.settled = True
+        assert await asyncio.gather(*polls) == ids
+        assert all(look == ids for look in desk.looks)
+        assert desk.asked.count("settled") == 2 * len(ids)
+
+    asyncio.run(run())
+
+
+def test_a_look_that_fails_lets_each_poll_ask_for_itself() -> None:
+    async def run() -> None:
+        desk = Desk(broken=True)
+        grant: Any = SimpleNamespace(parent_id=None, token_id="one")
+        poll = asyncio.create_task(waiting_on(desk, Changes()).attempt(grant, ATTEMPT, SECONDS))
+        await _until(desk, 1)
+        desk.settled = True
+        assert await poll == ATTEMPT
+
+    asyncio.run(run())
+
+
+def test_the_looks_end_with_the_last_poll() -> None:
+    async def run() -> None:
+        desk, changes = Desk(settled=True), Changes()
+        waiting = waiting_on(desk, changes)
+        grant: Any = SimpleNamespace(parent_id=None, token_id="one")
+        assert await waiting.attempt(grant, ATTEMPT, SECONDS) == ATTEMPT
+        await asyncio.sleep(0.1)
+        assert len(desk.looks) <= 1
+
+    asyncio.run(run())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pvdm.api.errors import RefusalView
 from pvdm.api.work import AttemptView, ChunkStateView, PublishedView, WorkloadDetail, WorkloadView
-from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
@@ -95,6 +95,12 @@ class Work:
         with self._ledger.read() as unit:
             return is_settled(unit, _allowed(unit, grant, attempt_id), self._job_of)
 
+    def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
+        """The attempts among these that have nothing to wait for, in one read for all of them."""
+        with self._ledger.read() as unit:
+            found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
+            return [each.attempt_id for each in found if is_settled(unit, each, self._job_of)]
+
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
         """Views of attempts that the caller may see."""
         with self._ledger.read() as unit:
@@ -161,13 +167,7 @@ class Work:
 def require_abortable(attempt: Attempt) -> None:
     """Refuse from VERIFYING on: a FAIL is recorded, and a commit that has begun is not undone."""
     if attempt.state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
-        raise NotAllowedError(
-            "attempt_not_staging",
-            "the Steward is verifying or publishing the attempt, or the attempt has ended",
-            expected=AttemptState.STAGING,
-            got=attempt.state,
-            hint="wait for its verdict",
-        )
+        raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=attempt.state)
 
 
 def _allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:
