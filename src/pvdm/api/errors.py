@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from pvdm.api.base import ResponseModel
-from pvdm.errors import (
-    Code,
-    ConflictError,
-    InputError,
-    NotAllowedError,
-    PvdmError,
-    RolledBackError,
-    StateUnknownError,
-    UnavailableError,
-    VerificationError,
-)
+from pvdm.errors import Code, PvdmError
+from pvdm.errors.kinds import KINDS
 
 ERROR_DETAILS_MAX: Final = 64
 
-# In order of judgement: a conflict is a rolled-back error too.
-ERROR_KINDS: Final[Mapping[str, type[PvdmError]]] = MappingProxyType(
-    {
-        "conflict": ConflictError,
-        "rolled_back": RolledBackError,
-        "input": InputError,
-        "verification": VerificationError,
-        "not_allowed": NotAllowedError,
-        "state_unknown": StateUnknownError,
-        "unavailable": UnavailableError,
-        "bug": PvdmError,
-    }
-)
 _DETAIL: Final = re.compile(r"[a-z0-9_]{1,64}")
-# The constructor of an error has parameters of these names.
+# Parameters and fields of an error have these names.
 _RESERVED: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
 
 
@@ -121,7 +98,7 @@ class RefusalView(ResponseModel):
 
 def kind_of(error: BaseException) -> str:
     """The name of the error's class; an error without a class of its own is a bug."""
-    return next((kind for kind, cls in ERROR_KINDS.items() if isinstance(error, cls)), "bug")
+    return next((kind for kind, cls in KINDS.items() if isinstance(error, cls)), "bug")
 
 
 def public_error(error: BaseException) -> PvdmError:

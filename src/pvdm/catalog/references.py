@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pvdm.catalog.state import States
 from pvdm.errors import PvdmError
 from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
+from pvdm.lake.format.manifest.cache import SizedCache
 from pvdm.lake.format.manifest.manifest import read_manifest
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -33,32 +32,22 @@ class UndecidedError(Exception):
 
 
 class NamedFiles:
-    """What lists and manifests name, kept for later searches. No writer of Iceberg changes either in place.
+    """What lists and manifests name, kept for later searches: writers of Iceberg never change either in place.
 
-    One that is changed in place all the same is read as it was. That can only keep a file, or remove a file of the
-    attempt that is cleaned up, which no other attempt may name. The least recently used ones are dropped.
+    A list or manifest that was changed in place is taken as it was. The search may then keep a file too long, or
+    remove one of the attempt that is cleaned up. Other attempts may not name such a file.
     """
 
-    def __init__(self, *, files_max: int = NAMED_FILES_MAX) -> None:
-        self._files_max = files_max
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self._files = 0
+    def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:
+        self._kept: SizedCache[str, tuple[str, ...]] = SizedCache(paths_max)
 
     def get(self, path: str, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
         """The paths that the list or manifest at this path names. Errors are not kept."""
-        with self._lock:
-            found = self._kept.get(path)
-            if found is not None:
-                self._kept.move_to_end(path)
-                return found
-        named = tuple(read())
-        with self._lock:
-            self._files += len(named) - len(self._kept.pop(path, ()))
-            self._kept[path] = named
-            while self._files > self._files_max:
-                self._files -= len(self._kept.popitem(last=False)[1])
-        return named
+        found = self._kept.get(path)
+        if found is None:
+            found = tuple(read())
+            self._kept.put(path, found, 1 + len(found))
+        return found
 
 
 class References:

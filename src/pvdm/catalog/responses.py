@@ -36,7 +36,7 @@ class SnapshotMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableResponse:
-    """The body of a response. The ETag stands for what the role sees.
+    """The body of a response. The ETag identifies what the role sees.
 
     A response with credentials is never "not modified": the client's own may have expired.
     """

@@ -10,8 +10,9 @@ from typing import Final, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pvdm.api.base import FROM_WIRE, error_place, expected_value
-from pvdm.api.errors import ERROR_KINDS, ErrorResponse, ErrorView
+from pvdm.api.errors import ErrorResponse, ErrorView
 from pvdm.errors import Code, PvdmError, UnavailableError, comparison
+from pvdm.errors.kinds import KINDS
 
 ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
 
@@ -69,7 +70,7 @@ def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
     message = _plain(view.message).removesuffix(f": {tail}") if tail else _plain(view.message)
     details = {name: _plain(detail) if isinstance(detail, str) else detail for name, detail in view.details.items()}
     details["request_id"] = _plain(view.request_id or request_id)[:64]
-    return ERROR_KINDS[view.kind](view.reason, message, expected=expected, got=got, hint=hint, **details)
+    return KINDS[view.kind](view.reason, message, expected=expected, got=got, hint=hint, **details)
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final
 
@@ -11,8 +12,8 @@ from pvdm.errors.registry import codes_by_reason
 class PvdmError(Exception):
     """An error with a stable code. Its class gives the exit code.
 
-    `reason` says what exactly is wrong where one code stands for a family of errors; it equals the code elsewhere.
-    `code` may be given as a reason: its code is looked up in the registry.
+    A code may be a family of errors: `reason` then says which of them it is. Otherwise it equals the code. The
+    constructor takes either of the two, and finds the code of a reason in the registry.
     """
 
     exit_code: ClassVar[int] = 1
@@ -133,14 +134,14 @@ class DevelopmentWarning(UserWarning):
     """A development Steward was created: its operator's key lies in its own folder."""
 
 
-KINDS: Final[dict[str, type[PvdmError]]] = {
-    "bug": PvdmError,
+KINDS: Final[Mapping[str, type[PvdmError]]] = {
+    "conflict": ConflictError,
+    "rolled_back": RolledBackError,
     "input": InputError,
     "verification": VerificationError,
-    "rolled_back": RolledBackError,
-    "conflict": ConflictError,
     "not_allowed": NotAllowedError,
     "state_unknown": StateUnknownError,
     "unavailable": UnavailableError,
+    "bug": PvdmError,
 }
-"""The classes by the names that the registry and the HTTP envelope have for them."""
+"""The classes by the names that the registry and the HTTP envelope have for them; a subclass comes before its base."""

@@ -31,14 +31,14 @@ def test_a_file_is_read_once() -> None:
 
 
 def test_the_least_recently_used_file_is_read_again() -> None:
-    kept, files = NamedFiles(files_max=3), Files(a=("x",), b=("y", "z"), c=("w",))
+    kept, files = NamedFiles(paths_max=5), Files(a=("x",), b=("y", "z"), c=("w",))
     for path in "abacab":
         assert files.get(kept, path) == files.named[path]
     assert files.read == ["a", "b", "c", "b"]
 
 
 def test_a_file_that_names_more_than_the_limit_is_not_kept() -> None:
-    kept, files = NamedFiles(files_max=1), Files(a=("x", "y"))
+    kept, files = NamedFiles(paths_max=1), Files(a=("x", "y"))
     assert [files.get(kept, "a"), files.get(kept, "a")] == [("x", "y")] * 2
     assert files.read == ["a", "a"]
 
@@ -49,3 +49,10 @@ def test_a_file_that_could_not_be_read_is_read_again() -> None:
         with pytest.raises(KeyError):
             files.get(kept, "a")
     assert files.read == ["a", "a"]
+
+
+def test_files_that_name_nothing_count_too() -> None:
+    kept, files = NamedFiles(paths_max=2), Files(a=(), b=(), c=())
+    for path in "abca":
+        assert files.get(kept, path) == ()
+    assert files.read == ["a", "b", "c", "a"]
