@@ -12,8 +12,7 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import header_of
 from pvdm.ledger.catalog.namespaces import Levels

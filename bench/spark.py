@@ -28,7 +28,7 @@ from bench.steward_measure import Ratio
 from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.evaluation.shop import session
-from pvdm.lake.spark.session import ICEBERG_RUNTIME
+from pvdm.lake.spark import ICEBERG_RUNTIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

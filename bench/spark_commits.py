@@ -15,8 +15,8 @@ from bench.spark_steward import House, seconds
 from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from tests.support.gate.approvals import SALES
@@ -59,7 +59,7 @@ class Commits:
         metadata = TableMetadata.from_json(table.load())
         made = next_snapshot(
             metadata,
-            Wanted((file,), frozenset(), {}),
+            SnapshotChange((file,), frozenset(), {}),
             branch="main",
             snapshot_id=secrets.randbits(62) + 1,
             now_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),

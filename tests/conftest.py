@@ -187,9 +187,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
 
 
 @pytest.fixture(autouse=True)
-def _lines_forgotten() -> None:
+def _breakers_forgotten() -> None:
     """A server that one test found silent is asked by the next: at its address there may be another by then."""
-    circuit_breaker._lines.clear()
+    circuit_breaker._breakers.clear()
 
 
 def _kernel() -> Engine:

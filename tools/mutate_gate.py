@@ -149,9 +149,7 @@ MUTATIONS: Final = (
     Mutation("found files read twice", _FOUND, "read", UNSTEADY, part="found"),
     Mutation("found at the first publication", "metadata/gate/publication.py", "require_as_found", part="found"),
     Mutation("column names", _PROTECTABLE, "_require_names", part="protectable"),
-    Mutation(
-        "reader settings", "lake/format/table/reader_settings.py", "require_no_reader_settings", part="protectable"
-    ),
+    Mutation("reader settings", _PROTECTABLE, "require_no_reader_settings", part="protectable"),
     Mutation("partitions of fixed", _PROTECTABLE, "_require_partitions", part="protectable"),
 )
 

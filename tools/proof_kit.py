@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Construction, Mode, fingerprint
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.model.projection import Exclusion, Projection, ProjectionName

@@ -138,8 +138,8 @@ def spark_session(
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import Code
-    from pvdm.lake.spark.session import SparkCatalog
-    from pvdm.lake.spark.session import spark_session as session
+    from pvdm.lake.spark import SparkCatalog
+    from pvdm.lake.spark import spark_session as session
     from pvdm.model.role import Role
 
     try:

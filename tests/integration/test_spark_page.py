@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.client import StewardClient
-from pvdm.lake.spark.session import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog
+from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog
 from pvdm.model.secret import Secret
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError
-from pvdm.lake.spark.session import ICEBERG_RUNTIME
+from pvdm.lake.spark import ICEBERG_RUNTIME
 from pvdm.model.role import Role
 from pvdm.steward import access
 from pvdm.steward.embedded.embedded import EmbeddedSteward

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvdm.client import AttemptView
-from pvdm.lake.stores.client_settings import SECRET_ACCESS_KEY, SESSION_TOKEN
+from pvdm.lake.stores.s3_client import SECRET_ACCESS_KEY, SESSION_TOKEN
 from pvdm.ledger.record import proofs
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.model.statements.proof import Proof, Storage

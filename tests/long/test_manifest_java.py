@@ -12,8 +12,7 @@ import pytest
 
 from pvdm.lake.format.manifest.manifest import Manifest, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList, read_manifest_list
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from tests.support.services import require
 
 SOURCE = Path(__file__).parent / "ManifestExchange.java"

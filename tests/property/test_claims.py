@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.filter.claim_filter import is_bounded, read_claim
 from pvdm.model.filter.expression import And, Compare, Expression, Literal, LiteralValue, OneOf, Operator, Typed

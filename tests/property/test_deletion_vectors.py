@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.read.roaring import read_positions
+from pvdm.lake.read.vectors import read_positions
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.puffin import Listed, add_vectors, bitmap, framed

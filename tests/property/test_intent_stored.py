@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pvdm.digest import Plan, digest, kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import PvdmError
-from pvdm.lake.read.scan import Scan, ScanFile, scan_batches
+from pvdm.lake.read.deletes import ScanFile
+from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.filter.expression import Always, Compare, Expression, Operator, Typed

@@ -20,13 +20,12 @@ from pvdm.lake.format.avro.container import AvroLimits, read_avro, write_avro
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestEntry
 from pvdm.lake.format.manifest.manifest import inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import ListHeader, read_manifest_list
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
-from pvdm.lake.format.partition.spec import PartitionSpec
-from pvdm.lake.format.schema.bounds import compare, decode_bound, lies_within, lower_bound, upper_bound
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
+from pvdm.lake.format.partition_spec import PartitionSpec
+from pvdm.lake.format.schema.bounds import compare, decode_bound, lower_bound, upper_bound
 from pvdm.lake.format.schema.single_value import decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.support.lake.manifests import container, entry, header, kept, listed
+from tests.support.lake.manifests import container, entry, header, kept, lies_within, listed
 
 pytestmark = pytest.mark.property
 
@@ -178,7 +177,7 @@ def test_a_manifest_is_read_as_it_was_written(example: tuple[Any, list[ManifestE
     found = read_manifest(first.data)
     assert found.entries == tuple(written)
     assert (found.header.spec, found.header.schema_text) == (head.spec, head.schema_text)
-    assert read_manifest(found.to_bytes()).file.records == found.file.records
+    assert read_manifest(found.file.to_bytes()).file.records == found.file.records
     assert write_manifest(head, written).data == first.data
 
 

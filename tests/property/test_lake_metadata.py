@@ -15,9 +15,9 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
 from pvdm.errors import PvdmError
+from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import UPDATES, apply_updates
 from tests.support.lake.metadata import FILE, NOW, Doc, column, document, partition_statistics, snapshot, statistics
 
 pytestmark = pytest.mark.property
@@ -233,7 +233,7 @@ def test_no_commit_loses_what_is_not_known(version: int, data: st.DataObject) ->
 def test_work_beside_main_never_changes_what_main_shows(version: int, data: st.DataObject) -> None:
     base = start(version)
     after = apply_updates(base, data.draw(commits(base, BESIDE_MAIN)), now_ms=NOW + 30, previous_location=FILE)
-    assert MainState.of(base).differences(MainState.of(after)) == ()
+    assert MainState.of(base).changed(MainState.of(after)) == ()
 
 
 def comparable(metadata: PyMetadata) -> Doc:

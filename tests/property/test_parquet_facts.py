@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pvdm.lake.format.manifest.types import type_to_iceberg
 from pvdm.lake.format.schema.bounds import is_ordered, order_key
-from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.schema.single_value import encode_value
 from pvdm.model.schema import DecimalType, FixedType, Type
 from tests.property.test_transforms import KINDS, plain, values

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from pvdm.digest.parquet import splice
 from pvdm.lake.format.manifest.entry import DataFile
-from pvdm.lake.format.manifest.types import type_to_iceberg
-from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 from tests.property.test_transforms import KINDS, plain, values
 from tests.support.lake.metadata import column

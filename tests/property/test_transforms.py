@@ -15,11 +15,9 @@ from pyiceberg import types as their_types
 
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest.entry import IdMap
-from pvdm.lake.format.manifest.types import type_to_iceberg
-from pvdm.lake.format.partition.spec import Transform
-from pvdm.lake.format.partition.transform import apply
-from pvdm.lake.format.partition.value import tuple_key
-from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.partition_spec import Transform, apply
+from pvdm.lake.format.partition_value import tuple_key
+from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.schema.single_value import check_value
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 from tests.support.lake.metadata import column

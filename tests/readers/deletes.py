@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ListHeader
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID
 from pvdm.lake.read.entries import header_of, listed_manifests

@@ -19,7 +19,7 @@ from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import AttemptState
@@ -198,7 +198,7 @@ def _stage(
         )
     made = next_snapshot(
         metadata,
-        Wanted(tuple(listed), frozenset(), {"operation": "append"}),
+        SnapshotChange(tuple(listed), frozenset(), {"operation": "append"}),
         branch=branch,
         snapshot_id=secrets.randbits(62) + 1,
         now_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),

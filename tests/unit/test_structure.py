@@ -9,10 +9,10 @@ import pytest
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.cli.table.migrate_diff import difference_lines
 from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.table.commit_request import apply_updates
+from pvdm.lake.format.table.main_state import structure_of, structure_sha256, without_data
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.format.table.structure import structure_of, structure_sha256, without_data
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.metadata.gate.migration import require_same_data
 from tests.support.catalog.core import NOW_MS, request, set_ref
 from tests.support.gate.approvals import COLUMN

@@ -19,8 +19,8 @@ from pvdm.catalog.upstream.tables import Mount, Upstreams
 from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.stores import Place, Stores, place_of
-from pvdm.lake.stores.sts import VendingSettings
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock

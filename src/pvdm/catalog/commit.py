@@ -21,10 +21,9 @@ from pvdm.catalog.upstream.heads import require_proved
 from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
+from pvdm.lake.format.table.commit_request import apply_updates, check_requirements, create_from_updates, is_create
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.requirements import check_requirements, is_create
-from pvdm.lake.format.table.updates import apply_updates, create_from_updates
 from pvdm.lake.upstream import MOVED
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES
+from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.store import read

@@ -14,7 +14,7 @@ from pvdm.catalog.state import TableState
 from pvdm.catalog.storage import Storage, TableFiles
 from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.lake.files import MetadataFiles
-from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.lake.format.json_document import Json, dump_json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import Ledger

@@ -9,13 +9,12 @@ from typing import Final
 
 from pvdm.catalog.visibility import shows_same
 from pvdm.errors import Code, NotAllowedError
-from pvdm.lake.format.json.document import Json, canonical
-from pvdm.lake.format.json.node import Raw
+from pvdm.lake.format.json_document import Json, Raw, canonical
 from pvdm.lake.format.schema.document import normal_form
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot, SnapshotRef
-from pvdm.lake.write.branches import reached
+from pvdm.lake.snapshot_removal import find_reachable
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.role import Role
@@ -180,7 +179,7 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
     """A new snapshot is on a branch: one without a ref could be used later, past every check."""
-    held = reached(after, (ref.snapshot_id for ref in after.refs.values()))
+    held = find_reachable(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
         raise Code.SNAPSHOT_WITHOUT_BRANCH(
@@ -250,7 +249,7 @@ def _is_in(before: TableMetadata, snapshot: Snapshot) -> bool:
 
 def _reached_by(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
     heads = [[ref.snapshot_id for name, ref in each.refs.items() if wanted(name)] for each in (before, after)]
-    return reached(before, heads[0]) | reached(after, heads[1])
+    return find_reachable(before, heads[0]) | find_reachable(after, heads[1])
 
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pvdm.catalog.rule import added_snapshots
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import canonical
+from pvdm.lake.format.json_document import canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location

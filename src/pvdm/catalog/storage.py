@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores import client_settings as names
-from pvdm.lake.stores.policies import Role as StoreRole
-from pvdm.lake.stores.policies import session_policy
+from pvdm.lake.stores import s3_client as names
+from pvdm.lake.stores.roles import Role as StoreRole
+from pvdm.lake.stores.roles import Sts, VendedCredentials, VendingSettings, session_policy
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.sts import Sts, Vended, VendingSettings
 from pvdm.ledger import Ledger
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts
@@ -61,7 +60,7 @@ class Storage:
         self._own = own
         self._sts = sts
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Access, Vended] = OrderedDict()
+        self._kept: OrderedDict[Access, VendedCredentials] = OrderedDict()
 
     @property
     def config(self) -> Mapping[str, str]:
@@ -99,7 +98,7 @@ class Storage:
         write = (table,) if grant.role in _WRITERS and not found.protected else ()
         return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
 
-    def _session(self, access: Access) -> Vended:
+    def _session(self, access: Access) -> VendedCredentials:
         """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self._settings is None or self._vending is None:
             raise AssertionError("asked only where something is vended")

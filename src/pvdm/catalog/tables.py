@@ -19,8 +19,7 @@ from pvdm.catalog.upstream.commit import Extra
 from pvdm.catalog.upstream.heads import require_proved
 from pvdm.catalog.visibility import sees_all
 from pvdm.errors import Code, ConflictError
-from pvdm.lake.format.json.document import Json
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table, register_table
 from pvdm.lake.paths import Location, parse_location

@@ -9,7 +9,7 @@ from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables

@@ -17,10 +17,8 @@ from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.tables import CatalogParts
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
-from pvdm.lake.format.json.document import Json
-from pvdm.lake.format.json.node import Node
-from pvdm.lake.format.view.metadata import ViewMetadata
-from pvdm.lake.format.view.updates import apply_view_updates, check_view_requirements, new_view
+from pvdm.lake.format.json_document import Json, Node
+from pvdm.lake.format.view import ViewMetadata, apply_view_updates, check_view_requirements, new_view
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, views

@@ -23,9 +23,8 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
-from pvdm.lake.format.json.document import parse_json
-from pvdm.lake.stores.client_settings import REGION, settings_of
-from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.format.json_document import parse_json
+from pvdm.lake.stores.s3_client import REGION, S3Settings, settings_of
 
 Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pvdm.client import ChunkView, StewardClient, WorkloadView
 from pvdm.client.table import TableClient, split_name
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.manifest.types import schema_from_text
 from pvdm.lake.format.schema.document import TableSchema
-from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.logical import schema_from_text, to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
-from pvdm.lake.read.defaults import initial_defaults
-from pvdm.lake.read.newer_columns import read_columns, with_newer_columns
-from pvdm.lake.read.scan import schema_of
-from pvdm.lake.spark.session import SparkCatalog, wire
+from pvdm.lake.read.resolve import initial_defaults
+from pvdm.lake.read.scan import read_columns, schema_of, with_newer_columns
+from pvdm.lake.spark import SparkCatalog, wire
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, columns_read, resolve
 from pvdm.model.filter.bind import bind

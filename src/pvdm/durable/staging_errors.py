@@ -19,7 +19,7 @@ from pvdm.errors import (
     StateUnknownError,
     UnavailableError,
 )
-from pvdm.lake.spark.java_errors import CALLING, cause_of
+from pvdm.lake.spark import CALLING, cause_of
 from pvdm.model.states import AttemptState
 
 ATTEMPT_TAKEN_OVER: Final = Code.ATTEMPT_TAKEN_OVER

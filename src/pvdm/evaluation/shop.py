@@ -19,7 +19,7 @@ from pvdm.digest import kernel_engine
 from pvdm.errors import Code, UnavailableError
 from pvdm.evaluation.orders import COLUMNS, Orders, Sight
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.spark.session import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
+from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
 from pvdm.metadata.gate.state import target_of
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction, contract_sha256

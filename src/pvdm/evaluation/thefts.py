@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pvdm.catalog.target import CatalogTarget
 from pvdm.client import AttemptView
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
@@ -50,7 +50,7 @@ def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     amounts[0] += STOLEN
     sink = pa.BufferOutputStream()
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(amounts, pa.decimal128(12, 2))), sink)
-    stores.at(parse_location(attempt.prefix)).put(place, sink.getvalue().to_pybytes(), Moments())
+    stores.at(parse_location(attempt.prefix)).put(place, sink.getvalue().to_pybytes(), WriteHooks())
 
 
 def _first_file(folder: Location, stores: Stores) -> Location:

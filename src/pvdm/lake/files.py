@@ -1,7 +1,8 @@
-"""Metadata files: written and synced before anything points to them, read only as the bytes that were written."""
+"""Metadata files of tables and views: written durably, and read only if their bytes are unchanged."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import secrets
@@ -11,19 +12,19 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import Code, UnavailableError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.store import UNFINISHED, Moments, read
+from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
 _FILE_MOST_BYTES: Final = 2_147_483_647
-# What `write` gives; names that follow from a content are made again when they are needed.
+# The names that `write` makes.
 _WRITTEN: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Where a metadata file lies, and the SHA-256 of its bytes."""
+    """The location of a metadata file, and the SHA-256 of its bytes."""
 
     location: str
     sha256: str
@@ -36,7 +37,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as it lies in a table's folder; one that is `unfinished` never had a name that a pointer could use."""
+    """A file in a table's folder. An `unfinished` one never had a name that a pointer could use."""
 
     location: str
     modified_seconds: float
@@ -49,19 +50,19 @@ class FoundFile:
 
 
 class MetadataFiles:
-    """A folder that only the Steward writes; one folder for each table in it."""
+    """The Steward's folder of metadata files, with one folder for each table."""
 
     def __init__(self, root: Place, stores: Stores | None = None) -> None:
         self._root = place_of(root)
         self._store = (stores or Stores()).at(self._root)
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> StoredFile:
-        """A new file under a name that nobody has, durable with its folder when this returns."""
+        """Write a file under a new random name. It is durable when this returns."""
         name = f"{revision:05d}-{secrets.token_hex(16)}.metadata.json"
         return self._put(table_uuid, name, data)
 
     def write_named(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
-        """A file whose name follows from its content; one that is there and was not changed is left as it is."""
+        """Write a file whose name follows from its content, unless it is there unchanged."""
         stored = StoredFile(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
             self.read(stored)
@@ -70,66 +71,57 @@ class MetadataFiles:
         return stored
 
     def read(self, stored: StoredFile) -> bytes:
-        """The bytes, if they are still those that were written."""
+        """The bytes. Raises if they are not those that were written."""
         data = self._bytes(stored.location)
         if not compare_digest(hashlib.sha256(data).hexdigest(), stored.sha256):
             raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=hashlib.sha256(data).hexdigest())
         return data
 
     def read_found(self, found: FoundFile) -> bytes:
-        """The bytes of a file that lies here, whoever wrote them."""
+        """The bytes of a file in the folder, without a check of their hash."""
         return self._bytes(found.location)
 
     def _bytes(self, location: str) -> bytes:
         place = self._own(parse_location(location))
-        try:
-            return read(self._store, place, _FILE_MOST_BYTES)
-        except FileNotFoundError:
-            raise Code.METADATA_FILE_MISSING(expected=location, got="nothing") from None
-        except OSError as error:
-            raise _unavailable(error) from None
+        with _translate_errors():
+            try:
+                return read(self._store, place, _FILE_MOST_BYTES)
+            except FileNotFoundError:
+                raise Code.METADATA_FILE_MISSING(expected=location, got="nothing") from None
 
     def remove(self, stored: StoredFile | FoundFile) -> None:
-        """Take back a file that nothing points to; it may be gone."""
+        """Remove a file that nothing points to, if it is there."""
         self._remove(parse_location(stored.location))
 
     def remove_old(self, table_uuid: str, location: str) -> None:
-        """Remove a document that `write` made for this table earlier; any other file stays. It may be gone."""
+        """Remove a file that `write` made for this table, if it is there. Any other file stays."""
         place = parse_location(location)
         if place == self._root.child(table_uuid, place.parts[-1]) and revision_of(place.parts[-1]) is not None:
             self._remove(place)
 
     def _remove(self, location: Location) -> None:
         place = self._own(location)
-        try:
+        with _translate_errors():
             self._store.remove(place)
-        except OSError as error:
-            raise _unavailable(error) from None
 
     def keep_newest(self, table_uuid: str, count: int, *, besides: str) -> None:
-        """Take away the table's oldest files beyond this many, never the one of this name; gone is gone."""
-        try:
+        """Remove the table's oldest files beyond this number, but never the one named `besides`."""
+        with _translate_errors():
             found = self._store.files(self._root.child(table_uuid))
             others = [each for each in found if each.place.parts[-1] != besides]
             aged = sorted(others, key=lambda each: (each.modified_seconds, each.place.parts))
             for each in aged[: max(0, len(aged) - count)]:
                 self._store.remove(each.place)
-        except OSError as error:
-            raise _unavailable(error) from None
 
     def folders(self) -> list[str]:
         """The UUIDs of all tables that have a folder here."""
-        try:
+        with _translate_errors():
             return self._store.folders(self._root)
-        except OSError as error:
-            raise _unavailable(error) from None
 
     def written(self, table_uuid: str) -> Iterator[FoundFile]:
-        """What `write` has left in a table's folder, whole or not."""
-        try:
+        """The files in a table's folder that `write` made, finished or not."""
+        with _translate_errors():
             found = self._store.files(self._root.child(table_uuid))
-        except OSError as error:
-            raise _unavailable(error) from None
         for each in found:
             name = each.place.parts[-1]
             unfinished = name.startswith(UNFINISHED)
@@ -138,10 +130,8 @@ class MetadataFiles:
 
     def _put(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
         place = self._root.child(table_uuid, name)
-        try:
+        with _translate_errors():
             self._store.put(place, data, _MOMENTS)
-        except OSError as error:
-            raise _unavailable(error) from None
         return StoredFile(str(place), hashlib.sha256(data).hexdigest())
 
     def _own(self, location: Location) -> Location:
@@ -150,7 +140,7 @@ class MetadataFiles:
         return location
 
 
-_MOMENTS: Final = Moments(
+_MOMENTS: Final = WriteHooks(
     before_sync=lambda: fault.point("catalog.files.before_sync"),
     after_temp=lambda: fault.point("catalog.files.after_temp"),
     after_name=lambda: fault.point("catalog.files.after_rename"),
@@ -158,19 +148,20 @@ _MOMENTS: Final = Moments(
 
 
 def file_name(location: str) -> str:
-    """The last part of a metadata file's location, drawn at random: no other file has it, wherever it is reached."""
+    """The last part of a metadata file's location. It is random, so no other file has it."""
     return location.rpartition("/")[2]
 
 
 def revision_of(name: str) -> int | None:
-    """The table's revision for which `write` made a file of this name; None for any other name."""
+    """The revision in a name that `write` made; None for any other name."""
     found = _WRITTEN.fullmatch(name)
     return None if found is None else int(found[1])
 
 
-def _unavailable(error: OSError) -> UnavailableError:
-    return UnavailableError(
-        Code.METADATA_FILES_UNAVAILABLE,
-        f"the catalog's metadata files cannot be reached: {error.strerror or type(error).__name__}",
-        hint="nothing was committed",
-    )
+@contextlib.contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        got = error.strerror or type(error).__name__
+        raise Code.METADATA_FILES_UNAVAILABLE(f"the catalog's metadata files cannot be reached: {got}") from None

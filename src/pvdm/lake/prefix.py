@@ -1,4 +1,4 @@
-"""An attempt's own folder, listed and emptied without ever following a link: names are looked up folder by folder."""
+"""An attempt's own folder: listed, written and emptied without following links."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
 
 PREFIX_ENTRIES_MAX: Final = 200_000
@@ -21,34 +21,15 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Something that lies in the folder: a file, or a link, which is only ever removed as a link."""
+class PrefixFile:
+    """A file or link in the folder. A link is only ever removed as a link."""
 
     location: Location
     size: int
 
 
-class Prefix(Protocol):
-    """An attempt's own folder."""
-
-    def files(self) -> list[Left]:
-        """Everything that lies in it."""
-
-    def find(self, location: Location) -> Left | None:
-        """One file of it; None if it is not there."""
-
-    def remove(self, location: Location) -> bool:
-        """Take one of it away; says whether it was there. What lies anywhere else is refused."""
-
-    def write(self, location: Location, data: bytes) -> None:
-        """A new file in it; the same bytes may lie there, other ones are refused."""
-
-    def remove_empty(self) -> None:
-        """Take away the folders that hold nothing any more."""
-
-
-def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
-    """The folder below `root`, in the store that it lies in."""
+def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> LocalPrefix | ObjectPrefix:
+    """The folder below `root`, in its store."""
     if not folder.is_under(root) or folder == root:
         raise Code.PREFIX_OUTSIDE(expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
@@ -57,17 +38,17 @@ def prefix_at(root: Location, folder: Location, stores: Stores | None = None) ->
 
 
 class LocalPrefix:
-    """A folder below `root`; whatever on the way from there to a file is a link, is not gone through."""
+    """A folder below `root`. Files are opened folder by folder from there, so that no link is followed."""
 
     def __init__(self, root: Location, folder: Location) -> None:
         self._root = root
         self._folder = folder
 
-    def files(self) -> list[Left]:
-        """Everything in it that is no folder; nothing if it is not there, or if a link stands in its place."""
-        found: list[Left] = []
-        with _unavailable():
-            opened = self._opened(self._folder)
+    def files(self) -> list[PrefixFile]:
+        """Every file and link in it; none if the folder is missing or a link."""
+        found: list[PrefixFile] = []
+        with _translate_errors():
+            opened = self._open(self._folder)
             if opened is None:
                 return []
             with _closing(opened):
@@ -76,12 +57,11 @@ class LocalPrefix:
                     _require_bounded(found)
         return found
 
-    def find(self, location: Location) -> Left | None:
-        """One file or link of it, reached without any link; None if it is not there, or is a folder."""
+    def find(self, location: Location) -> PrefixFile | None:
+        """A file or link of it; None if it is missing or a folder."""
         _require_inside(self._folder, location)
-        above = Location(location.scheme, location.authority, location.parts[:-1])
-        with _unavailable():
-            opened = self._opened(above)
+        with _translate_errors():
+            opened = self._open(location.parent)
             if opened is None:
                 return None
             with _closing(opened):
@@ -89,29 +69,27 @@ class LocalPrefix:
                     facts = os.stat(location.parts[-1], dir_fd=opened, follow_symlinks=False)
                 except FileNotFoundError:
                     return None
-        return None if stat.S_ISDIR(facts.st_mode) else Left(location, facts.st_size)
+        return None if stat.S_ISDIR(facts.st_mode) else PrefixFile(location, facts.st_size)
 
     def remove(self, location: Location) -> bool:
-        """Take one file or link away; says whether it was there. What lies anywhere else is refused."""
+        """Remove a file or link. Returns whether it was there. Raises if it is not in this folder."""
         _require_inside(self._folder, location)
-        above = Location(location.scheme, location.authority, location.parts[:-1])
-        with _unavailable():
-            opened = self._opened(above)
+        with _translate_errors():
+            opened = self._open(location.parent)
             if opened is None:
                 return False
             with _closing(opened):
                 try:
                     os.unlink(location.parts[-1], dir_fd=opened)
                 except (FileNotFoundError, IsADirectoryError, PermissionError):
-                    # A folder may have taken its place; what is really not allowed is seen when it is listed again.
+                    # A folder may be there now. A missing right shows when the folder is listed again.
                     return False
         return True
 
     def write(self, location: Location, data: bytes) -> None:
-        """A new file, with the folders on the way to it; the same bytes may lie there, other ones are refused."""
+        """Write a new file and its folders. Raises if the file is there with other bytes."""
         _require_inside(self._folder, location)
-        above = Location(location.scheme, location.authority, location.parts[:-1])
-        with _unavailable(), _closing(self._made(above)) as opened:
+        with _translate_errors(), _closing(self._make(location.parent)) as opened:
             try:
                 handle = os.open(location.parts[-1], _NEW, 0o644, dir_fd=opened)
             except FileExistsError:
@@ -124,16 +102,16 @@ class LocalPrefix:
             os.fsync(opened)
 
     def remove_empty(self) -> None:
-        """Take away the folders that hold nothing any more, the folder itself with them."""
-        with _unavailable():
-            above = self._opened(Location(self._folder.scheme, self._folder.authority, self._folder.parts[:-1]))
+        """Remove empty folders, with the folder itself."""
+        with _translate_errors():
+            above = self._open(self._folder.parent)
             if above is None:
                 return
             with _closing(above):
                 _prune(above, self._folder.parts[-1])
 
-    def _made(self, folder: Location) -> int:
-        """The folder, made where it is not there; a link on the way is not gone through."""
+    def _make(self, folder: Location) -> int:
+        """Open the folder, created if it is missing, without following links."""
         at = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
             with _closing(at):
@@ -143,8 +121,8 @@ class LocalPrefix:
                 at = os.open(part, _FOLDER, dir_fd=at)
         return at
 
-    def _opened(self, folder: Location) -> int | None:
-        """The folder, reached from the root without any link; None if there is no such way."""
+    def _open(self, folder: Location) -> int | None:
+        """Open the folder from the root without following links; None if it is missing or behind a link."""
         at = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
             try:
@@ -161,49 +139,55 @@ class LocalPrefix:
 
 
 class ObjectPrefix:
-    """The objects whose keys begin with the folder; there are no links, and no folders of their own."""
+    """The objects whose keys begin with the folder."""
 
     def __init__(self, folder: Location, store: S3Store) -> None:
         self._folder = folder
         self._store = store
 
-    def files(self) -> list[Left]:
+    def files(self) -> list[PrefixFile]:
         """Every object below it."""
-        found: list[Left] = []
-        with _unavailable():
+        found: list[PrefixFile] = []
+        with _translate_errors():
             for each in self._store.walk(self._folder):
-                found.append(Left(each.place, each.size))
+                found.append(PrefixFile(each.place, each.size))
                 _require_bounded(found)
         return found
 
-    def find(self, location: Location) -> Left | None:
-        """One object of it."""
+    def find(self, location: Location) -> PrefixFile | None:
+        """An object of it; None if it is missing."""
         _require_inside(self._folder, location)
-        with _unavailable():
+        with _translate_errors():
             try:
-                return Left(location, self._store.facts(location).size)
+                return PrefixFile(location, self._store.facts(location).size)
             except FileNotFoundError:
                 return None
 
     def remove(self, location: Location) -> bool:
-        """Take one object away; where the store keeps versions, they stay with it."""
+        """Remove an object. A store that keeps versions keeps them."""
         _require_inside(self._folder, location)
-        with _unavailable():
+        with _translate_errors():
             self._store.remove(location)
         return True
 
     def write(self, location: Location, data: bytes) -> None:
-        """A new object; the same bytes may lie there, other ones are refused."""
+        """Write a new object. Raises if it is there with other bytes."""
         _require_inside(self._folder, location)
-        with _unavailable():
+        with _translate_errors():
             try:
-                self._store.put_new(location, data, Moments())
+                self._store.put_new(location, data, WriteHooks())
             except FileExistsError:
                 if read(self._store, location, len(data)) != data:
-                    raise _differs(location, data) from None
+                    raise Code.FILE_MISMATCH(
+                        reason="file_differs", expected=f"{len(data)} bytes", got=str(location)
+                    ) from None
 
     def remove_empty(self) -> None:
-        """Nothing: without objects there is no folder."""
+        """Do nothing: an object store has no empty folders."""
+
+
+Prefix: TypeAlias = LocalPrefix | ObjectPrefix
+"""An attempt's own folder, in either kind of store."""
 
 
 def _require_inside(folder: Location, location: Location) -> None:
@@ -211,21 +195,17 @@ def _require_inside(folder: Location, location: Location) -> None:
         raise Code.FILE_NOT_OWN(expected=f"below {folder}", got=str(location))
 
 
-def _require_bounded(found: list[Left]) -> None:
+def _require_bounded(found: list[PrefixFile]) -> None:
     if len(found) > PREFIX_ENTRIES_MAX:
         raise Code.PREFIX_TOO_LARGE(expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
 
 
-def _names(opened: int) -> list[str]:
-    return sorted(os.listdir(opened))
-
-
-def _walk(opened: int, folder: Location) -> Iterator[Left]:
-    for name in _names(opened):
+def _walk(opened: int, folder: Location) -> Iterator[PrefixFile]:
+    for name in sorted(os.listdir(opened)):
         try:
             facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
             if not stat.S_ISDIR(facts.st_mode):
-                yield Left(folder.child(name), facts.st_size)
+                yield PrefixFile(folder.child(name), facts.st_size)
                 continue
             below = os.open(name, _FOLDER, dir_fd=opened)
         except (FileNotFoundError, NotADirectoryError):
@@ -240,10 +220,10 @@ def _prune(above: int, name: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     with _closing(opened):
-        for each in _names(opened):
+        for each in sorted(os.listdir(opened)):  # noqa: PTH208 - of a descriptor
             if stat.S_ISDIR(os.stat(each, dir_fd=opened, follow_symlinks=False).st_mode):
                 _prune(opened, each)
-    with contextlib.suppress(OSError):  # not empty: something is kept there, or was put there meanwhile
+    with contextlib.suppress(OSError):  # it is not empty
         os.rmdir(name, dir_fd=above)
 
 
@@ -251,13 +231,7 @@ def _require_same(opened: int, location: Location, data: bytes) -> None:
     handle = os.open(location.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
     with os.fdopen(handle, "rb") as file:
         if file.read(len(data) + 1) != data:
-            raise _differs(location, data)
-
-
-def _differs(location: Location, data: bytes) -> VerificationError:
-    return VerificationError(
-        "file_differs", "another file lies in its place", expected=f"{len(data)} bytes", got=str(location)
-    )
+            raise Code.FILE_MISMATCH(reason="file_differs", expected=f"{len(data)} bytes", got=str(location))
 
 
 @contextlib.contextmanager
@@ -269,10 +243,9 @@ def _closing(opened: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _unavailable() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Code.PREFIX_UNAVAILABLE(
-            f"an attempt's folder cannot be reached: {error.strerror or type(error).__name__}"
-        ) from None
+        words = f"an attempt's folder cannot be reached: {error.strerror or type(error).__name__}"
+        raise Code.PREFIX_UNAVAILABLE(words) from None

@@ -13,11 +13,10 @@ import pyarrow.compute
 from pvdm.errors import Code
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.manifest.manifest import ManifestHeader
-from pvdm.lake.format.partition.spec import PartitionField, source_types
-from pvdm.lake.format.partition.transform import apply
-from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.partition_spec import PartitionField, apply, source_types
+from pvdm.lake.format.partition_value import value_key
 from pvdm.lake.format.schema.single_value import Value
-from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.resolve import arrow_type
 from pvdm.model.schema import (
     DecimalType,
     Field,

@@ -23,16 +23,15 @@ from pvdm.errors import (
     ConflictError,
     StateUnknownError,
 )
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.read.boundary import boundary_files
-from pvdm.lake.read.entries import header_of
-from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.read.entries import boundary_files, header_of
+from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.physical.arrow_rows import Part, fitted, parts
 from pvdm.physical.stager import Destination
 
@@ -163,7 +162,7 @@ class _Staging:
             return None
         return next_snapshot(
             metadata,
-            Wanted(tuple(files), removed, to.summary),
+            SnapshotChange(tuple(files), removed, to.summary),
             branch=to.branch,
             snapshot_id=secrets.randbits(63) or 1,
             now_ms=max(self._now_ms(), metadata.last_updated_ms),
@@ -175,7 +174,7 @@ class _Staging:
         """Write a new file durably."""
         self._written.append(location)
         try:
-            self._store.put_new(location, data, Moments())
+            self._store.put_new(location, data, WriteHooks())
         except OSError as error:
             raise Code.STAGING_UNAVAILABLE(
                 expected=str(location),

@@ -10,7 +10,7 @@ from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import Code
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.spark.session import SparkCatalog, unwire, wire
+from pvdm.lake.spark import SparkCatalog, unwire, wire
 from pvdm.model.statements.core import Operation
 from pvdm.physical.spark_expressions import fitted, in_partition, spark_name
 from pvdm.physical.stager import Destination

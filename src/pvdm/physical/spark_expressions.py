@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.partition.spec import Transform, source_types
+from pvdm.lake.format.partition_spec import Transform, source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.filter.expression import (

@@ -11,9 +11,8 @@ from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.digest.digester import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.health import Answering
+from pvdm.lake.stores.health import FolderHealth, StoreHealth
 from pvdm.lake.stores.stores import Place, Stores, place_of
-from pvdm.lake.stores.writable import Writable
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.catalog import tables
@@ -94,10 +93,10 @@ class Notary:
     expiries: Expiries
     catalog: Catalog
     sweep: VaultSweep
-    writable: Writable
+    writable: FolderHealth
     usage: VaultUsage
     spark: SparkVerifier | None = None
-    answering: Answering | None = None
+    answering: StoreHealth | None = None
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """The errors that keep the Steward from its work now; empty when it is ready."""
@@ -362,17 +361,17 @@ def _reserved(config: StewardConfig, ledger: Ledger) -> list[Place]:
     return [each for each in found if each is not None]
 
 
-def _answering(config: StewardConfig) -> Answering | None:
+def _answering(config: StewardConfig) -> StoreHealth | None:
     """The health check of the buckets that the configuration names."""
     if config.s3 is None:
         return None
     found = config.catalog
     places = (parse_location(found.warehouse), found.metadata, found.vault)
     named = (each for each in (*places, config.outside_at, config.archive_at) if isinstance(each, Location))
-    return Answering(config.s3, [each.authority for each in named if each.scheme == "s3"])
+    return StoreHealth(config.s3, [each.authority for each in named if each.scheme == "s3"])
 
 
-def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
+def _writable(config: StewardConfig, ledger: Ledger) -> FolderHealth:
     """The check of the local folders that the Steward writes to."""
 
     def has_tables() -> bool:
@@ -397,7 +396,7 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
         only_read.add(warehouse.local)
     used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(place_of(place), in_use) for place, in_use in used if place is not None]
-    return Writable({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
+    return FolderHealth({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
 
 
 def _require_created(book: EpochBook) -> None:

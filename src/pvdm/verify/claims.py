@@ -8,7 +8,7 @@ from typing import TypeVar
 from pvdm.digest.parquet import LeafFacts, ParquetFacts
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest.entry import DataFile
-from pvdm.lake.format.partition.value import tuple_key
+from pvdm.lake.format.partition_value import tuple_key
 from pvdm.lake.format.schema.bounds import compare, decode_bound
 from pvdm.lake.format.schema.single_value import decode_value
 from pvdm.model.schema import GeoType, Kind, PrimitiveType, Type

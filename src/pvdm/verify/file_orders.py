@@ -11,7 +11,7 @@ from pvdm.digest.parquet import splice
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, ManifestEntry
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.scan import ScanFile
+from pvdm.lake.read.deletes import ScanFile
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.files import AddedFile

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pvdm.errors import Code
-from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.resolve import arrow_type
 from pvdm.model.filter.expression import (
     Always,
     And,

@@ -8,9 +8,9 @@ from typing import Final
 
 from pvdm.digest import default_engine
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.boundary import partition_types
+from pvdm.lake.read.entries import partition_types
 from pvdm.model.contract import ChunkingBy, DataProductContract, ParameterRef, columns_read, resolve
 from pvdm.model.filter.bind import column_type, require_bindable, require_spellable
 from pvdm.model.filter.claim import Claim

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engine
 from pvdm.errors import Code
-from pvdm.lake.format.manifest.types import type_to_iceberg
-from pvdm.lake.read.arrow_types import arrow_type
-from pvdm.lake.read.resolve import pc, promoted, repeated
-from pvdm.lake.read.scan import ScanFile
+from pvdm.lake.format.schema.logical import type_to_iceberg
+from pvdm.lake.read.deletes import ScanFile
+from pvdm.lake.read.resolve import arrow_type, pc, promoted, repeated
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
 from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of

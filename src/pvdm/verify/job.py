@@ -12,7 +12,7 @@ from pvdm import fault
 from pvdm.digest import Plan, kernel_engine
 from pvdm.errors import VerificationError
 from pvdm.lake.format.schema.logical import to_model
-from pvdm.lake.read.scan import ScanFile
+from pvdm.lake.read.deletes import ScanFile
 from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import ExtractionPath

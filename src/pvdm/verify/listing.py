@@ -11,8 +11,7 @@ from typing import Any
 
 from pvdm.digest import schema_from_arrow
 from pvdm.errors import Code, InputError, VerificationError
-from pvdm.lake.format.json.document import Json
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type

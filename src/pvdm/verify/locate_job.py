@@ -17,9 +17,9 @@ from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.read.resolve import every_id
-from pvdm.lake.read.scan import ScanFile
 from pvdm.model import canonical_json
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract

@@ -138,7 +138,9 @@ def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
 
 def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
     """Readers put these columns' defaults where a file lacks them; the digest would have seen null."""
-    return tuple(field.field_id for field in metadata.current_schema.fields.values() if field.default)
+    return tuple(
+        field.field_id for field in metadata.current_schema.fields.values() if field.initial_default is not None
+    )
 
 
 def class_of(code: str) -> FailureClass:

@@ -9,9 +9,8 @@ from typing import Final
 from pvdm.digest.parquet import LeafFacts, ParquetFacts
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.manifest.entry import IdMap
-from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform, source_types
-from pvdm.lake.format.partition.transform import apply
-from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.partition_spec import PartitionField, PartitionSpec, Transform, apply, source_types
+from pvdm.lake.format.partition_value import value_key
 from pvdm.lake.format.schema.single_value import Value, decode_value
 from pvdm.model.schema import Schema, Type
 

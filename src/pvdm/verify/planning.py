@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from pvdm.lake.format.manifest.types import type_to_iceberg
-from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.format.schema.logical import type_to_iceberg
+from pvdm.lake.read.resolve import arrow_type
 from pvdm.model.chunk import ChunkPlan, require_chunks
 from pvdm.model.contract import BoundContract, ChunkingBy
 from pvdm.model.filter.bind import column_type, require_simple

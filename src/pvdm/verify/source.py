@@ -14,17 +14,17 @@ import pyarrow as pa
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import parse_json
-from pvdm.lake.format.json.node import Node, Raw
+from pvdm.lake.format.json_document import Node, Raw, parse_json
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.read.defaults import initial_defaults
+from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import FileReader
-from pvdm.lake.read.scan import Scan, ScanFile, plan_scan, scan_batches, schema_of
+from pvdm.lake.read.resolve import initial_defaults
+from pvdm.lake.read.scan import Scan, plan_scan, scan_batches, schema_of
 from pvdm.model.fields import require_sha256
 from pvdm.model.schema import Schema
 from pvdm.model.statements.table import TableRef

@@ -13,7 +13,8 @@ from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.logical import to_model
-from pvdm.lake.read.scan import Scan, ScanFile, scan_batches
+from pvdm.lake.read.deletes import ScanFile
+from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import content

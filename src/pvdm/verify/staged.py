@@ -15,8 +15,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.read.boundary import boundary_files, inside
-from pvdm.lake.read.entries import Changes, FileReader, branch_changes, header_of
+from pvdm.lake.read.entries import Changes, FileReader, boundary_files, branch_changes, header_of, inside
 from pvdm.model.contract.types import Limits
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.files import FILES_MAX

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pyiceberg.table.update import TableUpdate
 
-from pvdm.lake.format.table.updates import UPDATES
+from pvdm.lake.format.table.commit_request import UPDATES
 from tests.support.catalog.bypass import (
     FIRST,
     HEAD,

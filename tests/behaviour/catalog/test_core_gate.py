@@ -12,9 +12,9 @@ from pvdm.catalog import sanity
 from pvdm.catalog.commit import Change
 from pvdm.catalog.visibility import published_view
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.lake.format.table.commit_request import UPDATES
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import UPDATES
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt

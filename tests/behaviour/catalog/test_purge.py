@@ -12,8 +12,7 @@ from pvdm.catalog import purge
 from pvdm.catalog.purge import Leftover, Purge
 from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.manifest_list import ListHeader
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels

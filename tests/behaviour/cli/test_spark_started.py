@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.spark import session
+from pvdm.lake import spark as session
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 

@@ -14,7 +14,7 @@ import pvdm
 from pvdm import Committed, Coordinator
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores import writable
+from pvdm.lake.stores import health
 from pvdm.model.role import Role
 from pvdm.steward.notary import open_notary
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
@@ -30,7 +30,7 @@ def published(shop: Shop) -> None:
 
 @pytest.mark.parametrize("name", ["metadata", "vault", "warehouse"])
 def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(writable, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_KEPT_SECONDS", 0.0)
     with shop_at(tmp_path) as shop:
         published(shop)
         assert shop.steward.readiness().ready
@@ -46,7 +46,7 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_tables_without_a_file_leave_the_steward_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines make the warehouse folder with their first file, which may come long after the first table."""
-    monkeypatch.setattr(writable, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_KEPT_SECONDS", 0.0)
     with pvdm.Steward.embedded(tmp_path / "steward") as steward:
         shop = Shop(steward, tmp_path, tmp_path / "key.pem")
         shop.space("raw")

@@ -14,9 +14,9 @@ from pyiceberg.table import StaticTable
 
 from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestContent
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
 from pvdm.lake.read.found_manifests import SteadyFiles
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger.catalog import tables
 from pvdm.metadata.audit.report import Standing
 from pvdm.verify.fetch import Files
@@ -334,7 +334,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
         made = house.found().metadata
         written = next_snapshot(
             made,
-            Wanted((), frozenset(), {}),
+            SnapshotChange((), frozenset(), {}),
             branch="main",
             snapshot_id=77,
             now_ms=made.last_updated_ms,

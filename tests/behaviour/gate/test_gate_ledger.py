@@ -11,7 +11,7 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.target import CatalogTarget
 from pvdm.errors import NotAllowedError, StateUnknownError
-from pvdm.lake.write.branches import BranchRemoval
+from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow

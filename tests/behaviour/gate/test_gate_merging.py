@@ -82,7 +82,7 @@ def test_a_manifest_of_anyone_else_is_taken_over_once(house: House) -> None:
 
 
 def test_a_manifest_that_is_not_small_is_left_as_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.write.next_snapshot.MERGED_BYTES", 10)
+    monkeypatch.setattr("pvdm.lake.next_snapshot.MERGED_BYTES", 10)
     filled(house)
     house.open("one", list(CHUNKS))
     append(house, CHUNKS)

@@ -13,8 +13,7 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ListHeader
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.work.attempts import Attempt

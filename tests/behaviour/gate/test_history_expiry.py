@@ -10,8 +10,8 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import StateUnknownError
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.vault import VaultKind
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.audit.audit import AuditJudge, audit
@@ -171,7 +171,7 @@ def slip(house: House, number: int) -> None:
     uuid = state.row.table_uuid
     made = next_snapshot(
         state.metadata,
-        Wanted(house.written(vault.place(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
+        SnapshotChange(house.written(vault.place(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
         branch="main",
         snapshot_id=424_242,
         now_ms=house.scene.now // 1_000,

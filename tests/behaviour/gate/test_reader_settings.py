@@ -9,7 +9,7 @@ import pyiceberg.io
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from pvdm.lake.format.table.reader_settings import is_reader_setting
+from pvdm.lake.format.table.protectable import is_reader_setting
 from pvdm.model.role import Role
 from tests.support.catalog.core import request
 from tests.support.gate.approvals import SALES, code_of

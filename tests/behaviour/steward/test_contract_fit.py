@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.model.role import Role
 from pvdm.verify.fetch import Files
 from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, Scene, code_of, contract_for, scene_at, signed
@@ -218,7 +218,7 @@ def stage_orc(scene: Scene) -> None:
     )
     made = next_snapshot(
         metadata,
-        Wanted((file,), frozenset(), {}),
+        SnapshotChange((file,), frozenset(), {}),
         branch="main",
         snapshot_id=77,
         now_ms=scene.now // 1_000,

@@ -14,9 +14,9 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError, VerificationError
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
 from pvdm.ledger.schema.work import DisposalWord
 from pvdm.ledger.work import attempts
@@ -428,7 +428,7 @@ def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(
         metadata, prefix = bench.state().metadata, parse_location(attempt.prefix).local
         staged = next_snapshot(
             metadata,
-            Wanted((write(prefix / "data" / "part.parquet", ROWS),), frozenset(), {}),
+            SnapshotChange((write(prefix / "data" / "part.parquet", ROWS),), frozenset(), {}),
             branch=attempt.branch,
             snapshot_id=77,
             now_ms=bench.scene.now // 1_000,

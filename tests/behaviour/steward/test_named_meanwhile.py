@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.prefix import LocalPrefix
 from pvdm.lake.read.entries import live_entries
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.record.tokens import Grant
@@ -74,7 +74,7 @@ def commit_through(
     folder.mkdir(parents=True, exist_ok=True)
     made = next_snapshot(
         bench.state().metadata,
-        Wanted((write(path, ROWS),), frozenset(), {}),
+        SnapshotChange((write(path, ROWS),), frozenset(), {}),
         branch=branch,
         snapshot_id=999_001,
         now_ms=now_micros // 1_000,

@@ -16,8 +16,8 @@ import pytest
 from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.next_snapshot import next_snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.write.next_snapshot import next_snapshot
 from pvdm.ledger import Unit
 from pvdm.ledger.record import overrides, proofs, statements
 from pvdm.ledger.work import nonces

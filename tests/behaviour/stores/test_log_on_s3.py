@@ -11,9 +11,8 @@ import pytest
 
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores.object_path import ObjectPath
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.stores import ObjectPath, Stores
 from pvdm.ledger.record import statements
 from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig, load_config

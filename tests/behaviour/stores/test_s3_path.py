@@ -17,7 +17,7 @@ from pvdm.client.table import TableClient
 from pvdm.errors import PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
@@ -108,7 +108,7 @@ def test_an_exported_audit_reads_the_store_by_the_auditors_own_credentials(
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     code, told = again()
     assert (code, told["rehashed"]["data_files"]) == (0, 2), told
-    lake.admin.put(file, b"another", Moments())
+    lake.admin.put(file, b"another", WriteHooks())
     code, told = again()
     assert (code, told["counts"]["changed"]) == (3, 1), told
 
@@ -132,7 +132,7 @@ def may(store: S3Store, place: Location) -> tuple[bool, bool]:
     except PermissionError:
         reads = False
     try:
-        store.put(place, b"x", Moments())
+        store.put(place, b"x", WriteHooks())
     except PermissionError:
         writes = False
     return reads, writes

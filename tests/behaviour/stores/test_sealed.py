@@ -12,13 +12,13 @@ from pvdm import fault
 from pvdm.client import AttemptView, StewardClient
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores import policies, seal
+from pvdm.lake.stores import roles, seal
+from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.s3_client import asked
+from pvdm.lake.stores.s3_client import call_store
 from pvdm.lake.stores.seal import Seals
-from pvdm.lake.stores.store import Moments
+from pvdm.lake.stores.store import WriteHooks
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.stores.sts import VendingSettings
 from pvdm.ledger.record import proofs
 from pvdm.model.statements.proof import Proof, Storage
 from pvdm.model.statements.verdict import FailureClass, Outcome
@@ -33,7 +33,7 @@ from tests.support.stores.s3_server import CONSUMERS, PRODUCERS, S3Server
 
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
-ROLE = policies.Role(PRODUCERS)
+ROLE = roles.Role(PRODUCERS)
 
 
 @pytest.fixture
@@ -62,16 +62,19 @@ def test_what_the_producer_writes_after_the_freeze_the_store_itself_refuses(
 
     def overwrite() -> None:
         for name, call in (
-            ("put_object", lambda: asked(own.client.put_object, Bucket=place.authority, Key="/".join(place.parts))),
+            (
+                "put_object",
+                lambda: call_store(own.client.put_object, Bucket=place.authority, Key="/".join(place.parts)),
+            ),
             ("delete_object", lambda: own.remove(place)),
-            ("another", lambda: own.put_new(place.child("x"), b"x", Moments())),
+            ("another", lambda: own.put_new(place.child("x"), b"x", WriteHooks())),
         ):
             try:
                 call()
             except OSError as error:
                 refusals.append(f"{name}: {error.strerror}")
 
-    own.put(parse_location(attempt.prefix).child("data", "more"), b"x", Moments())
+    own.put(parse_location(attempt.prefix).child("data", "more"), b"x", WriteHooks())
     with fault.armed("verify.after_freeze", fault.Call(overwrite)):
         found = lake.settled(producer, attempt)
     assert len(refusals) == 3
@@ -137,13 +140,13 @@ def test_an_upload_in_parts_that_was_begun_before_is_ended(
     own = S3Store(replace(lake.storage(producer, attempt), tries=1))
     place = lake.data(attempt)[0]
     named = {"Bucket": place.authority, "Key": "/".join(place.parts)}
-    upload = asked(own.client.create_multipart_upload, **named)["UploadId"]
-    part = asked(own.client.upload_part, **named, PartNumber=1, UploadId=upload, Body=b"other bytes")
+    upload = call_store(own.client.create_multipart_upload, **named)["UploadId"]
+    part = call_store(own.client.upload_part, **named, PartNumber=1, UploadId=upload, Body=b"other bytes")
     found = lake.settled(producer, attempt)
     assert found.state is AttemptState.COMMITTED
     listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     with pytest.raises(OSError, match="the store"):
-        asked(own.client.complete_multipart_upload, **named, UploadId=upload, MultipartUpload=listed)
+        call_store(own.client.complete_multipart_upload, **named, UploadId=upload, MultipartUpload=listed)
     assert seen(lake) == sorted(ROWS)
 
 
@@ -167,7 +170,7 @@ def test_a_seal_that_somebody_lifted_is_put_again_before_it_is_published(
         found = lake.settled(producer, attempt)
     assert found.state is AttemptState.COMMITTED
     policy = lake.admin.client.get_bucket_policy(Bucket=lake.bucket.name)["Policy"]
-    assert policies.is_sealed(policy, ROLE, parse_location(attempt.prefix), until=1)
+    assert roles.is_sealed(policy, ROLE, parse_location(attempt.prefix), until=1)
 
 
 # What can be sealed
@@ -222,7 +225,7 @@ def test_two_seals_and_the_bucket_owners_own_statements_live_together(s3_server:
     seals.close(second)
     policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
     assert '"Sid":"Own"' in policy.replace(" ", "")
-    assert all(policies.is_sealed(policy, ROLE, each, until=1) for each in (first, second))
+    assert all(roles.is_sealed(policy, ROLE, each, until=1) for each in (first, second))
 
 
 def test_a_workload_on_a_table_that_cannot_be_sealed_is_refused_when_it_is_opened(
@@ -240,7 +243,7 @@ def test_nobody_who_vended_for_it_before_the_seal_is_forgotten(s3_server: S3Serv
     before = time.time()
     seals.close(prefix)
     policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
-    assert policies.is_sealed(policy, ROLE, prefix, until=int(before) + 1_800 + 299)
+    assert roles.is_sealed(policy, ROLE, prefix, until=int(before) + 1_800 + 299)
 
 
 def test_a_workload_on_local_files_that_should_be_sealed_is_refused_when_it_is_opened() -> None:

@@ -16,11 +16,11 @@ from pvdm.api.work import JobState
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores import circuit_breaker, timeouts
-from pvdm.lake.stores.health import Answering
+from pvdm.lake.stores import circuit_breaker
+from pvdm.lake.stores.health import StoreHealth
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.store import Moments
+from pvdm.lake.stores.s3_client import S3_SILENT_TRIES_MAX, S3Settings
+from pvdm.lake.stores.store import WriteHooks
 from pvdm.model.states import AttemptState
 from tests.behaviour.stores.conftest import SECONDS, Lake
 from tests.support.ledger.databases import memory_folder
@@ -35,7 +35,7 @@ SOON = 2
 
 @pytest.fixture
 def proxy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentProxy]:
-    monkeypatch.setattr(circuit_breaker, "_lines", {})
+    monkeypatch.setattr(circuit_breaker, "_breakers", {})
     address = urlsplit(s3_server.endpoint)
     with silent_proxy(str(address.hostname), address.port or 0) as found:
         yield found
@@ -75,7 +75,7 @@ def test_a_call_to_a_store_that_hangs_ends_after_two_tries_and_names_the_bucket(
     assert isinstance(error, TimeoutError)
     assert error.strerror == f"the store of the bucket {bucket.name} does not answer: ReadTimeoutError"
     assert seconds < 20
-    assert proxy.connections == timeouts.S3_SILENT_TRIES_MAX
+    assert proxy.connections == S3_SILENT_TRIES_MAX
 
 
 def test_the_next_call_to_a_store_that_hangs_fails_at_once_and_asks_nobody(
@@ -104,10 +104,10 @@ def test_a_store_that_answers_again_is_found_after_the_rest(
 
 def test_one_call_that_gets_nothing_does_not_stop_the_others_of_a_store_that_answers() -> None:
     times = iter([0.0, 1.0, 2.0, 3.0])
-    line = circuit_breaker.Line(clock=lambda: next(times))
+    line = circuit_breaker.CircuitBreaker(clock=lambda: next(times))
     begun = line.begin()
-    line.answered()
-    line.was_silent(begun)
+    line.record_answer()
+    line.record_silence(begun)
     line.begin()
 
 
@@ -115,7 +115,7 @@ def test_a_store_that_falls_silent_in_the_middle_of_a_file_is_asked_for_the_rest
     settings: S3Settings, proxy: SilentProxy, bucket: Bucket
 ) -> None:
     store, place = S3Store(settings), parse_location(f"{bucket.root}/large")
-    store.put_new(place, bytes(32 << 20), Moments())
+    store.put_new(place, bytes(32 << 20), WriteHooks())
     pieces = store.reading(place).pieces
     next(pieces)
     proxy.silent = True
@@ -190,7 +190,7 @@ def test_whether_the_store_answers_is_asked_at_most_every_few_seconds_and_tells_
     settings: S3Settings, bucket: Bucket, proxy: SilentProxy
 ) -> None:
     now = [0.0]
-    answering = Answering(settings, [bucket.name, bucket.name], clock=lambda: now[0])
+    answering = StoreHealth(settings, [bucket.name, bucket.name], clock=lambda: now[0])
     proxy.silent = True
     for _ in range(3):
         with pytest.raises(UnavailableError, match=bucket.name):
@@ -206,7 +206,7 @@ def test_whether_the_store_answers_is_asked_at_most_every_few_seconds_and_tells_
 
 def test_a_bucket_that_is_not_there_is_told(s3_server: S3Server) -> None:
     with pytest.raises(UnavailableError) as caught:
-        Answering(s3_server.steward, ["nowhere-at-all"]).require()
+        StoreHealth(s3_server.steward, ["nowhere-at-all"]).require()
     assert caught.value.got == "no such bucket"
 
 
@@ -226,4 +226,4 @@ def test_credentials_that_are_missing_are_told_as_that(
     assert isinstance(error, PermissionError)
     assert str(error.strerror).startswith(f"no credentials for the store of the bucket {bucket.name}")
     with pytest.raises(PvdmError, match=bucket.name):
-        Answering(bare, [bucket.name]).require()
+        StoreHealth(bare, [bucket.name]).require()

@@ -13,9 +13,9 @@ import pytest
 from pvdm.client import AttemptView, StewardClient
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores.client_settings import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_of
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.store import Moments
+from pvdm.lake.stores.s3_client import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_of
+from pvdm.lake.stores.store import WriteHooks
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import StewardConfig
@@ -119,7 +119,7 @@ def test_a_jobs_session_reads_what_the_job_reads_and_writes_nothing(house: House
         with pytest.raises(PermissionError):
             own.facts(other)
     with pytest.raises(PermissionError):
-        own.put_new(source.child("x"), b"x", Moments())
+        own.put_new(source.child("x"), b"x", WriteHooks())
 
 
 def test_orders_hold_the_session_under_the_jobs_seal_alone(house: House) -> None:

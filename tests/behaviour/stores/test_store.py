@@ -16,7 +16,7 @@ from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings
-from pvdm.lake.stores.store import Moments, Store, read
+from pvdm.lake.stores.store import Store, WriteHooks, read
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.secret import Secret
@@ -25,7 +25,7 @@ from tests.support.gate.approvals import code_of
 from tests.support.stores.s3_server import S3Server
 
 UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
-NONE = Moments()
+NONE = WriteHooks()
 
 
 @pytest.fixture(params=["local", "s3"])

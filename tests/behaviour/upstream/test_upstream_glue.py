@@ -21,9 +21,8 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.stores.client_settings import open_config
-from pvdm.lake.stores.s3_client import S3Settings, open_client
-from pvdm.lake.upstream import Asked, Place
+from pvdm.lake.stores.s3_client import S3Settings, open_client, open_config
+from pvdm.lake.upstream import CommitRequest, Place
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_mounts
@@ -335,7 +334,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     assert seen.metadata.location == f"s3://{bucket}/orders"
     held: Doc = {"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}
     wanted: Doc = {"action": "set-properties", "updates": {"note": "new"}}
-    mount.upstream.commit(place, Asked(seen, [held], [wanted]))
+    mount.upstream.commit(place, CommitRequest(seen, [held], [wanted]))
     after = mount.upstream.load(place)
     assert (after.metadata.properties["note"], after.location != seen.location) == ("new", True)
     assert there.load_table((shop, "orders")).properties["note"] == "new"
@@ -357,10 +356,10 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
                 work()
         assert quiet.connections == count
         quiet.speak()
-        anew = upstream.anew()
-        assert anew.load(place).metadata.location  # it is asked whatever others found, and tells them
+        again = upstream.reconnect()
+        assert again.load(place).metadata.location  # it is asked whatever others found, and tells them
         assert upstream.names(place.levels) == ["orders"]
-        for each in (anew, upstream):
+        for each in (again, upstream):
             each.close()
 
 

@@ -12,14 +12,13 @@ from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.avro.container import write_avro
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, read_manifest_list
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of
-from pvdm.lake.read.manifest_root import FOUND_KEY, MANIFESTS_KEY, manifest_hashes_text
-from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
+from pvdm.lake.read.found_manifests import FOUND_KEY, MANIFESTS_KEY, manifest_hashes_text
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.bundle import AuditBundle
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
@@ -130,7 +129,7 @@ class History:
         folder.mkdir(exist_ok=True)
         made = next_snapshot(
             self.metadata,
-            Wanted(tuple(added), frozenset(removed), {}),
+            SnapshotChange(tuple(added), frozenset(removed), {}),
             branch="main",
             snapshot_id=1_000 + number,
             now_ms=self.now // 1_000,

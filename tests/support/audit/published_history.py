@@ -11,8 +11,8 @@ from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.vault import Vault, VaultKind
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.work import Atomicity
@@ -102,7 +102,7 @@ class Audited:
         before = self.state
         made = next_snapshot(
             before.metadata,
-            Wanted((file,), frozenset(), {}),
+            SnapshotChange((file,), frozenset(), {}),
             branch="main",
             snapshot_id=5_000 + number,
             now_ms=self.scene.now // 1_000 if now_ms is None else now_ms,

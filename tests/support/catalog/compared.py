@@ -19,7 +19,7 @@ from pvdm.catalog.commit import Change
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError, PvdmError
-from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels

@@ -15,9 +15,9 @@ from pvdm.catalog.commit import Change, Commits, PermitMaker
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.lake.files import MetadataFiles
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables

@@ -14,7 +14,7 @@ import httpx
 
 from pvdm.catalog.commit import Change
 from pvdm.lake.files import StoredFile
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, read_manifest_list
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
+from pvdm.lake.format.partition_spec import PartitionSpec
 
 Doc = dict[str, Any]
 Row = dict[int, object]

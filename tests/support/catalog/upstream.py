@@ -13,7 +13,7 @@ from pvdm.catalog.state import TableState as Found
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
+from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind
@@ -85,7 +85,7 @@ def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], br
     Path(home).mkdir(parents=True, exist_ok=True)
     made = next_snapshot(
         metadata,
-        Wanted(tuple(files), frozenset(), {"engine-name": "somebody else"}),
+        SnapshotChange(tuple(files), frozenset(), {"engine-name": "somebody else"}),
         branch=branch,
         snapshot_id=9_000_000 + house.number(),
         now_ms=max(house.scene.now // 1_000, metadata.last_updated_ms),

@@ -16,9 +16,9 @@ from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.manifest_list import ListHeader
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest_list
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.state import state_of, target_of

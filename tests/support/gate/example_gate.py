@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger.catalog.tables import Pointer, TableRow
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.schema.work import Atomicity, NoncePurpose
@@ -95,7 +95,7 @@ def _commit(
 ) -> TableMetadata:
     made = next_snapshot(
         before,
-        Wanted(tuple(added), frozenset(removed), {}),
+        SnapshotChange(tuple(added), frozenset(removed), {}),
         branch=branch,
         snapshot_id=snapshot_id,
         now_ms=before.last_updated_ms + 1_000,

@@ -19,9 +19,9 @@ from pvdm.catalog.state import TableState
 from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import live_entries
 from pvdm.lake.vault import Vault, VaultKind
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.work import Atomicity
@@ -185,7 +185,7 @@ class House:
         file_at(home).mkdir(parents=True, exist_ok=True)
         made = next_snapshot(
             state.metadata,
-            Wanted(tuple(files), frozenset(removed), {"engine-name": "a test"}),
+            SnapshotChange(tuple(files), frozenset(removed), {"engine-name": "a test"}),
             branch=branch,
             snapshot_id=7_000_000 + self.number(),
             now_ms=self.scene.now // 1_000,

@@ -14,7 +14,10 @@ from pvdm.lake.format.avro.container import MAGIC, encode_long, read_avro, write
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
+from pvdm.lake.format.schema.bounds import compare, decode_bound
+from pvdm.lake.format.schema.single_value import Value
+from pvdm.model.schema import Type
 
 SYNC = bytes(range(16))
 SCHEMA_TEXT = json.dumps(
@@ -135,3 +138,10 @@ def record(*types: Any) -> dict[str, Any]:
         "name": "r",
         "fields": [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)],
     }
+
+
+def lies_within(kind: Type, value: Value, lower: bytes | None, upper: bytes | None) -> bool:
+    """Whether the bounds contain the value; an absent bound contains every value."""
+    if lower is not None and compare(kind, decode_bound(kind, lower), value) > 0:
+        return False
+    return upper is None or compare(kind, value, decode_bound(kind, upper)) <= 0

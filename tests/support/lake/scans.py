@@ -17,13 +17,12 @@ from pvdm.digest.parquet import read_batches
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
+from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.logical import to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID
+from pvdm.lake.read.resolve import arrow_type
 from pvdm.lake.read.scan import Scan, plan_scan, scan_batches
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType

@@ -6,7 +6,7 @@ from typing import Any
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import InputError
-from pvdm.lake.format.json.document import dump_json, parse_json
+from pvdm.lake.format.json_document import dump_json, parse_json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import parse_contract

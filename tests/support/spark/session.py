@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.client import AccessToken
-from pvdm.lake.spark.session import SparkCatalog, spark_session, wire
+from pvdm.lake.spark import SparkCatalog, spark_session, wire
 from pvdm.model.role import Role
 from tests.support.catalog.http import Lake
 from tests.support.services import require

@@ -20,8 +20,7 @@ from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of, listed_manifests, live_entries

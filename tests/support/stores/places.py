@@ -15,8 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.object_path import ObjectPath
-from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.stores import ObjectPath, Stores
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.verify.fetch import Files
 from tests.support.stores.s3_server import ACCOUNT, S3Server, started_s3

@@ -26,10 +26,10 @@ import pytest
 
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores import s3_client
+from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings, open_client
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.secret import Secret
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from tests.support.services import require

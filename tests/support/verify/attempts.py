@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pvdm.catalog.commit import Change
 from pvdm.catalog.state import TableState
 from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault, VaultKind
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import proofs
 from pvdm.ledger.work import attempts, verified
@@ -194,7 +194,7 @@ class Bench:
         folder = home or Path(parse_location(metadata.location).local) / "metadata"
         made = next_snapshot(
             metadata,
-            Wanted(tuple(added), removed, {}),
+            SnapshotChange(tuple(added), removed, {}),
             branch=branch,
             snapshot_id=self.counter,
             now_ms=self.scene.now // 1_000,
@@ -284,7 +284,7 @@ class Bench:
         self.counter += 1
         made = next_snapshot(
             state.metadata,
-            Wanted(read_verified(self.vault, record), frozenset(core.files.removed), {}),
+            SnapshotChange(read_verified(self.vault, record), frozenset(core.files.removed), {}),
             branch="main",
             snapshot_id=self.counter,
             now_ms=self.scene.now // 1_000,

@@ -9,8 +9,8 @@ import pytest
 
 from pvdm.catalog import rule
 from pvdm.errors import NotAllowedError
+from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import UPDATES, apply_updates
 from pvdm.model.role import Role
 from tests.support.catalog.core import grant, set_ref, to_ref
 from tests.support.for_each import for_each

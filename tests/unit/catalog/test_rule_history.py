@@ -10,9 +10,9 @@ import pytest
 from pvdm.catalog import rule
 from pvdm.catalog.visibility import published_view
 from pvdm.errors import NotAllowedError
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.model.role import Role
 from tests.support.catalog.core import grant, set_ref, to_ref
 from tests.support.lake.metadata import FILE, NOW, Doc, document, snapshot, statistics, table

@@ -22,8 +22,8 @@ from pvdm.catalog.sanity import (
     require_sane,
 )
 from pvdm.errors import ConflictError, InputError
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import parse_location
 from tests.support.catalog.core import set_ref, to_ref
 from tests.support.lake.metadata import FILE, LOCATION, NOW, Doc, snapshot, table

@@ -8,9 +8,9 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from pvdm.catalog.visibility import published_view, sees_all
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.model.role import Role
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column, document, partition_statistics, schema, snapshot, statistics

@@ -15,12 +15,11 @@ from pvdm.lake.format.schema.bounds import (
     compare,
     decode_bound,
     encode_bound,
-    lies_within,
     lower_bound,
     upper_bound,
 )
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, StructType, Type
-from tests.support.lake.manifests import refused
+from tests.support.lake.manifests import lies_within, refused
 
 STRING, BINARY, DOUBLE, LONG = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.BINARY, Kind.DOUBLE, Kind.LONG))
 UUID_TYPE, VARIANT = PrimitiveType(Kind.UUID), PrimitiveType(Kind.VARIANT)

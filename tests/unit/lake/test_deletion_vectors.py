@@ -346,7 +346,7 @@ def test_a_footer_that_is_not_one_json_object_of_blobs_is_refused(tmp_path: Path
 
 
 def test_a_footer_with_too_many_blobs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.read.puffin.PUFFIN_BLOBS_MAX", 1)
+    monkeypatch.setattr("pvdm.lake.read.vectors.PUFFIN_BLOBS_MAX", 1)
     lake = lake_at(tmp_path)
     location = lake.data(rows(0, 1))
     add_vectors(lake, [Listed(location, [0]), Listed("file:///gone", [1])], named=[0])

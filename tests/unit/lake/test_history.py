@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
-from pvdm.lake.read.history import expired_history
+from pvdm.lake.snapshot_removal import expired_history
 from tests.support.lake.metadata import NOW, snapshot, table
 
 DAY = 86_400_000

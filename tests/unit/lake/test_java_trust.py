@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
 from pvdm.errors import InputError
-from pvdm.lake.spark.trust_store import trust_store, trusting
+from pvdm.lake.spark import trust_store, with_trust_store
 from tests.support.servers.certificates import Authority
 
 
@@ -27,7 +27,7 @@ def test_the_store_holds_the_given_authority_and_the_systems(tmp_path: Path) -> 
 def test_driver_and_executors_get_the_store_and_options_of_the_caller_stay_last(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path)
     given = {"spark.driver.defaultJavaOptions": "-Dmine=1", "spark.files": "/a/file"}
-    found = trusting(given, authority.certificate)
+    found = with_trust_store(given, authority.certificate)
     driver = found["spark.driver.defaultJavaOptions"].split()
     assert driver[-1] == "-Dmine=1"
     (store,) = [each.partition("=")[2] for each in driver if each.startswith("-Djavax.net.ssl.trustStore=")]

@@ -11,10 +11,9 @@ from uuid import UUID
 import pytest
 
 from pvdm.lake.format.manifest.fields import avro_name
-from pvdm.lake.format.manifest.types import schema_from_text, type_from_iceberg, type_to_iceberg
-from pvdm.lake.format.partition.spec import PartitionSpec, Transform
-from pvdm.lake.format.partition.transform import apply, bucket_hash
-from pvdm.lake.format.partition.value import avro_type, decimal_bytes
+from pvdm.lake.format.partition_spec import PartitionSpec, Transform, apply, bucket_hash
+from pvdm.lake.format.partition_value import avro_type, decimal_bytes
+from pvdm.lake.format.schema.logical import schema_from_text, type_from_iceberg, type_to_iceberg
 from pvdm.model.schema import (
     DecimalType,
     FixedType,

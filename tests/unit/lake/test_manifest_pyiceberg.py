@@ -21,9 +21,8 @@ from pyiceberg.typedef import Record
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import ListHeader, read_manifest_list
-from pvdm.lake.format.manifest.write import write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
-from pvdm.lake.format.partition.spec import PartitionSpec as OurSpec
+from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
+from pvdm.lake.format.partition_spec import PartitionSpec as OurSpec
 
 # Source type, transform, and partition values as both libraries have them.
 COLUMNS: list[tuple[str, str, list[Any]]] = [

@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.json import document
-from pvdm.lake.format.json.document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip, zipped
+from pvdm.lake.format import json_document
+from pvdm.lake.format.json_document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip
 from tests.support.for_each import for_each
 
 
@@ -102,8 +102,8 @@ def test_a_value_that_json_has_not_is_refused(beside: Json) -> None:
     assert caught.value.reason == "lake_json_malformed"
 
 
-def test_gzip_gives_the_same_bytes_every_time_and_comes_back() -> None:
-    assert (zipped(b"{}"), unzip(zipped(b"{}"))) == (zipped(b"{}"), b"{}")
+def test_gzip_is_decompressed() -> None:
+    assert unzip(gzip.compress(b"{}")) == b"{}"
 
 
 def test_plain_bytes_are_left_alone() -> None:
@@ -134,4 +134,4 @@ def test_a_bomb_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatc
 
 
 def test_metadata_files_of_this_size_are_read() -> None:
-    assert document.METADATA_SIZE_MAX_BYTES == 128 * 1024 * 1024
+    assert json_document.METADATA_SIZE_MAX_BYTES == 128 * 1024 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -31,14 +32,14 @@ def test_bytes_are_stable(version: int) -> None:
 
 
 @VERSIONS
-def test_gzip_is_read_and_written_when_asked_for(version: int) -> None:
+def test_gzip_is_read(version: int) -> None:
     metadata = table(version)
-    assert TableMetadata.parse(metadata.to_bytes(compress=True)) == metadata
+    assert TableMetadata.parse(gzip.compress(metadata.to_bytes())) == metadata
 
 
 def test_a_document_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     large = table(properties={"a": "b" * 10_000})
-    monkeypatch.setattr("pvdm.lake.format.json.document.require_size.__defaults__", (1_000,))
+    monkeypatch.setattr("pvdm.lake.format.json_document.require_size.__defaults__", (1_000,))
     with pytest.raises(InputError) as caught:
         large.to_bytes()
     assert caught.value.reason == "lake_json_too_large"

@@ -13,9 +13,9 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.format.table.updates import apply_updates
 from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, create_request
 
 

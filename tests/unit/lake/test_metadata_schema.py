@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.json.document import Json, Number
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Json, Node, Number
 from pvdm.lake.format.schema.document import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
@@ -215,7 +214,7 @@ BAD_DEFAULTS: list[tuple[object, Json]] = [
 @for_each(("kind", "value"), GOOD_DEFAULTS)
 def test_a_default_in_the_form_of_its_type_is_accepted(kind: str, value: Json) -> None:
     found = read(column(1, "c", kind, **{"initial-default": value, "write-default": value}))
-    assert found.fields[1].default
+    assert found.fields[1].initial_default is not None
 
 
 @for_each("key", ["initial-default", "write-default"])

@@ -13,17 +13,14 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.json import document
-from pvdm.lake.format.json.document import parse_json
-from pvdm.lake.format.json.node import Node
-from pvdm.lake.format.schema.default_values import fits
-from pvdm.lake.format.schema.type_names import TypeName, parse_type_name
+from pvdm.lake.format import json_document
+from pvdm.lake.format.json_document import Node, parse_json
+from pvdm.lake.format.schema.type_names import TypeName, fits, parse_type_name
 from pvdm.lake.format.table import metadata
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import stripped_location
 from pvdm.lake.format.table.snapshots import SnapshotRef, parse_ref
-from pvdm.lake.format.table.updates import apply_updates
-from pvdm.lake.format.view.metadata import ViewMetadata
-from pvdm.lake.format.view.updates import apply_view_updates
+from pvdm.lake.format.view import ViewMetadata, apply_view_updates
 from tests.support.catalog.views import document as view_document
 from tests.support.lake.metadata import FILE, NOW, Doc, column, partition_statistics, schema, snapshot, table
 
@@ -188,7 +185,7 @@ def test_a_default_of_many_bytes_takes_memory_in_proportion() -> None:
 
 @pytest.mark.parametrize("size", range(1, 14))
 def test_where_a_document_is_cut_for_counting_does_not_matter(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "_PIECE_BYTES", size)
+    monkeypatch.setattr(json_document, "_PIECE_BYTES", size)
     text = ("[" * 200 + '"\\') * 4
     deep = b'{"a\\\\":' * 257 + b'"\\\\"' + b"}" * 257
     assert parse_json(spelled([text, "\\", text])) == [text, "\\", text]
@@ -204,7 +201,7 @@ def test_brackets_in_a_string_without_an_end_are_not_depth() -> None:
 
 
 def test_a_document_of_too_many_values_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "JSON_VALUES_MAX", 4)
+    monkeypatch.setattr(json_document, "JSON_VALUES_MAX", 4)
     assert parse_json(b'[1,2,3,"a,[]{},"]')
     with pytest.raises(InputError) as caught:
         parse_json(b"[1,2,3,{}]")

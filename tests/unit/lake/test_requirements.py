@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.table.requirements import REQUIREMENTS, check_requirements, is_create
+from pvdm.lake.format.table.commit_request import REQUIREMENTS, check_requirements, is_create
 from tests.support.lake.metadata import UUID, Doc, table
 
 HOLD: list[Doc] = [
@@ -90,7 +90,7 @@ def test_a_requirement_of_another_form_is_refused(requirement: Doc, code: str) -
 
 
 def test_too_many_requirements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.format.table.requirements.REQUIREMENTS_MAX", 1)
+    monkeypatch.setattr("pvdm.lake.format.table.commit_request.REQUIREMENTS_MAX", 1)
     with pytest.raises(InputError) as caught:
         check_requirements(table(), HOLD)
     assert caught.value.reason == "requirements_too_many"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.lake.read.roaring import Bits, read_positions
+from pvdm.lake.read.vectors import Bits, read_positions
 from tests.support.for_each import for_each
 from tests.support.lake.puffin import bitmap
 

@@ -12,7 +12,7 @@ import pytest
 
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Node
 from pvdm.lake.format.manifest.entry import FileContent
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_model

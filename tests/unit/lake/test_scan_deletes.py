@@ -13,7 +13,7 @@ import pytest
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.format.manifest.entry import FileContent, IdMap
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.read.deletes import FILE_PATH_ID, DeleteFile, DeleteIndex
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType
 from tests.support.lake.metadata import column, schema

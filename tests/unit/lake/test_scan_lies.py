@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import struct
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pvdm.errors import InputError, PvdmError
-from pvdm.lake.format.manifest.entry import IdMap
-from pvdm.lake.read.hidden_deletes import Metrics, may_be_left_out, slots_of
+from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.read.deletes import may_be_left_out, slots_of
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from tests.support.lake.manifests import data_file
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import identity_spec, table_of
 from tests.support.lake.source_lies import COLUMNS, LIES, NESTED, NESTED_DOC, ROWS, Lie, keys, lake, longs
@@ -72,14 +72,20 @@ def test_zeros_in_the_partition_of_their_own_sign_are_read(tmp_path: Path, zero:
     assert [math.copysign(1, row["f"]) for row in made.rows()] == [math.copysign(1, zero)] * 3
 
 
-def left_out(kind: Kind, data: Metrics, deletes: Metrics, *, required: bool = False) -> bool:
+def left_out(kind: Kind, data: DataFile, deletes: DataFile, *, required: bool = False) -> bool:
     slots = slots_of([Schema((Field("x", PrimitiveType(kind), field_id=1, required=required),))])
     return may_be_left_out([1], slots, data, deletes)
 
 
-def ends(low: bytes, high: bytes, nulls: int | None = 0, values: int | None = 4) -> Metrics:
-    counts: Sequence[dict[int, int] | None] = [None if each is None else {1: each} for each in (values, nulls)]
-    return Metrics({1: low}, {1: high}, *counts)
+def ends(
+    low: bytes | None = None, high: bytes | None = None, nulls: int | None = 0, values: int | None = 4
+) -> DataFile:
+    return data_file(
+        lower_bounds=None if low is None else IdMap([(1, low)]),
+        upper_bounds=None if high is None else IdMap([(1, high)]),
+        value_counts=None if values is None else IdMap([(1, values)]),
+        null_value_counts=None if nulls is None else IdMap([(1, nulls)]),
+    )
 
 
 def test_ranges_are_compared_as_iceberg_compares_them() -> None:
@@ -103,9 +109,9 @@ def test_nulls_are_counted_as_iceberg_counts_them() -> None:
     assert not left_out(Kind.LONG, nulls, ends(*apart[2:], nulls=None))  # what is not told may be there
     assert left_out(Kind.LONG, nulls, none)
     assert left_out(Kind.LONG, ends(*apart[:2], nulls=2), ends(*apart[2:], nulls=2), required=True)
-    only = Metrics(None, None, {1: 4}, {1: 4})
-    assert left_out(Kind.LONG, only, Metrics(None, None, {1: 1}, {1: 0}))
-    assert left_out(Kind.LONG, Metrics(None, None, {1: 1}, {1: 0}), only)
-    assert not left_out(Kind.LONG, only, Metrics())
-    assert not left_out(Kind.LONG, Metrics(), Metrics())
+    only, silent = ends(nulls=4), ends(nulls=None, values=None)
+    assert left_out(Kind.LONG, only, ends(nulls=0, values=1))
+    assert left_out(Kind.LONG, ends(nulls=0, values=1), only)
+    assert not left_out(Kind.LONG, only, silent)
+    assert not left_out(Kind.LONG, silent, silent)
     assert not may_be_left_out([9], {}, only, only)  # a column that no schema has is refused elsewhere

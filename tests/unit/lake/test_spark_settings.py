@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.spark.session import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _started, spark_session, wire
+from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _started, spark_session, wire
 from pvdm.model.secret import Secret
 
 TOKEN = Secret(b"pvdm_secret")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import ConflictError, InputError, PvdmError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
+from pvdm.lake.format.table.commit_request import apply_updates, create_from_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates, create_from_updates
 from tests.support.lake.metadata import (
     FILE,
     LOCATION,

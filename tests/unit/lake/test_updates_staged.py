@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.table.updates import create_from_updates
+from pvdm.lake.format.table.commit_request import create_from_updates
 from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, schema
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
+from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import UPDATES, apply_updates
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, column, document, table
 
@@ -105,12 +105,12 @@ def test_an_update_without_action_is_refused() -> None:
 
 
 def test_too_many_updates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.format.table.updates.UPDATES_MAX", 1)
+    monkeypatch.setattr("pvdm.lake.format.table.commit_request.UPDATES_MAX", 1)
     assert refusal(table(), set_schema(1), set_schema(1)) == "updates_too_many"
 
 
 def test_too_many_updates_of_structure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.format.table.updates.STRUCTURE_UPDATES_MAX", 2)
+    monkeypatch.setattr("pvdm.lake.format.table.commit_request.STRUCTURE_UPDATES_MAX", 2)
     updates = [add_schema(wide(column(5, "new"))), add_order(2), set_order(-1)]
     assert apply(table(), *updates).default_sort_order_id == 4
     assert refusal(table(), *updates, {"action": "remove-schemas", "schema-ids": []}) == "updates_too_many"

@@ -18,7 +18,7 @@ import requests
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.stores import circuit_breaker
-from pvdm.lake.upstream import Asked, Place, Seen
+from pvdm.lake.upstream import CommitRequest, Place, UpstreamState
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
@@ -162,7 +162,7 @@ def test_its_own_prefix_is_an_upstreams_to_say() -> None:
 @pytest.mark.parametrize("part", ["head", "body"])
 def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
-    commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
+    commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as there, asked(there, seconds=SOON) as upstream:
         there.dripping = part
         for work, kind in (
@@ -219,9 +219,9 @@ def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkey
             upstream.load(PLACE)
         assert len(there.seen) == count
         there.dripping = "nothing"
-        anew = upstream.anew()
-        assert anew.load(PLACE).location == LOADED["metadata-location"]  # it is asked whatever others found
-        anew.close()
+        again = upstream.reconnect()
+        assert again.load(PLACE).location == LOADED["metadata-location"]  # it is asked whatever others found
+        again.close()
         assert upstream.load(PLACE).location == LOADED["metadata-location"]  # and tells them
         there.dripping = part
         with pytest.raises(UnavailableError):
@@ -243,7 +243,7 @@ def test_a_proxy_that_never_finishes_its_tunnel_is_given_up_in_time(monkeypatch:
 
 
 def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() -> None:
-    commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
+    commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as there, asked(there, seconds=SOON) as upstream:
         upstream.load(PLACE)
         there.dripping = "body"
@@ -254,7 +254,7 @@ def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() 
 
 
 def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
-    commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
+    commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as other, hostile() as there, asked(there, token=Secret(b"s3cret")) as upstream:
         there.sent_to = f"{other.url}/v1/namespaces/sales/tables/orders"
         with pytest.raises(UnavailableError):
@@ -267,5 +267,5 @@ def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
 def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
     with hostile() as there, requests.Session() as session:
         there.config = {"long": "x" * 8_000_000}
-        bounded(session, seconds=5, most=1_000_000, line=circuit_breaker.Line())
+        bounded(session, seconds=5, most=1_000_000, breaker=circuit_breaker.CircuitBreaker())
         assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000

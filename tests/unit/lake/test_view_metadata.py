@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.json.document import dump_json
-from pvdm.lake.format.view.metadata import VIEW_SIZE_MAX_BYTES, ViewMetadata
+from pvdm.lake.format.json_document import dump_json
+from pvdm.lake.format.view import VIEW_SIZE_MAX_BYTES, ViewMetadata
 from tests.support.catalog.views import SCHEMA, Doc, document, query, version
 from tests.support.lake.metadata import LOCATION, NOW, UUID
 

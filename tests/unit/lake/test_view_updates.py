@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.json.node import INT_LAST
-from pvdm.lake.format.view.metadata import ViewMetadata
-from pvdm.lake.format.view.updates import VIEW_UPDATES_MAX, apply_view_updates, check_view_requirements, new_view
+from pvdm.lake.format.json_document import INT_LAST
+from pvdm.lake.format.view import VIEW_UPDATES_MAX, ViewMetadata, apply_view_updates, check_view_requirements, new_view
 from tests.support.catalog.views import (
     OTHER,
     Doc,

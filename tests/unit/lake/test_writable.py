@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.stores.writable import Writable
+from pvdm.lake.stores.health import FolderHealth
 
 
-def refused(writable: Writable) -> tuple[str, str | None]:
+def refused(writable: FolderHealth) -> tuple[str, str | None]:
     with pytest.raises(UnavailableError) as caught:
         writable.require()
     return caught.value.reason, caught.value.got
 
 
 def test_a_folder_that_takes_a_file_is_left_as_it_was(tmp_path: Path) -> None:
-    Writable({tmp_path: lambda: True}).require()
+    FolderHealth({tmp_path: lambda: True}).require()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -33,25 +33,25 @@ def test_a_folder_that_takes_no_file_is_named_with_the_reason(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fails)
-        found = refused(Writable({tmp_path: lambda: True}))
+        found = refused(FolderHealth({tmp_path: lambda: True}))
     assert found == ("steward_folder_unwritable", os.strerror(number))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_was_used_and_is_not_there_is_missing(tmp_path: Path) -> None:
     moved = tmp_path / "metadata"
-    assert refused(Writable({moved: lambda: True})) == ("steward_folder_missing", "none")
+    assert refused(FolderHealth({moved: lambda: True})) == ("steward_folder_missing", "none")
 
 
 def test_a_folder_that_nothing_used_yet_need_not_be_there(tmp_path: Path) -> None:
-    Writable({tmp_path / "a" / "b": lambda: False}).require()
+    FolderHealth({tmp_path / "a" / "b": lambda: False}).require()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_answer_serves_everybody_for_five_seconds(tmp_path: Path) -> None:
     now = [0.0]
     folder = tmp_path / "metadata"
-    writable = Writable({folder: lambda: True}, clock=lambda: now[0])
+    writable = FolderHealth({folder: lambda: True}, clock=lambda: now[0])
     assert refused(writable)[0] == "steward_folder_missing"
     folder.mkdir()
     now[0] = 4.9
@@ -64,7 +64,7 @@ def test_a_folder_that_was_there_once_is_missing_when_it_is_gone(tmp_path: Path)
     folder = tmp_path / "warehouse"
     folder.mkdir()
     times = iter((0.0, 0.0, 10.0, 10.0))
-    writable = Writable({folder: lambda: False}, clock=lambda: next(times))
+    writable = FolderHealth({folder: lambda: False}, clock=lambda: next(times))
     writable.require()
     folder.rmdir()
     assert refused(writable) == ("steward_folder_missing", "none")

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from pvdm.lake.format.manifest.entry import ManifestContent
 from pvdm.lake.format.manifest.manifest import ManifestHeader
-from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform
-from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.partition_spec import PartitionField, PartitionSpec, Transform
+from pvdm.lake.format.partition_value import value_key
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.physical.arrow_rows import parts
 

@@ -10,8 +10,8 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.steward import (

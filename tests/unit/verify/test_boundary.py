@@ -12,7 +12,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.read.boundary import boundary_files
+from pvdm.lake.read.entries import boundary_files
 from pvdm.model.statements.core import Operation
 from pvdm.verify.fetch import Files
 from tests.support.lake.manifests import refused

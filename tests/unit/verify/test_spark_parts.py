@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.spark.java_errors import cause_of
+from pvdm.lake.spark import cause_of
+from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Files

@@ -12,10 +12,10 @@ from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json_document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
-from pvdm.lake.upstream import Seen
+from pvdm.lake.upstream import UpstreamState
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -57,7 +57,7 @@ class Forwarding:
         # Conflicts in the ledger are found before anything is sent.
         self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
         fault.point("upstream.before_commit")
-        seen = Seen(before.row.pointer.location, before.metadata)
+        seen = UpstreamState(before.row.pointer.location, before.metadata)
         self._upstreams.commit(before.row, seen, pins_of(before.metadata, step.after, step.requirements), step.updates)
         with after_change():
             fault.point("upstream.after_commit")

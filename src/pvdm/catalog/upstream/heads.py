@@ -8,10 +8,10 @@ from typing import Final
 
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json_document import Json, canonical
+from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
-from pvdm.lake.format.table.structure import structure_sha256
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import snapshots as known_snapshots
 from pvdm.ledger.catalog.tables import TableRow

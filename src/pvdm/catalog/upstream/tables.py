@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.upstream import MOVED, REJECTED, Asked, Place, Seen, Upstream, moved
+from pvdm.lake.upstream import MOVED, REJECTED, CommitRequest, Place, Upstream, UpstreamState, moved
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -62,7 +62,7 @@ class Upstreams:
 
     def on(self, ledger: Ledger) -> Upstreams:
         """The same upstreams through new connections and another ledger, with nothing remembered."""
-        mounts = [replace(each, upstream=each.upstream.anew()) for each in self._mounts.values()]
+        mounts = [replace(each, upstream=each.upstream.reconnect()) for each in self._mounts.values()]
         return Upstreams(ledger, None, mounts, self._ground)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Upstreams:
         self._ground.require_upstream_place(mount.levels, parse_location(seen.metadata.location))
         return self._note(mount, namespace, name, seen)
 
-    def load(self, row: TableRow) -> tuple[TableRow, Seen]:
+    def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
         """The table as its upstream shows it now, and its row with that pointer."""
         mount, place = self._place(row)
         seen = mount.upstream.load(place)
@@ -147,16 +147,16 @@ class Upstreams:
                 got=str(metadata.last_sequence_number),
             )
 
-    def require_kept(self, row: TableRow, seen: Seen) -> None:
+    def require_kept(self, row: TableRow, seen: UpstreamState) -> None:
         """Raise unless a commit to the table would keep all of its document."""
         mount, _ = self._place(row)
         mount.upstream.require_kept(seen)
 
-    def commit(self, row: TableRow, seen: Seen, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
+    def commit(self, row: TableRow, seen: UpstreamState, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """One compare-and-swap at the upstream, on what was seen there."""
         mount, place = self._place(row)
         try:
-            mount.upstream.commit(place, Asked(seen, requirements, updates))
+            mount.upstream.commit(place, CommitRequest(seen, requirements, updates))
         except InputError as error:
             # Java's server answers "bad request" if the sequence number was given to another commit meanwhile.
             if error.code != REJECTED or mount.upstream.load(place).location == seen.location:
@@ -176,7 +176,7 @@ class Upstreams:
             )
         return mount, Place(_upstream_levels(mount, home.levels), row.name)
 
-    def _note(self, mount: Mount, namespace: Namespace, name: str, seen: Seen) -> TableRow:
+    def _note(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
 
         def work(unit: Unit) -> TableRow:
@@ -205,7 +205,7 @@ class Upstreams:
             raise AssertionError("a second look notes nothing")
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _require_place(self, mount: Mount, seen: Seen) -> None:
+    def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
         """Producers get access to the table's place, so it is never a whole store, nor one of ours."""
         place = parse_location(seen.metadata.location)
         if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
@@ -244,7 +244,7 @@ class Upstreams:
             # Remembered only if it was accepted, so that a second call is refused, too.
             self._seen[row.table_id] = pointer
 
-    def _note_newest(self, row: TableRow, seen: Seen) -> None:
+    def _note_newest(self, row: TableRow, seen: UpstreamState) -> None:
         number, now = seen.metadata.last_sequence_number, time.monotonic()
         with self._lock:
             newest, at = self._newest.get(row.table_id, (number, now))

@@ -25,10 +25,10 @@ from pvdm.errors import (
     StateUnknownError,
     UnavailableError,
 )
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
-from pvdm.lake.upstream import MOVED, UNKNOWN, Seen
+from pvdm.lake.upstream import MOVED, UNKNOWN, UpstreamState
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -147,7 +147,7 @@ class UpstreamTarget:
     ) -> PublishedSnapshot:
         self._await_turn()
         base = self.load()
-        self._catalog.upstreams.require_kept(base.row, Seen(base.row.pointer.location, base.metadata))
+        self._catalog.upstreams.require_kept(base.row, UpstreamState(base.row.pointer.location, base.metadata))
         made = make(base)
         _require_fenceable(base.metadata, made)
         after = apply_updates(
@@ -177,7 +177,10 @@ class UpstreamTarget:
         refusal: PvdmError | None = None
         try:
             self._catalog.upstreams.commit(
-                base.row, Seen(base.row.pointer.location, base.metadata), pins(base.metadata, refs), made.updates
+                base.row,
+                UpstreamState(base.row.pointer.location, base.metadata),
+                pins(base.metadata, refs),
+                made.updates,
             )
         except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
             refusal = error
@@ -255,7 +258,10 @@ class UpstreamTarget:
         required = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, pin(base.metadata, name)]
         fault.point("upstream.before_fence")
         self._catalog.upstreams.commit(
-            base.row, Seen(base.row.pointer.location, base.metadata), [*required, pin(base.metadata, "main")], [update]
+            base.row,
+            UpstreamState(base.row.pointer.location, base.metadata),
+            [*required, pin(base.metadata, "main")],
+            [update],
         )
 
     def _await_turn(self) -> None:

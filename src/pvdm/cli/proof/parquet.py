@@ -16,7 +16,7 @@ from pvdm.cli.common.screen import watch_on_screen
 from pvdm.cli.table.schema_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.manifest.types import schema_from_text
+from pvdm.lake.format.schema.logical import schema_from_text
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Schema
 

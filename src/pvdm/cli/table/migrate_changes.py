@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import Json, parse_json
+from pvdm.lake.format.json_document import Json, parse_json
 from pvdm.lake.format.schema.type_names import parse_type_name
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES

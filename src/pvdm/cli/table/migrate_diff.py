@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json_document import Json, canonical
 from pvdm.lake.format.schema.document import TableSchema
+from pvdm.lake.format.table.main_state import structure_of
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.structure import structure_of
 
 _SHOWN_CHARACTERS: Final = 400
 _Shown = Callable[[str | None], str]

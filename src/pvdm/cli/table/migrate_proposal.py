@@ -12,10 +12,10 @@ from typing import Final
 from pvdm.cli.table.migrate_diff import difference_lines
 from pvdm.cli.table.open_workloads import OpenWorkload
 from pvdm.errors import Code, NotAllowedError
-from pvdm.lake.format.json.document import Json, dump_json, parse_json
+from pvdm.lake.format.json_document import Json, dump_json, parse_json
+from pvdm.lake.format.table.commit_request import apply_updates
+from pvdm.lake.format.table.main_state import structure_bytes, structure_of, without_data
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.structure import structure_bytes, structure_of, without_data
-from pvdm.lake.format.table.updates import apply_updates
 from pvdm.metadata.gate.migration import require_same_data, require_same_table
 from pvdm.metadata.gate.state import state_of
 from pvdm.model.canonical_json import Value, dump, parse

@@ -137,7 +137,7 @@ def _schema(named: str, service: Service) -> dict[str, Any]:
 
 def _table(name: str, service: Service) -> dict[str, Any]:
     from pvdm.client.table import TableClient, split_name
-    from pvdm.lake.format.json.document import dump_json
+    from pvdm.lake.format.json_document import dump_json
 
     levels, last = split_name(name)
     with service.connect() as client:

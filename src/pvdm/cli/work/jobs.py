@@ -64,7 +64,7 @@ class Job:
     def _session(self, client: StewardClient, config: dict[str, str], ends: contextlib.ExitStack) -> SparkSession:
         """A session which reaches the store that the Steward's tables lie in; one that runs already is not stopped."""
         from pvdm.client.table import uses_object_store
-        from pvdm.lake.spark.session import running_session, spark_session
+        from pvdm.lake.spark import running_session, spark_session
 
         running = running_session()
         session = spark_session(

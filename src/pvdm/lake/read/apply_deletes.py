@@ -1,24 +1,24 @@
-"""Rows taken out of a data file: by their place, and by equal values."""
+"""Deletes applied to a data file: by row position and by equal values."""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from pvdm.errors import Code, VerificationError
-from pvdm.lake.file_context import in_file
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.format.manifest.entry import FileContent
 from pvdm.lake.format.schema.single_value import Value
-from pvdm.lake.read.arrow_types import arrow_type
-from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID, DeleteFile
-from pvdm.lake.read.resolve import Array, Resolution, every_id, pc
+from pvdm.lake.paths import in_file
+from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID, DeleteFile, ScanFile
+from pvdm.lake.read.resolve import Array, BatchReader, Resolution, arrow_type, every_id, pc
 from pvdm.lake.read.vectors import Vectors
 from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
+Fetch: TypeAlias = Callable[[str], bytes]
 _arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
 _PLACES: Final = Schema(
     (
@@ -26,21 +26,13 @@ _PLACES: Final = Schema(
         Field("pos", PrimitiveType(Kind.LONG), field_id=POSITION_ID),
     )
 )
-# With the rows themselves, which a file may have beside their places.
+# With the row itself, which a position delete file may have too.
 _PLACES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, ROW_ID})
-
-
-class _Reader(Protocol):
-    """Reads the rows of a Parquet file in memory; as `scan.BatchReader`, as far as deletes need it."""
-
-    def __call__(
-        self, data: bytes, schema: Schema, dropped: Collection[int] = (), *, claims_checked: bool = False
-    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is known of a table's columns: as the snapshot has them, as they were, every id, and initial defaults."""
+    """A table's columns: those of the snapshot, the older schemas, every known id, and initial defaults."""
 
     schema: Schema
     older: tuple[Schema, ...]
@@ -48,36 +40,15 @@ class Columns:
     defaults: Mapping[int, Value]
 
     def besides(self, schema: Schema) -> frozenset[int]:
-        """The ids that a file may have when it is read for these columns."""
+        """The ids that a file may have besides these columns."""
         return self.known - every_id(schema)
-
-
-class Deleted(Protocol):
-    """A data file with its partition values and the delete files that apply to it."""
-
-    @property
-    def location(self) -> str:
-        """Where it lies."""
-
-    @property
-    def record_count(self) -> int | None:
-        """How many rows are listed for it."""
-
-    @property
-    def constants(self) -> Mapping[int, Value]:
-        """The values of its identity partitions, by column."""
-
-    @property
-    def deletes(self) -> Sequence[DeleteFile]:
-        """The delete files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What leaves one data file: sorted places, and sets of keys with the columns that they are read from.
+    """What is deleted from one data file: sorted row positions, and keys with their columns.
 
-    Where the file has a deletion vector, `vector` has one bit a row, up to the last that it deletes at least, and the
-    places are in it.
+    If the file has a deletion vector, `vector` has one bit for each row up to the last deleted one, with all positions.
     """
 
     columns: Columns
@@ -87,14 +58,7 @@ class Removal:
     vector: Array | None = None
 
     @classmethod
-    def load(
-        cls,
-        columns: Columns,
-        file: Deleted,
-        vectors: Vectors,
-        fetch: Callable[[str], bytes],
-        read: _Reader,
-    ) -> Removal:
+    def load(cls, columns: Columns, file: ScanFile, vectors: Vectors, fetch: Fetch, read: BatchReader) -> Removal:
         """Read the delete files that apply to the data file."""
         places: list[Array] = []
         vector: Array | None = None
@@ -117,8 +81,8 @@ class Removal:
             _require_within(found, vector, file)
         return cls(columns, file.constants, found, equalities, vector)
 
-    def keys(self, data: bytes, read: _Reader) -> list[Iterator[pa.RecordBatch]]:
-        """The key columns of the data file, batch by batch beside its rows: a key may be a column that is gone."""
+    def keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
+        """The key columns of the data file, in the same batches as its rows. A key may be a dropped column."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
             resolution = Resolution(each.columns, self.columns.defaults, self.constants)
@@ -126,15 +90,19 @@ class Removal:
         return found
 
     def mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
-        """Which of the next rows stay; None where all do."""
+        """Which of the next rows stay; None if all do."""
         gone: Array | None = None
         for equality, batches in zip(self.equalities, keys, strict=True):
             found = equality.matches(_beside(batches, rows))
-            if equality.hidden:
-                _require_none(found)
+            # Engines that use the bounds in manifests do not open the delete file, and show the row.
+            if equality.hidden and pc.any(found, min_count=0).as_py():
+                got = "some that do not, so that engines differ about the row"
+                raise Code.EQUALITY_DELETE_REFUSED(reason="equality_delete_hidden", got=got)
             gone = found if gone is None else pc.or_(gone, found)
         if self.vector is not None:
-            found = self._bits(first, rows)
+            found = self.vector.slice(first, rows)
+            # Behind its end nothing is deleted.
+            found = pa.concat_arrays([found, pa.repeat(pa.scalar(False), rows - len(found))])
             gone = found if gone is None else pc.or_(gone, found)
         low, high = (bisect.bisect_left(self.positions, at, key=_whole) for at in (first, first + rows))
         if low < high:
@@ -142,15 +110,10 @@ class Removal:
             gone = found if gone is None else pc.or_(gone, found)
         return None if gone is None else pc.invert(gone)
 
-    def _bits(self, first: int, rows: int) -> Array:
-        """What the vector says of these rows; behind its end nothing is deleted."""
-        found = self.vector.slice(first, rows) if self.vector is not None else pa.nulls(0, pa.bool_())
-        return pa.concat_arrays([found, pa.repeat(pa.scalar(False), rows - len(found))])
-
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One more key column: its distinct values, and the distinct pairs of it with what came before."""
+    """One key column: its distinct values, and their distinct pairs with the columns before it."""
 
     values: Array
     pairs: Array
@@ -160,7 +123,7 @@ class _Step:
 class Equality:
     """The keys of equality deletes over one set of columns; null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    `hidden` are those of which manifests say that no row of the data file has one.
+    They are `hidden` if the manifests say that no row of the data file has one.
     """
 
     columns: Schema
@@ -169,12 +132,7 @@ class Equality:
 
     @classmethod
     def load(
-        cls,
-        known: Columns,
-        ids: Sequence[int],
-        files: Sequence[DeleteFile],
-        fetch: Callable[[str], bytes],
-        read: _Reader,
+        cls, known: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
     ) -> Equality:
         """Read the keys that these files delete."""
         columns = key_schema(ids, known.schema, known.older)
@@ -196,7 +154,7 @@ class Equality:
             return pa.repeat(pa.scalar(False), batch.num_rows)
         code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
         for step, column in zip(self.steps, _keys(batch, self.columns), strict=True):
-            # What is not among the keys is null, and stays null to the end.
+            # A value that is not among the keys becomes null and stays null.
             found = pc.index_in(column, value_set=step.values).cast(pa.int64())
             pair = pc.add(pc.multiply(code, len(step.values)), found)
             code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
@@ -204,7 +162,7 @@ class Equality:
 
 
 def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> Schema:
-    """The columns of an equality delete, each as the snapshot has it or as the table had it last."""
+    """The columns of an equality delete, each from the snapshot's schema or the newest one that has it."""
     left = set(ids)
     fields: dict[int | None, Field] = {}
     for each in (schema, *older):
@@ -218,25 +176,24 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
 
 
 def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
-    """The fields of these ids, and structs around them; none is required, as a file may be older than any.
+    """The fields of these ids and the structs around them, all optional: a file may be older than any of them.
 
-    They are named by their ids: a field that is gone may have had the name of one that is there.
+    They are named by their ids, since a dropped field may have had the name of another.
     """
     for field in fields:
         if field.field_id in ids:
             if isinstance(field.type, StructType | ListType | MapType):
-                raise Code.EQUALITY_DELETE_REFUSED(
-                    reason="equality_column_nested", got=f"{field.name[:80]!a}, {field.type}"
-                )
+                got = f"{field.name[:80]!a}, {field.type}"
+                raise Code.EQUALITY_DELETE_REFUSED(reason="equality_column_nested", got=got)
             yield replace(field, name=str(field.field_id), required=False)
         elif isinstance(field.type, StructType) and (inside := tuple(_narrowed(field.type.fields, ids))):
             yield replace(field, name=str(field.field_id), type=StructType(inside), required=False)
 
 
 def _joined(one: Field, other: Field) -> Field:
-    """A struct of which some fields are looked up in one schema, and some in another."""
+    """Join two parts of a struct whose fields come from two schemas."""
     if not (isinstance(one.type, StructType) and isinstance(other.type, StructType)):
-        raise AssertionError("an id is looked up once")
+        raise AssertionError("each id is looked up once")
     fields = {field.field_id: field for field in one.type.fields}
     for field in other.type.fields:
         known = fields.get(field.field_id)
@@ -245,7 +202,7 @@ def _joined(one: Field, other: Field) -> Field:
 
 
 def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
-    """Key columns in a form in which equal means equal."""
+    """The key columns, converted so that values that are equal for Iceberg compare as equal."""
     found: list[Array] = []
     for column, field in zip(batch.columns, columns.fields, strict=True):
         found.extend(_flat(column, field))
@@ -254,7 +211,7 @@ def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
 
 def _flat(array: Array, field: Field) -> Iterator[Array]:
     if isinstance(field.type, StructType):
-        # A struct that is null is not one whose fields are null.
+        # A null struct differs from a struct of nulls.
         yield pc.is_valid(array)
         for child, inner in zip(array.flatten(), field.type.fields, strict=True):
             yield from _flat(child, inner)
@@ -263,9 +220,8 @@ def _flat(array: Array, field: Field) -> Iterator[Array]:
     try:
         plain = array if array.type == wanted else array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise Code.EQUALITY_TYPE_DIFFERS(
-            f"key column {field.name} is not of its schema's type", expected=str(field.type), got=str(array.type)[:120]
-        ) from None
+        words = f"key column {field.name} is not of its schema's type"
+        raise Code.EQUALITY_TYPE_DIFFERS(words, expected=str(field.type), got=str(array.type)[:120]) from None
     if pa.types.is_floating(wanted):
         one_nan = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), wanted), plain)
         plain = one_nan.view(pa.int64() if wanted == pa.float64() else pa.int32())
@@ -273,7 +229,7 @@ def _flat(array: Array, field: Field) -> Iterator[Array]:
 
 
 def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
-    """Each column folded into a number below the count of keys, so that no product leaves 64 bits."""
+    """Number the keys column by column; each number is below the count of keys, so that no product leaves 64 bits."""
     code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
     for column in columns:
         values = pc.unique(column)
@@ -287,35 +243,27 @@ def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
 def _beside(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
     batch = next(batches, None)
     if batch is None or batch.num_rows != rows:
-        raise AssertionError("one file is read in the same batches each time")
+        raise AssertionError("a file is read in the same batches each time")
     return batch
 
 
-def _fetched(file: DeleteFile, fetch: Callable[[str], bytes]) -> bytes:
+def _fetched(file: DeleteFile, fetch: Fetch) -> bytes:
     data = fetch(file.location)
     if len(data) != file.size:
-        raise Code.FILE_SIZE_LIES(
-            "a delete file has another size than is listed for it",
-            expected=f"{file.size} bytes",
-            got=f"{len(data)} bytes",
-            file=file.location,
-        )
+        size, got = f"{file.size} bytes", f"{len(data)} bytes"
+        raise Code.FILE_SIZE_LIES(expected=size, got=got, file=file.location)
     return data
 
 
 def _require_rows(file: DeleteFile, seen: int) -> None:
     if seen != file.record_count:
-        raise VerificationError(
-            Code.RECORD_COUNT_LIES,
-            "a delete file does not hold the rows that are listed for it",
-            expected=f"{file.record_count} rows",
-            got=f"{seen} rows",
-            file=file.location,
-        )
+        listed, got = f"{file.record_count} rows", f"{seen} rows"
+        words = "a delete file does not have the rows that are listed for it"
+        raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=got, file=file.location)
 
 
-def _positions(file: DeleteFile, data: bytes, location: str, read: _Reader, known: frozenset[int]) -> Array:
-    """The places that a position delete file names in one data file; batch by batch, as it may name many others."""
+def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
+    """The positions that a delete file names in one data file. It is read in batches: it may name many other files."""
     found: list[Array] = []
     seen = 0
     try:
@@ -330,8 +278,8 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: _Reader, know
             paths, places = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
             found.append(_here(file, location, paths, places))
         if seen == file.record_count:
-            # Iceberg in Java asks the file for the rows of one path, and passes over what its statistics rule out. They
-            # are held to the values in a second pass, once it is known that there are no more rows than are listed.
+            # Iceberg in Java reads the rows of one path and skips what the statistics rule out. A second pass, after
+            # the count of rows is known, checks the statistics against the values.
             next(read(data, _PLACES, known | _PLACES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
         if isinstance(error, VerificationError) and error.code == Code.POSITION_DELETES_REFUSED:
@@ -350,22 +298,13 @@ def _here(file: DeleteFile, location: str, paths: Array, places: Array) -> Array
     return places.filter(here)
 
 
-def _require_within(places: Array, vector: Array, file: Deleted) -> None:
-    """A vector stands for every older position delete file too: some readers then leave those out, others do not."""
+def _require_within(places: Array, vector: Array, file: ScanFile) -> None:
+    """Raise unless the vector has all positions of older delete files: some readers skip those, others do not."""
     inside = places.filter(pc.less(places, min(len(vector), file.record_count or 0)))
     behind = len(places) - len(inside) - pc.sum(pc.greater_equal(places, file.record_count or 0), min_count=0).as_py()
     if behind or not pc.all(vector.take(inside), min_count=0).as_py():
-        raise Code.DELETION_VECTOR_REFUSED(
-            reason="deletion_vector_incomplete", got="one that does not", file=file.location
-        )
-
-
-def _require_none(found: Array) -> None:
-    """Engines that believe the manifests do not open the delete file, and show the row."""
-    if pc.any(found, min_count=0).as_py():
-        raise Code.EQUALITY_DELETE_REFUSED(
-            reason="equality_delete_hidden", got="some that do not, so that engines differ about the row"
-        )
+        got = "one that does not"
+        raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_incomplete", got=got, file=file.location)
 
 
 def _sorted(places: Sequence[Array]) -> Array:
@@ -377,11 +316,5 @@ def _whole(number: Any) -> int:
     return int(number.as_py())
 
 
-def _refused(file: DeleteFile, expected: str, got: str) -> VerificationError:
-    return VerificationError(
-        Code.POSITION_DELETES_REFUSED,
-        "a position delete file cannot be applied",
-        expected=expected,
-        got=got,
-        file=file.location,
-    )
+def _refused(file: DeleteFile, expected: str, got: str) -> PvdmError:
+    return Code.POSITION_DELETES_REFUSED(expected=expected, got=got, file=file.location)

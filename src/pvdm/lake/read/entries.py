@@ -1,14 +1,14 @@
-"""The files of a snapshot, read through its manifest list and manifests; nothing is taken from anyone's word."""
+"""The files of a snapshot, read from its manifest list and manifests, and those that an operation replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import dump_json
-from pvdm.lake.format.manifest.entry import EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.json_document import dump_json
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES, ManifestHeader, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import (
     MANIFEST_LIST_MAX_BYTES,
@@ -16,23 +16,27 @@ from pvdm.lake.format.manifest.manifest_list import (
     ManifestList,
     read_manifest_list,
 )
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
+from pvdm.lake.format.partition_value import tuple_key, value_key
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.model.filter.literal import parse_literal
+from pvdm.model.schema import Type
+from pvdm.model.statements.core import Operation
 
 BRANCH_SNAPSHOTS_MAX: Final = 10_000
 
 
 class FileReader(Protocol):
-    """Gives a file's bytes, whole."""
+    """Reads whole files."""
 
     def read(self, location: str, *, most: int) -> bytes:
-        """The bytes at that location; more than `most` are refused."""
+        """The bytes at that location. Raises if they are more than `most`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedManifest:
-    """A manifest as its list has it, and its entries with every number that they inherit."""
+    """A manifest's entry in its list, and its own entries with their inherited numbers."""
 
     listed: ManifestFile
     header: ManifestHeader
@@ -41,9 +45,9 @@ class ListedManifest:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a row of snapshots added and removed, taken together.
+    """What a series of snapshots added and removed in total.
 
-    `headers` are those of the manifests that list added data files, `deletes` what was done to delete files.
+    `headers` are those of the manifests that list added data files, `deletes` the entries of delete files.
     """
 
     added: tuple[ManifestEntry, ...]
@@ -58,22 +62,24 @@ def listed_manifests(metadata: TableMetadata, snapshot: Snapshot, reader: FileRe
 
 
 def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> ManifestList:
-    """A snapshot's own list, with its header."""
+    """Read a snapshot's manifest list. Raises if it was written for another snapshot."""
     if snapshot.manifest_list is None:
         raise Code.SNAPSHOT_WITHOUT_LIST(got="a snapshot of format 1")
     if snapshot.key_id is not None:
         raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_encrypted", got=f"key {snapshot.key_id[:80]!a}")
     data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
-    _require_own_header(found.header.snapshot_id, snapshot)
+    named = found.header.snapshot_id
+    if named is not None and named != snapshot.snapshot_id:
+        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(named))
     return found
 
 
 def read_listed(metadata: TableMetadata, listed: ManifestFile, reader: FileReader) -> ListedManifest:
-    """One manifest, held to what its list says of it."""
-    # Not more than a manifest may have, however long its list says that it is.
+    """Read one manifest. Raises if its entry in the list is wrong."""
+    # The list may give any length.
     data = reader.read(listed.manifest_path, most=min(max(listed.manifest_length, 0), MANIFEST_MAX_BYTES))
-    manifest = read_manifest(data, silent=_silent(metadata, listed))
+    manifest = read_manifest(data, silent=header_of(metadata, listed.partition_spec_id, listed.content))
     check_listed(manifest, listed, size=len(data))
     return ListedManifest(listed, manifest.header, inherit(manifest, listed))
 
@@ -89,9 +95,10 @@ def live_entries(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader
 def branch_changes(
     metadata: TableMetadata, head: Snapshot, base_id: int | None, reader: FileReader
 ) -> tuple[tuple[Snapshot, ...], Changes]:
-    """The branch's own snapshots from its base to its head, and what they changed; the head must descend from the base.
+    """The branch's own snapshots from its base to its head, and what they changed.
 
-    Only manifests that one of these snapshots wrote are read: the cost does not grow with the table.
+    Raises if the head does not descend from the base. Only manifests that these snapshots wrote are read, so that the
+    cost does not grow with the table.
     """
     own: list[Snapshot] = []
     for snapshot in metadata.ancestry(head.snapshot_id):
@@ -113,7 +120,7 @@ def _changes(metadata: TableMetadata, own: list[Snapshot], reader: FileReader) -
     headers: list[ManifestHeader] = []
     for snapshot in reversed(own):
         for listed in listed_manifests(metadata, snapshot, reader):
-            # What a snapshot changes is in manifests that it wrote itself; each is read once.
+            # The changes of a snapshot are in the manifests that it wrote; each is read once.
             if listed.added_snapshot_id != snapshot.snapshot_id:
                 continue
             read = read_listed(metadata, listed, reader)
@@ -133,7 +140,7 @@ def _changes(metadata: TableMetadata, own: list[Snapshot], reader: FileReader) -
 
 
 def _note(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
-    """A file that the branch itself added and took back leaves no trace; one that is listed twice is refused."""
+    """Note one entry. A file that the branch added and removed again does not count. Raises for a file listed twice."""
     path = entry.data_file.file_path
     if entry.status is EntryStatus.ADDED:
         if path in added:
@@ -148,7 +155,7 @@ def _note(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[s
 
 
 def header_of(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """What a manifest of this table says of itself under the current schema and one of its specs."""
+    """The header of a manifest of this table under the current schema and one of its specs."""
     spec = metadata.spec(spec_id)
     if spec is None:
         raise Code.PARTITION_SPEC_INVALID(reason="spec_unknown", got=str(spec_id))
@@ -161,11 +168,98 @@ def header_of(metadata: TableMetadata, spec_id: int, content: ManifestContent) -
     )
 
 
-def _silent(metadata: TableMetadata, listed: ManifestFile) -> ManifestHeader:
-    return header_of(metadata, listed.partition_spec_id, listed.content)
+_Partition = Sequence[tuple[str, str | None]]
 
 
-def _require_own_header(named: int | None, snapshot: Snapshot) -> None:
-    """A list that was written for another snapshot is another snapshot's."""
-    if named is not None and named != snapshot.snapshot_id:
-        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(named))
+def boundary_files(
+    metadata: TableMetadata,
+    base_id: int | None,
+    operation: Operation,
+    partition: _Partition,
+    added: Sequence[DataFile],
+    reader: FileReader,
+) -> frozenset[str]:
+    """The paths of the live data files of the base that the operation replaces."""
+    if operation is Operation.APPEND or base_id is None:
+        return frozenset()
+    live = _live(metadata, base_id, reader)
+    if operation is Operation.OVERWRITE:
+        found = live
+    elif partition:
+        declared = _declared(metadata, partition)
+        found = ((spec_id, file) for spec_id, file in live if _has(declared, file))
+    else:
+        found = _of_same_partitions(metadata, live, added)
+    return frozenset(file.file_path for _, file in found)
+
+
+def inside(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
+    """Whether a file of the table's default spec has all declared partition values."""
+    return _matches(_declared(metadata, partition), file)
+
+
+def _of_same_partitions(
+    metadata: TableMetadata, live: Iterator[tuple[int, DataFile]], added: Sequence[DataFile]
+) -> Iterator[tuple[int, DataFile]]:
+    """The files in the partitions of the added ones. As in Spark's overwritePartitions, files of other specs stay."""
+    spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
+    keys = {tuple_key(file.partition) for file in added}
+    # A table without partitions is one partition, also for files of older specs.
+    single = all(field.transform.name == "void" for field in spec.fields) and bool(added)
+    for spec_id, file in live:
+        if single or (spec_id == spec.spec_id and tuple_key(file.partition) in keys):
+            yield spec_id, file
+
+
+def _has(declared: Mapping[int, Any], file: DataFile) -> bool:
+    if missing := declared.keys() - file.partition.keys():
+        raise Code.BOUNDARY_UNCLEAR(expected=f"live files partitioned by field {min(missing)}", got=file.file_path)
+    return _matches(declared, file)
+
+
+def _matches(declared: Mapping[int, Any], file: DataFile) -> bool:
+    return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
+
+
+def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
+    """Id and type of the partition fields that a contract declares values of. Raises if the table does not have one.
+
+    A field may be named as in the spec, or by the column that it copies.
+    """
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    known: dict[str, tuple[int, Type]] = {}
+    for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+        if kind is None:
+            continue
+        if field.transform.name == "identity" and len(field.source_ids) == 1:
+            column = metadata.current_schema.fields.get(field.source_ids[0])
+            known[column.name if column else field.name] = field.field_id, kind
+        known[field.name] = field.field_id, kind
+    for name in names:
+        if name not in known:
+            raise Code.PARTITION_UNKNOWN(
+                expected=", ".join(known) or "no partition",
+                got=ascii(name[:80])[1:-1],
+                hint="boundary.partition of the contract names fields of the target's partition spec",
+            )
+    return {name: known[name] for name in names}
+
+
+def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
+    """The declared values by partition field."""
+    types = partition_types(metadata, [name for name, _ in partition])
+    return {
+        types[name][0]: value_key(None if text is None else parse_literal(text, types[name][1]))
+        for name, text in partition
+    }
+
+
+def _live(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:
+    base = metadata.snapshot(base_id)
+    if base is None:
+        raise Code.SNAPSHOT_UNKNOWN("the table has no such snapshot", got=str(base_id))
+    for listed in listed_manifests(metadata, base, reader):
+        if listed.content is ManifestContent.DATA:
+            for entry in read_listed(metadata, listed, reader).entries:
+                if entry.is_live:
+                    yield listed.partition_spec_id, entry.data_file

@@ -1,30 +1,31 @@
 """The manifests of a snapshot that the Steward did not write: read, checked, and bound by their hashes.
 
-What they show is taken as found. The checks are about what comes after it: no number in them may reach into a later
-snapshot, and everything that a reader goes by must be said once and the same.
+Their rows are accepted as they are. The checks protect later snapshots: no number may belong to a later snapshot, and
+all facts that readers use must agree.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.file_context import in_file
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, ManifestContent
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, ManifestList
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
-from pvdm.lake.read.manifest_root import found_root
 from pvdm.model.schema import Type
 
 
 class SteadyFiles:
-    """Reads files that somebody else can write: one that is read again must have the same bytes."""
+    """Reads files that others can write. Raises if a file that is read again has other bytes."""
 
     def __init__(self, inner: FileReader) -> None:
         self._inner = inner
@@ -40,7 +41,7 @@ class SteadyFiles:
 
 
 class FoundCheck:
-    """Checks the manifests of one snapshot, one after the other; `finish` compares the row ids of all of them."""
+    """Checks the manifests of one snapshot one by one; `finish` compares the row ids of all."""
 
     def __init__(self, metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:
         self._metadata = metadata
@@ -54,15 +55,15 @@ class FoundCheck:
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """What the live entries add up to, by the names of a summary's totals."""
+        """The totals of the live entries, by their names in a snapshot summary."""
         return self._totals
 
     def add(self, read: ListedManifest) -> None:
-        """Check one manifest, and note what its live entries have."""
+        """Check one manifest and count its live entries."""
         listed = read.listed
         with in_file(listed.manifest_path):
             if listed.manifest_path in self._paths:
-                raise _refused("found_manifest_twice", "a manifest is listed twice", "each once", listed.manifest_path)
+                raise _refused("found_manifest_twice", "each once", listed.manifest_path)
             self._paths.add(listed.manifest_path)
             self._require_number("sequence_number", listed.sequence_number)
             self._require_number("min_sequence_number", listed.min_sequence_number)
@@ -73,25 +74,17 @@ class FoundCheck:
                 self._count(entry.data_file)
 
     def finish(self) -> None:
-        """No two files have a row id in common."""
+        """Raise if two files have a row id in common."""
         self._ids.sort()
         for (first, count, path), (following, _, other) in zip(self._ids, self._ids[1:], strict=False):
             if first + count > following:
-                raise _refused(
-                    "found_row_ids_overlap",
-                    "two files have the same row ids",
-                    f"row ids from {first + count} for {other}",
-                    f"{following}, which {path} has",
-                )
+                expected = f"row ids from {first + count} for {other}"
+                raise _refused("found_row_ids_overlap", expected, f"{following}, which {path} has")
 
     def _require_number(self, name: str, number: int | None) -> None:
         if (number or 0) > self._snapshot.sequence_number:
-            raise _refused(
-                "found_sequence_ahead",
-                f"{name} is ahead of the snapshot, so that it would be in force for what comes later",
-                f"at most {self._snapshot.sequence_number}",
-                number,
-            )
+            most = f"{name} of at most {self._snapshot.sequence_number}"
+            raise _refused("found_sequence_ahead", most, number)
 
     def _count(self, file: DataFile) -> None:
         totals = self._totals
@@ -113,7 +106,7 @@ class FoundCheck:
 
 
 def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> str:
-    """Read and check every manifest of the snapshot; the hash that binds its list and all of them."""
+    """Read and check every manifest of the snapshot. Returns the hash that binds its list and all of them."""
     steady = SteadyFiles(reader)
     with in_file(snapshot.manifest_list or "the snapshot"):
         listing = manifest_list(metadata, snapshot, steady)
@@ -127,7 +120,7 @@ def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader)
 
 
 def bound_files(snapshot: Snapshot, listing: ManifestList, seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The list and every manifest of it, with the hashes that were seen."""
+    """The list and its manifests, each with the hash of the bytes that were read."""
     if snapshot.manifest_list is not None:
         yield snapshot.manifest_list, seen[snapshot.manifest_list]
     for listed in listing.manifests:
@@ -135,14 +128,10 @@ def bound_files(snapshot: Snapshot, listing: ManifestList, seen: Mapping[str, st
 
 
 def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:
-    """The snapshot is not ahead of its table, and its list was written for it."""
+    """Raise if the snapshot is ahead of its table, or its list was written for another snapshot."""
     if snapshot.sequence_number > metadata.last_sequence_number:
-        raise _refused(
-            "found_sequence_ahead",
-            "the snapshot is ahead of its table",
-            f"at most {metadata.last_sequence_number}",
-            snapshot.sequence_number,
-        )
+        most = f"a snapshot's sequence number of at most {metadata.last_sequence_number}"
+        raise _refused("found_sequence_ahead", most, snapshot.sequence_number)
     if metadata.format_version > 2 and snapshot.first_row_id is not None:
         require_row_ids(metadata, snapshot.first_row_id, snapshot.added_rows or 0)
     for what, said, expected in (
@@ -150,39 +139,25 @@ def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHea
         ("first row id", header.first_row_id, snapshot.first_row_id),
     ):
         if said is not None and said != expected:
-            raise _refused("found_list_differs", f"the list says another {what} than its snapshot", expected, said)
+            raise _refused("found_list_differs", f"{what} {expected}", said)
 
 
 def require_row_ids(metadata: TableMetadata, first: int, count: int) -> None:
-    """These row ids were given away before: the next publication gives others."""
+    """Raise if the table has not assigned these row ids yet: the next publication would assign them again."""
     following = metadata.next_row_id or 0
     if first + count > following:
-        raise _refused(
-            "found_row_ids_ahead",
-            "rows have ids that the table has not given away yet",
-            f"row ids below {following}",
-            f"{first} to {first + count - 1}",
-        )
+        raise _refused("found_row_ids_ahead", f"row ids below {following}", f"{first} to {first + count - 1}")
 
 
 def require_header(metadata: TableMetadata, listed: ManifestFile, header: ManifestHeader) -> None:
-    """The manifest's own words about its table are the table's: partition values are read and compared by them."""
+    """Raise if the manifest's spec or types differ from the table's: partition values are read by them."""
     spec = header_of(metadata, listed.partition_spec_id, ManifestContent.DATA).spec
     if _words(header.spec) != _words(spec):
-        raise _refused(
-            "found_spec_differs",
-            f"the manifest describes partition spec {spec.spec_id} otherwise than the table",
-            spec.to_text(),
-            header.spec.to_text(),
-        )
+        raise _refused("found_spec_differs", spec.to_text(), header.spec.to_text())
     types = header.partition_types()
     if types not in _known_types(metadata, header.schema_id, spec):
-        raise _refused(
-            "found_schema_differs",
-            "the manifest gives the partition columns other types than the table",
-            "the types of a schema of the table",
-            ", ".join("none" if each is None else str(each) for each in types),
-        )
+        got = ", ".join("none" if each is None else str(each) for each in types)
+        raise _refused("found_schema_differs", "the types of a schema of the table", got)
 
 
 def _words(spec: PartitionSpec) -> tuple[object, ...]:
@@ -190,11 +165,41 @@ def _words(spec: PartitionSpec) -> tuple[object, ...]:
 
 
 def _known_types(metadata: TableMetadata, schema_id: int | None, spec: PartitionSpec) -> set[tuple[Type | None, ...]]:
-    """The types of the partition values under the schema of that id, or under any where the table has no such one."""
+    """The types of the partition values under the schema of that id, or under any if the table does not have it."""
     named = None if schema_id is None else metadata.schema(schema_id)
     schemas = metadata.schemas if named is None else (named,)
     return {spec.result_types(to_model(schema)) for schema in schemas}
 
 
-def _refused(code: str, what: str, expected: object, got: object) -> InputError:
-    return InputError(code, what, expected=str(expected)[:300], got=str(got)[:300])
+def _refused(reason: str, expected: object, got: object) -> PvdmError:
+    return Code.FOUND_MANIFESTS_INVALID(reason=reason, expected=str(expected)[:300], got=str(got)[:300])
+
+
+MANIFESTS_KEY: Final = "pvdm.manifests-sha256"
+FOUND_KEY: Final = "pvdm.found-sha256"
+_DOMAIN: Final = b"pvdm/found/v1\0"
+_HEX: Final = re.compile(r"(?:[0-9a-f]{64})*", re.ASCII)
+
+
+def manifest_hashes_text(hashes: Iterable[str]) -> str:
+    """The SHA-256 of every manifest of a list, in the list's order, in hex and without a separator."""
+    return "".join(hashes)
+
+
+def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None:
+    """The hashes of a list's manifests; None where the header does not have one for each of them."""
+    if text is None or len(text) != 64 * count or _HEX.fullmatch(text) is None:
+        return None
+    return tuple(text[at : at + 64] for at in range(0, len(text), 64))
+
+
+def found_root(files: Iterable[tuple[str, str]]) -> str:
+    """One hash over a manifest list and its manifests as they were found: location and SHA-256 of each.
+
+    They are taken in the order of the locations, each field with its length before it.
+    """
+    digest = hashlib.sha256(_DOMAIN)
+    for location, sha256 in sorted(files):
+        for field in (location.encode(), bytes.fromhex(sha256)):
+            digest.update(len(field).to_bytes(8, "big") + field)
+    return digest.hexdigest()

@@ -1,28 +1,69 @@
-"""Batches of a file brought to a schema: promoted types, initial defaults and partition values where a column lacks."""
+"""Brings batches of a file to a schema: promoted types, initial defaults, and partition values of missing columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import struct
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute
 
 from pvdm.errors import Code, VerificationError
+from pvdm.lake.format.json_document import Number
+from pvdm.lake.format.schema.document import SchemaField, TableSchema
+from pvdm.lake.format.schema.logical import primitive
 from pvdm.lake.format.schema.single_value import Value
-from pvdm.lake.read.arrow_types import arrow_type
-from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type
+from pvdm.lake.format.schema.type_names import TypeName
+from pvdm.model.filter.expression import LiteralValue
+from pvdm.model.filter.literal import parse_literal
+from pvdm.model.schema import (
+    DecimalType,
+    Field,
+    FixedType,
+    GeoType,
+    Inner,
+    Kind,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    StructType,
+    Type,
+)
 
 pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type
 
 Array: TypeAlias = Any
-"""An Arrow array of whatever type; its stubs have a class for each."""
+"""An Arrow array of any type; the stubs have a class for each type."""
 
 _map: Final[Any] = pa.map_
 _WIDENED: Final = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
 _Slot = TypeVar("_Slot", Field, Inner)
+
+
+class BatchReader(Protocol):
+    """Reads a Parquet file in memory as batches of the schema's columns, found by field id."""
+
+    def __call__(
+        self,
+        data: bytes,
+        schema: Schema,
+        dropped: Collection[int] = (),
+        named: Schema | None = None,
+        stored: Collection[int] = (),
+        *,
+        claims_checked: bool = False,
+        parts_from: int = 0,
+    ) -> Iterator[pa.RecordBatch]:
+        """Columns that the file lacks are not in the batches. Raises for an id that is not in the schema or dropped.
+
+        A file without ids is read by the names of `named`, and refused without them. Columns of the ids `stored` may
+        come in their stored types. With `claims_checked` wrong statistics are refused. With `parts_from` row groups
+        are refused that readers of the parts from there on do not find.
+        """
 
 
 def every_id(schema: Schema) -> frozenset[int]:
@@ -31,10 +72,10 @@ def every_id(schema: Schema) -> frozenset[int]:
 
 
 class Resolution:
-    """How the batches of one file become batches of a schema.
+    """Brings the batches of one file to a schema.
 
-    A column that the file lacks is its identity partition's value, else its initial default, else null. Where a file
-    has the column all the same, its values must be the partition's: readers take the one or the other.
+    A column that the file lacks has its identity partition's value, else its initial default, else null. If the file
+    has a partition's column, its values must be the partition's: readers use the one or the other.
     """
 
     def __init__(self, schema: Schema, defaults: Mapping[int, Value], constants: Mapping[int, Value]) -> None:
@@ -43,7 +84,7 @@ class Resolution:
         self._filled = {**defaults, **constants}
         self._as_is: pa.Schema | None = None
         self.wanted = Schema(tuple(_relaxed(field, self._filled.keys()) for field in schema.fields))
-        """What the file is asked for: a column that can be filled may be missing from it."""
+        """The schema to read the file with: columns that can be filled are optional."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows in the schema's order and types."""
@@ -61,15 +102,15 @@ class Resolution:
             as_is = as_is and brought is array
             if field.field_id is not None and field.field_id in self._constants:
                 _require_constant(brought, self._constants[field.field_id], field)
-                as_is = False  # every batch is held to the value
+                as_is = False  # every batch is compared with the value
             arrays.append(brought)
         if as_is:
-            self._as_is = given  # it is by their types that columns are brought to others
+            self._as_is = given  # batches of the same types need no change
         return pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names)) if arrays else batch
 
     def _brought(self, array: Array, slot: Field | Inner) -> Array:
         if pa.types.is_null(array.type):
-            return repeated(None, slot.type, len(array))  # written, so that no default stands for it
+            return repeated(None, slot.type, len(array))  # the file has it as null, so that no default applies
         match slot.type:
             case StructType(fields) if fields and pa.types.is_struct(array.type):
                 return self._struct(array, fields)
@@ -108,7 +149,7 @@ class Resolution:
 
 
 def promoted(array: Array, kind: Type) -> Array:
-    """Values of a type from before a promotion; what is no promotion stays, for the closed list of casts to judge."""
+    """Cast values to a type that Iceberg promotes them to. Other values stay; later casts decide about them."""
     wanted = arrow_type(kind)
     given = array.type
     widened = (
@@ -126,13 +167,12 @@ def promoted(array: Array, kind: Type) -> Array:
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid:
-        raise VerificationError(
-            Code.VALUE_OUT_OF_RANGE, "a value has no place in its column's type", expected=str(kind), got=str(given)
-        ) from None
+        words = "a value is out of range for its column's type"
+        raise VerificationError(Code.VALUE_OUT_OF_RANGE, words, expected=str(kind), got=str(given)) from None
 
 
 def repeated(value: Value, kind: Type, count: int) -> Array:
-    """One value, or null, as often as there are rows."""
+    """An array of one value, or null, repeated."""
     wanted: Any = arrow_type(kind)
     if value is None:
         return pa.nulls(count, wanted)
@@ -140,7 +180,7 @@ def repeated(value: Value, kind: Type, count: int) -> Array:
 
 
 def scalar(value: Value, kind: Type) -> Any:
-    """A value as Arrow counts it; a UUID is its bytes."""
+    """A value as an Arrow scalar; a UUID as its bytes."""
     wanted: Any = arrow_type(kind)
     return pa.scalar(getattr(value, "bytes", value), wanted)
 
@@ -160,7 +200,7 @@ def _relaxed(slot: _Slot, filled: Collection[int]) -> _Slot:
 
 
 def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
-    """The same lists or maps over other children; buffers and offset stay as they were."""
+    """The same lists or maps with other children."""
     if kind == array.type:
         return array
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=children)
@@ -168,15 +208,12 @@ def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
 
 def _require_constant(array: Array, value: Value, field: Field) -> None:
     if not _is_all(array, value, field.type):
-        raise Code.SOURCE_PARTITION_LIES(
-            f"column {field.name!r} does not hold its partition's value",
-            expected=repr(value)[:120],
-            got="another value",
-        )
+        words = f"column {field.name!r} does not have its partition's value"
+        raise Code.SOURCE_PARTITION_LIES(words, expected=repr(value)[:120], got="another value")
 
 
 def _is_all(array: Array, value: Value, kind: Type) -> bool:
-    """Whether each row holds the value, which readers show in its place; NaN is NaN, and negative zero is not zero."""
+    """Whether each row has the value. NaN equals NaN, and negative zero is not zero."""
     if value is None:
         return bool(array.null_count == len(array))
     one = scalar(value, kind)
@@ -189,3 +226,70 @@ def _is_all(array: Array, value: Value, kind: Type) -> bool:
     elif isinstance(value, float) and value == 0:
         found = pc.and_(found, pc.equal(pc.divide(1.0, array), math.copysign(math.inf, value)))
     return bool(pc.all(pc.fill_null(found, False), min_count=0).as_py())
+
+
+_DECIMAL128_DIGITS: Final = 38
+_PRIMITIVES: Final[dict[Kind, pa.DataType]] = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.time64("us"),
+    Kind.TIME_NS: pa.time64("ns"),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Kind.TIMESTAMP_NS: pa.timestamp("ns"),
+    Kind.TIMESTAMPTZ_NS: pa.timestamp("ns", "UTC"),
+    Kind.STRING: pa.large_string(),
+    Kind.BINARY: pa.large_binary(),
+    Kind.UUID: pa.binary(16),
+    Kind.UNKNOWN: pa.null(),
+    Kind.VARIANT: pa.struct([("metadata", pa.large_binary()), ("value", pa.large_binary())]),
+}
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """The Arrow type for values of a model type."""
+    match kind:
+        case PrimitiveType(primitive):
+            return _PRIMITIVES[primitive]
+        case FixedType(length):
+            return pa.binary(length)
+        case DecimalType(precision, scale):
+            return (
+                pa.decimal128(precision, scale) if precision <= _DECIMAL128_DIGITS else pa.decimal256(precision, scale)
+            )
+        case GeoType():
+            return pa.large_binary()
+        case StructType(fields):
+            return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in fields])
+        case ListType(element):
+            return pa.list_(pa.field("element", arrow_type(element.type)))
+        case MapType(key, value):
+            made: pa.DataType = _map(arrow_type(key.type), pa.field("value", arrow_type(value.type)))
+            return made
+
+
+_SINGLE: Final = struct.Struct("<f")
+
+
+def initial_defaults(schema: TableSchema) -> dict[int, LiteralValue]:
+    """The initial defaults by field id, at any depth: the values of columns that are newer than a file."""
+    fields = (field for field in schema.fields.values() if field.initial_default is not None)
+    return {field.field_id: _default_value(field) for field in fields}
+
+
+def _default_value(field: SchemaField) -> LiteralValue:
+    """The default as a value; whether it is one of the type was checked when the schema was read."""
+    assert isinstance(field.type, TypeName)  # noqa: S101  nested types have no default
+    match field.initial_default:
+        case bool() as found:
+            return found
+        case Number(text):
+            # A filter's literal would not keep negative zero.
+            number = float(text)
+            return number if field.type.base == "double" else float(_SINGLE.unpack(_SINGLE.pack(number))[0])
+        case found:
+            return parse_literal(str(found), primitive(field.type))

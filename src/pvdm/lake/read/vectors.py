@@ -1,23 +1,24 @@
-"""Deletion vectors of a snapshot: read where the manifest says, with the Puffin file's footer agreeing.
+"""Deletion vectors of a snapshot, read from Puffin files. Manifest and footer must agree.
 
-Some readers go by the manifest's offsets, others by the footer alone: where the two differ, one table has two contents.
+Some readers use the manifest's offsets and others the footer: if the two differ, one table has two contents.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
-from pvdm.errors import Code, InputError, VerificationError
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import Node, parse_json
 from pvdm.lake.read.deletes import DeleteFile
-from pvdm.lake.read.puffin import Blob, read_blobs
 from pvdm.lake.read.resolve import Array, pc
-from pvdm.lake.read.roaring import read_positions
 
 VECTOR_KIND: Final = "deletion-vector-v1"
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
@@ -29,60 +30,45 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The deletion vectors that a snapshot's manifests name, by data file; and, if any, every live data file."""
+    """The deletion vectors that a snapshot's manifests name, by data file, and every live data file."""
 
     named: Mapping[str, DeleteFile] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
 
     def read(self, file: DeleteFile, data: bytes, rows: int) -> Array:
-        """Whether each row is deleted, as far as the last that is; `rows` are those of the data file."""
+        """One bit for each row up to the last deleted one; `rows` is the data file's number of rows."""
         blob = self._listed(file, read_blobs(data))
         positions = read_positions(_vector(data[blob.offset : blob.end]))
         count = blob.properties.get(_COUNT)
         if not (count == str(file.record_count) and positions.count == file.record_count):
             raise _refused(
                 "deletion_vector_count_lies",
-                "a deletion vector holds another number of positions than is told of it",
                 f"{positions.count} positions, as it has",
                 f"{file.record_count} by the manifest, {count!a:.40} by the footer",
             )
         bits = pa.py_buffer(positions.data)
         found: Array = pa.Array.from_buffers(pa.bool_(), 8 * len(positions.data), [None, bits])
         if len(found) > rows and pc.any(found.slice(rows), min_count=0).as_py():
-            raise _refused(
-                "deletion_vector_beyond",
-                "a deletion vector has a position behind the last row of its data file",
-                f"positions below {rows}",
-                "a higher one",
-            )
+            raise _refused("deletion_vector_beyond", f"positions below {rows}", "a higher one")
         return found
 
     def _listed(self, file: DeleteFile, blobs: Iterable[Blob]) -> Blob:
-        """The blob that the manifest names; every other one of the file must not count for any reader."""
+        """The blob that the manifest names. Raises if a reader could apply another blob of the file."""
         vectors = [blob for blob in blobs if blob.kind == VECTOR_KIND]
         _require_distinct([_referenced(blob) for blob in vectors])
         own = next((blob for blob in vectors if (blob.offset, blob.length) == (file.offset, file.length)), None)
         if own is None:
-            raise _refused(
-                "deletion_vector_unlisted",
-                "the footer of a Puffin file does not list the deletion vector that the manifest names",
-                f"a blob {VECTOR_KIND} at {file.offset} of {file.length} bytes",
-                "none there",
-            )
+            wanted = f"a blob {VECTOR_KIND} at {file.offset} of {file.length} bytes"
+            raise _refused("deletion_vector_unlisted", wanted, "none there")
         if _referenced(own) != file.referenced:
-            raise _refused(
-                "deletion_vector_differs",
-                "the footer of a Puffin file has a deletion vector for another data file than the manifest",
-                str(file.referenced),
-                _referenced(own),
-            )
+            raise _refused("deletion_vector_differs", str(file.referenced), _referenced(own))
         for blob in vectors:
             if blob is not own:
                 self._require_named(file, blob)
         return own
 
     def _require_named(self, file: DeleteFile, blob: Blob) -> None:
-        """Readers that go by footers would apply it: to a live file only where a newer vector has taken its place."""
+        """Raise if a reader that uses footers would apply this blob to a live file that has no newer vector."""
         referenced = _referenced(blob)
         named = self.named.get(referenced)
         if named is None and referenced not in self.live:
@@ -95,40 +81,22 @@ class Vectors:
             newer = named.sequence_number > file.sequence_number
             if newer and least is not None and least <= named.record_count:
                 return
-        raise _refused(
-            "deletion_vector_stray",
-            "a Puffin file lists a deletion vector that the snapshot does not have",
-            "vectors of the snapshot, or older ones that a newer one has replaced",
-            f"another for {referenced}",
-        )
+        expected = "vectors of the snapshot, or older ones that a newer one has replaced"
+        raise _refused("deletion_vector_stray", expected, f"another for {referenced}")
 
 
 def _require_distinct(referenced: list[str]) -> None:
     if len(set(referenced)) != len(referenced):
-        raise _refused(
-            "deletion_vector_twice",
-            "a Puffin file lists two deletion vectors of one data file",
-            "one for each",
-            f"{len(referenced)} vectors of {len(set(referenced))} data files",
-        )
+        got = f"{len(referenced)} vectors of {len(set(referenced))} data files"
+        raise _refused("deletion_vector_twice", "one for each", got)
 
 
 def _referenced(blob: Blob) -> str:
     if blob.codec is not None:
-        raise _refused(
-            "deletion_vector_compressed",
-            "a deletion vector is compressed, which Iceberg does not allow",
-            "a blob without compression",
-            ascii(blob.codec[:40]),
-        )
+        raise _refused("deletion_vector_compressed", "a blob without compression", ascii(blob.codec[:40]))
     found = blob.properties.get(_FILE)
     if found is None:
-        raise _refused(
-            "deletion_vector_differs",
-            "the footer of a Puffin file has a deletion vector for no data file",
-            f"the property {_FILE}",
-            "none",
-        )
+        raise _refused("deletion_vector_differs", f"the property {_FILE}", "none")
     return found
 
 
@@ -144,11 +112,254 @@ def _vector(blob: bytes) -> bytes:
     return blob[8:-4]
 
 
-def _refused(code: str, message: str, expected: str, got: str) -> InputError:
-    return InputError(code, message, expected=expected, got=got[:400])
+def _refused(reason: str, expected: str, got: str) -> PvdmError:
+    return Code.DELETION_VECTOR_REFUSED(reason=reason, expected=expected, got=got[:400])
 
 
-def _invalid(expected: str, got: str) -> VerificationError:
-    return VerificationError(
-        Code.DELETION_VECTOR_INVALID, "a deletion vector cannot be read", expected=expected, got=got
+def _invalid(expected: str, got: str) -> PvdmError:
+    return Code.DELETION_VECTOR_INVALID("a deletion vector cannot be read", expected=expected, got=got)
+
+
+PUFFIN_FOOTER_MAX_BYTES: Final = 67_108_864
+PUFFIN_BLOBS_MAX: Final = 100_000
+_PUFFIN_MAGIC: Final = b"PFA1"
+# Size of the payload, flags and magic; the payload has its own magic before it.
+_TAIL: Final = 12
+_COMPRESSED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One blob as the footer lists it."""
+
+    kind: str
+    offset: int
+    length: int
+    codec: str | None
+    properties: Mapping[str, str]
+
+    @property
+    def end(self) -> int:
+        """The offset behind its last byte."""
+        return self.offset + self.length
+
+
+def read_blobs(data: bytes) -> tuple[Blob, ...]:
+    """The blobs in the order of the footer. Raises if they overlap or reach into the footer."""
+    payload, end = _payload(data)
+    node = Node(parse_json(payload, what="the footer of a Puffin file", size_max_bytes=PUFFIN_FOOTER_MAX_BYTES), "$")
+    count = len(node.items("blobs"))
+    if count > PUFFIN_BLOBS_MAX:
+        raise _refused("puffin_too_many_blobs", f"at most {PUFFIN_BLOBS_MAX}", str(count))
+    blobs = tuple(_blob(each) for each in node.nodes("blobs"))
+    _require_apart(blobs, end)
+    return blobs
+
+
+def _payload(data: bytes) -> tuple[bytes, int]:
+    """The footer's text, and the offset of the footer."""
+    size = int.from_bytes(data[-_TAIL:-8], "little", signed=True)
+    start = len(data) - _TAIL - size
+    begin = start - len(_PUFFIN_MAGIC)
+    if len(data) < _TAIL + 2 * len(_PUFFIN_MAGIC) or data[:4] != _PUFFIN_MAGIC or data[-4:] != _PUFFIN_MAGIC:
+        raise _unreadable("PFA1 at both ends", "other bytes")
+    if size < 0 or begin < len(_PUFFIN_MAGIC) or data[begin:start] != _PUFFIN_MAGIC:
+        raise _unreadable("a footer of the size that the file gives", f"{size} bytes in {len(data)}")
+    flags = int.from_bytes(data[-8:-4], "little")
+    if flags == _COMPRESSED:
+        raise Code.DELETION_VECTOR_REFUSED(reason="puffin_footer_compressed", got="one in LZ4")
+    if flags:
+        raise _unreadable("flags without unknown bits", f"{flags:#010x}")
+    return data[start : start + size], begin
+
+
+def _blob(node: Node) -> Blob:
+    return Blob(
+        kind=node.text("type"),
+        offset=node.long("offset"),
+        length=node.long("length"),
+        codec=node.optional_text("compression-codec"),
+        properties=node.given_strings("properties"),
     )
+
+
+def _require_apart(blobs: tuple[Blob, ...], end: int) -> None:
+    last = len(_PUFFIN_MAGIC)
+    for blob in sorted(blobs, key=lambda each: (each.offset, each.length)):
+        if blob.offset < last or blob.length < 0 or blob.end > end:
+            raise _refused("puffin_blob_misplaced", f"bytes {last} to {end}", f"bytes {blob.offset} to {blob.end}")
+        last = blob.end
+
+
+def _unreadable(expected: str, got: str) -> PvdmError:
+    return Code.PUFFIN_UNREADABLE("a Puffin file cannot be read", expected=expected, got=got)
+
+
+POSITIONS_MAX: Final = 1_073_741_824
+"""Positions must be lower, so that the bits of one file stay below 128 MiB."""
+
+_COOKIE: Final = 12_347
+_COOKIE_NO_RUNS: Final = 12_346
+_CONTAINERS_MAX: Final = 65_536
+_OFFSETS_FROM: Final = 4
+"""A bitmap with runs has offsets from this number of containers on."""
+_ARRAY_MAX: Final = 4_096
+_CONTAINER_BYTES: Final = 8_192
+_KEY_LAST: Final = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """One bit for each position up to the last container, and the number of set bits."""
+
+    data: bytearray
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    key: int
+    count: int
+    runs: bool
+
+
+class _BitmapReader:
+    """Reads bytes from the front."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        found = self.data[self.at : self.at + size]
+        if len(found) != size:
+            raise _invalid(f"{size} bytes more", f"{len(found)}")
+        self.at += size
+        return found
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def shorts(self, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}H", self.take(2 * count))
+
+
+def read_positions(data: bytes) -> Bits:
+    """Read the positions of a 64-bit bitmap, which is 32-bit bitmaps under ascending keys."""
+    reader = _BitmapReader(data)
+    bits, total, last = bytearray(), 0, -1
+    # The count may be anything: each bitmap takes bytes, so that reading ends with the data.
+    for _ in range(reader.number(8)):
+        key = reader.number(4)
+        if not last < key <= _KEY_LAST:
+            raise _invalid(f"a key above {last}, of 31 bits", str(key))
+        last = key
+        containers = _containers(reader)
+        if containers and (key << 32) + (containers[-1].key << 16) >= POSITIONS_MAX:
+            raise Code.DELETION_VECTOR_REFUSED(
+                reason="deletion_vector_too_large", expected=f"positions below {POSITIONS_MAX}", got="a higher one"
+            )
+        if containers:
+            bits = _filled(reader, containers)
+            total = sum(each.count for each in containers)
+    if reader.at != len(data):
+        raise _invalid("nothing behind the last bitmap", f"{len(data) - reader.at} bytes")
+    return Bits(bits, total)
+
+
+def _containers(reader: _BitmapReader) -> list[_Container]:
+    """Read the header of a 32-bit bitmap: keys, counts and kinds of its containers."""
+    start = reader.at
+    cookie = reader.number(4)
+    if cookie == _COOKIE_NO_RUNS:
+        size = reader.number(4)
+        if size > _CONTAINERS_MAX:
+            raise _invalid(f"at most {_CONTAINERS_MAX} containers", str(size))
+        flags, offsets = 0, True
+    elif cookie & 0xFFFF == _COOKIE:
+        size = (cookie >> 16) + 1
+        flags = reader.number((size + 7) // 8)
+        if flags >> size:
+            raise _invalid("flags of the containers alone", "others")
+        offsets = size >= _OFFSETS_FROM
+    else:
+        raise _invalid("a bitmap in its portable form", f"{cookie:#010x}")
+    pairs = reader.shorts(2 * size)
+    found = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(flags >> at & 1)) for at in range(size)]
+    if any(low.key >= high.key for low, high in pairwise(found)):
+        raise _invalid("containers under ascending keys", "others")
+    if offsets:
+        _require_offsets(reader, start, found)
+    return found
+
+
+def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Container]) -> None:
+    """Raise if an offset is wrong: some readers use the offsets, others do not."""
+    given = struct.unpack(f"<{len(containers)}I", reader.take(4 * len(containers)))
+    at = reader.at
+    for container, offset in zip(containers, given, strict=True):
+        if offset != at - start:
+            raise _invalid(f"a container at {at - start}", f"an offset of {offset}")
+        if container.runs:
+            at += 2 + 4 * int.from_bytes(reader.data[at : at + 2], "little")
+        else:
+            at += 2 * container.count if container.count <= _ARRAY_MAX else _CONTAINER_BYTES
+
+
+def _filled(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
+    """The bits of all containers, 8 KiB for each."""
+    bits = bytearray((containers[-1].key + 1) * _CONTAINER_BYTES)
+    for each in containers:
+        if each.runs:
+            block: bytes | bytearray = _of_runs(each, reader)
+        elif each.count > _ARRAY_MAX:
+            block = reader.take(_CONTAINER_BYTES)
+            if int.from_bytes(block, "little").bit_count() != each.count:
+                raise _invalid(f"{each.count} positions in a container", "another number")
+        else:
+            block = _of_array(reader.shorts(each.count))
+        bits[each.key * _CONTAINER_BYTES : (each.key + 1) * _CONTAINER_BYTES] = block
+    return bits
+
+
+def _of_array(values: tuple[int, ...]) -> bytearray:
+    if any(low >= high for low, high in pairwise(values)):
+        raise _invalid("ascending positions in a container", "others")
+    block = bytearray(_CONTAINER_BYTES)
+    for value in values:
+        block[value >> 3] |= 1 << (value & 7)
+    return block
+
+
+def _of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
+    block, total = bytearray(_CONTAINER_BYTES), 0
+    for start, length in _runs(reader):
+        _fill(block, start, start + length)
+        total += length
+    if total != container.count:
+        raise _invalid(f"{container.count} positions in runs", str(total))
+    return block
+
+
+def _fill(block: bytearray, start: int, end: int) -> None:
+    """Set the bits from `start` to before `end`."""
+    first, last = (start + 7) >> 3, end >> 3
+    if first > last:
+        block[last] |= (1 << (end & 7)) - (1 << (start & 7))
+        return
+    block[first:last] = b"\xff" * (last - first)
+    if start & 7:
+        block[first - 1] |= 0x100 - (1 << (start & 7))
+    if end & 7:
+        block[last] |= (1 << (end & 7)) - 1
+
+
+def _runs(reader: _BitmapReader) -> Iterator[tuple[int, int]]:
+    """Start and length of each run. Raises if two runs overlap or touch."""
+    pairs = reader.shorts(2 * reader.number(2))
+    last = -1
+    for start, more in zip(pairs[::2], pairs[1::2], strict=True):
+        if start <= last or start + more >= _CONTAINERS_MAX:
+            raise _invalid("runs apart from each other, inside their container", f"one from {start}")
+        last = start + more + 1
+        yield start, more + 1

@@ -1,7 +1,7 @@
-"""Lines to other servers: one that is silent to all is not asked again for a while.
+"""Circuit breakers: a server that does not answer is not called again for a while.
 
-Whoever asks the Steward waits less long than a server may hang, and has few threads to wait in; so the second call to
-a silent server fails at once, and says so, instead of waiting as long as the first.
+A client of the Steward waits less long than a server may hang, and the Steward has few threads. So the second call to
+a silent server fails at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 REST_SECONDS: Final = 15
 
 
-class Line:
-    """What is known of one server: when it last answered, and since when it is silent."""
+class CircuitBreaker:
+    """The state of one server: when it last answered, and since when it is silent."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -25,33 +25,33 @@ class Line:
         self._silent: float | None = None
 
     def begin(self) -> float:
-        """The time at which a call begins; a call to a server that was silent just now is refused."""
+        """The start time of a call. Raises TimeoutError if the server was silent just now."""
         with self._lock:
             now = self._clock()
             if self._silent is not None:
                 if now - self._silent < REST_SECONDS:
                     raise TimeoutError(errno.ETIMEDOUT, "it was silent a moment ago")
-                # This call finds out; the others do not wait for it.
+                # This call tries again; others are still refused.
                 self._silent = now
             return now
 
-    def answered(self) -> None:
-        """It said something, whatever it was."""
+    def record_answer(self) -> None:
+        """Record any answer of the server."""
         with self._lock:
             self._answered, self._silent = self._clock(), None
 
-    def was_silent(self, begun: float) -> None:
-        """A call that began then got nothing; where others got answers meanwhile, it is not the server."""
+    def record_silence(self, begun: float) -> None:
+        """Record that a call got no answer, unless other calls got one since it began."""
         with self._lock:
             if self._answered < begun:
                 self._silent = self._clock()
 
 
-_lines: dict[str, Line] = {}
+_breakers: dict[str, CircuitBreaker] = {}
 _making: Final = threading.Lock()
 
 
-def line_at(address: str) -> Line:
-    """The line to the server at that address; all its clients share it."""
+def breaker_of(address: str) -> CircuitBreaker:
+    """The circuit breaker of the server at that address, shared by all its clients."""
     with _making:
-        return _lines.setdefault(address, Line())
+        return _breakers.setdefault(address, CircuitBreaker())

@@ -1,65 +1,135 @@
-"""Whether an object store answers, asked at most every few seconds and never waited for long."""
+"""Health of the stores: whether object stores answer and the Steward's own folders can be written."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from pvdm.errors import Code
-from pvdm.lake.stores.s3_client import S3Settings, asked, open_client
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.stores.s3_client import S3Settings, call_store, open_client
+from pvdm.lake.stores.store import UNFINISHED
 
 S3_CHECK_MAX_SECONDS: Final = 2
 _KEPT_SECONDS: Final = 5.0
+_TRIED_BYTES: Final = 4_096
 
 
-class Answering:
-    """The buckets that a Steward needs; one answer serves everybody for a while."""
+class _Health(ABC):
+    """A check whose result is used for a few seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._checked = float("-inf")
+        self._error: PvdmError | None = None
+
+    def require(self) -> None:
+        """Raise the error that the last check found."""
+        with self._lock:
+            if self._clock() - self._checked >= _KEPT_SECONDS:
+                self._error = self._check()
+                self._checked = self._clock()
+            error = self._error
+        if error is not None:
+            raise error.with_traceback(None)
+
+    @abstractmethod
+    def _check(self) -> PvdmError | None: ...
+
+
+class StoreHealth(_Health):
+    """Checks that the buckets of a Steward exist and their store answers."""
 
     def __init__(
         self, settings: S3Settings, buckets: Sequence[str], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(clock)
         self._settings = replace(settings, timeout_seconds=S3_CHECK_MAX_SECONDS, tries=1)
         self._buckets = tuple(dict.fromkeys(buckets))
-        self._clock = clock
-        self._lock = threading.Lock()
         self._client: Any = None
-        self._asked = float("-inf")
-        self._found: tuple[str, str] | None = None
 
-    def require(self) -> None:
-        """Every bucket is there and its store answers; the refusal is for those who look after the Steward."""
-        with self._lock:
-            if self._clock() - self._asked >= _KEPT_SECONDS:
-                self._found = self._wrong()
-                self._asked = self._clock()
-            found = self._found
-        if found is None:
-            return
-        bucket, got = found
-        raise Code.STORE_UNAVAILABLE(
-            f"the object store of the bucket {bucket} cannot be used",
-            expected=f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}",
-            got=got,
-        )
-
-    def _wrong(self) -> tuple[str, str] | None:
-        """The first bucket with which something is wrong, and what."""
+    def _check(self) -> PvdmError | None:
         if self._client is None:
             self._client = open_client(self._settings, asks_always=True)
             weakref.finalize(self, self._client.close)
         for bucket in self._buckets:
             try:
-                asked(self._client.head_bucket, Bucket=bucket)
-            except PermissionError as error:
-                # It answers, and what the Steward may do there is found out where it does it.
-                if "no credentials" in str(error.strerror):
-                    return bucket, str(error.strerror)
-            except FileNotFoundError:
-                return bucket, "no such bucket"
+                call_store(self._client.head_bucket, Bucket=bucket)
             except OSError as error:
-                return bucket, str(error.strerror)
+                got = "no such bucket" if isinstance(error, FileNotFoundError) else str(error.strerror)
+                # With other missing rights the store answers; they show where the Steward needs them.
+                if isinstance(error, PermissionError) and "no credentials" not in got:
+                    continue
+                expected = f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}"
+                words = f"the object store of the bucket {bucket} cannot be used"
+                return Code.STORE_UNAVAILABLE(words, expected=expected, got=got)
         return None
+
+
+class FolderHealth(_Health):
+    """Checks that the folders of a Steward exist and can be written to."""
+
+    def __init__(
+        self,
+        folders: Mapping[Path, Callable[[], bool]],
+        only_read: Collection[Path] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`folders` says for each folder whether it was used: it is created at its first use and must exist then.
+
+        A folder that existed once must exist too. To folders that are `only_read` nothing is written.
+        """
+        super().__init__(clock)
+        self._folders = dict(folders)
+        self._only_read = frozenset(only_read)
+        self._seen: set[Path] = set()
+
+    def _check(self) -> PvdmError | None:
+        return next(filter(None, map(self._wrong, self._folders)), None)
+
+    def _wrong(self, folder: Path) -> PvdmError | None:
+        try:
+            there = folder.is_dir()
+            if there:
+                self._seen.add(folder)
+            if there or not (folder in self._seen or self._folders[folder]()):
+                if folder not in self._only_read:
+                    _write(_nearest(folder))
+                return None
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            hint = "make room; failed work is tried again" if full else "check its rights and the mount"
+            expected, got = f"room and rights in {folder}", str(error.strerror)
+            return Code.STEWARD_FOLDER_UNAVAILABLE(
+                reason="steward_folder_unwritable", expected=expected, got=got, hint=hint
+            )
+        return Code.STEWARD_FOLDER_UNAVAILABLE(reason="steward_folder_missing", expected=str(folder), got="none")
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest existing one above it."""
+    return next(each for each in (folder, *folder.parents) if each.is_dir())
+
+
+def _write(folder: Path) -> None:
+    """Write, sync and remove a small file: a full disk shows only then."""
+    path = folder / f"{UNFINISHED}{secrets.token_hex(8)}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, bytes(_TRIED_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,4 +1,4 @@
-"""Files on this machine: no link is followed, only plain files are read, what is written is synced with its folder."""
+"""Files on this machine: no link is followed, only plain files are read, and writes are synced with their folder."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED, Facts, Listed, Moments, Reading
+from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED, FileFacts, ListedFile, Reading, WriteHooks
 
 _MODE: Final = 0o644
 _FOLDERS_KNOWN: Final = 10_000
 _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# A link, a link in a circle, a socket: facts about what was put there, not about the disk.
+# Errors that say what was put there (a link, a socket), not that the disk fails.
 NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
 class Folders:
-    """Folders below a root, made durable with what holds them.
+    """Makes folders below a root durable.
 
-    One that is there may have been made by somebody who has not synced it yet, or died before: only a folder that
-    this process has seen to itself is taken as durable.
+    An existing folder may have been made by a process that did not sync it: only folders that this process has synced
+    count as durable.
     """
 
     def __init__(self, root: Path) -> None:
@@ -34,7 +34,7 @@ class Folders:
         self._durable: set[Path] = set()
 
     def make(self, folder: Path) -> None:
-        """The folder and those above it."""
+        """Make the folder and those above it, synced."""
         if folder in self._durable:
             return
         if self._root in folder.parents or not folder.parent.is_dir():
@@ -46,33 +46,33 @@ class Folders:
         self._durable.add(folder)
 
     def forget(self, folder: Path) -> None:
-        """Take it as durable no more."""
+        """Forget that the folder is durable."""
         self._durable.discard(folder)
 
 
 class LocalStore:
-    """Files below a root; reading needs none."""
+    """Files below a root, which is used for writing only."""
 
     def __init__(self, root: Path) -> None:
         self._folders = Folders(root)
 
     def reading(self, place: Location) -> Reading:
-        """The bytes of a plain file; no link is followed, and a disk keeps no versions."""
+        """The bytes of a plain file. No link is followed."""
         return Reading(None, _pieces(place))
 
     def end(self, place: Location, size: int) -> bytes:
-        """The last bytes; nothing before them is read."""
+        """The last bytes; only these are read."""
         with _opened(place) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
-    def facts(self, place: Location) -> Facts:
-        """A disk keeps no versions."""
+    def facts(self, place: Location) -> FileFacts:
+        """The size; a disk keeps no versions."""
         with _opened(place) as file:
-            return Facts(os.fstat(file.fileno()).st_size, None)
+            return FileFacts(os.fstat(file.fileno()).st_size, None)
 
-    def put_new(self, place: Location, data: bytes, at: Moments) -> None:
-        """Written aside, synced, and linked to its name: a link never replaces what is there, as a rename would."""
+    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write and sync a temporary file, and link it to its name. Unlike a rename, a link never replaces a file."""
         path = place.local
         with self._temporary(path, data, at) as temporary:
             try:
@@ -82,39 +82,39 @@ class LocalStore:
                 sync_folder(path.parent)
         at.after_name()
 
-    def put(self, place: Location, data: bytes, at: Moments) -> None:
-        """Written aside, synced, and renamed."""
+    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write and sync a temporary file, and rename it."""
         path = place.local
         with self._temporary(path, data, at) as temporary:
             temporary.replace(path)
             at.after_name()
             sync_folder(path.parent)
 
-    def files(self, folder: Location) -> list[Listed]:
-        """What is a file itself; links are none."""
+    def files(self, folder: Location) -> list[ListedFile]:
+        """The files directly in the folder, without links."""
         found = []
         try:
             for entry in os.scandir(folder.local):
                 if entry.is_file(follow_symlinks=False):
                     facts = entry.stat(follow_symlinks=False)
-                    found.append(Listed(folder.child(entry.name), facts.st_size, facts.st_mtime_ns / 1e9))
+                    found.append(ListedFile(folder.child(entry.name), facts.st_size, facts.st_mtime_ns / 1e9))
         except FileNotFoundError:
-            return []  # none yet, or another one takes something away at this moment
+            return []  # there is none yet, or it is removed at this moment
         return sorted(found, key=lambda each: each.place.parts)
 
     def folders(self, folder: Location) -> list[str]:
-        """What is a folder itself; links are none."""
+        """The folders directly in the folder, without links."""
         try:
             return sorted(entry.name for entry in os.scandir(folder.local) if entry.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
 
     def remove(self, place: Location) -> None:
-        """Take away the file, or the link that stands there."""
+        """Remove the file or link."""
         place.local.unlink(missing_ok=True)
 
     def make_durable(self, places: Sequence[Location]) -> None:
-        """Each file is synced, then every folder above it that may be read, each once."""
+        """Sync each file, then every readable folder above them once."""
         for place in places:
             with _opened(place) as file:
                 os.fsync(file.fileno())
@@ -122,22 +122,22 @@ class LocalStore:
         for folder in folders:
             sync_folder(folder)
         for above in {above for folder in folders for above in folder.parents} - folders:
-            with contextlib.suppress(PermissionError):  # then it is not the producer's, who made no folder in it
+            with contextlib.suppress(PermissionError):  # the producer cannot have made a folder in it
                 sync_folder(above)
 
     def forget(self, folder: Path) -> None:
-        """A folder is gone, and has to be made again."""
+        """Forget a folder that was removed."""
         self._folders.forget(folder)
 
     def _make(self, folder: Path) -> None:
         try:
             self._folders.make(folder)
         except FileExistsError as error:
-            # Not the file itself: something that is no folder stands in the way to it.
+            # A part of the path is not a folder.
             raise NotADirectoryError(errno.ENOTDIR, "no folder") from error
 
     @contextlib.contextmanager
-    def _temporary(self, path: Path, data: bytes, at: Moments) -> Iterator[Path]:
+    def _temporary(self, path: Path, data: bytes, at: WriteHooks) -> Iterator[Path]:
         temporary = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
         try:
             self._make(path.parent)
@@ -154,7 +154,7 @@ class LocalStore:
 
 
 def sync_folder(folder: Path) -> None:
-    """What the folder names is there after a crash."""
+    """Sync a folder, so that its entries survive a crash."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -180,7 +180,7 @@ def _pieces(place: Location) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _opened(place: Location) -> Iterator[io.FileIO]:
     descriptor = os.open(place.local, _PLAIN)
-    # Before `fdopen`, which refuses a folder in other words and leaves its descriptor open.
+    # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ELOOP, "no plain file")

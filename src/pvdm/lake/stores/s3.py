@@ -1,4 +1,4 @@
-"""Files in an S3-compatible store: every write has a condition, and one without an answer is settled by reading."""
+"""Files in an S3-compatible store. Every write is conditional; after a lost response the object is read."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.s3_client import S3Settings, asked, open_client
-from pvdm.lake.stores.store import PIECE_BYTES, Facts, Listed, Moments, Reading
-from pvdm.lake.stores.timeouts import line_to
+from pvdm.lake.stores.circuit_breaker import breaker_of
+from pvdm.lake.stores.s3_client import S3Settings, call_store, open_client
+from pvdm.lake.stores.store import PIECE_BYTES, FileFacts, ListedFile, Reading, WriteHooks
 
-_REMOVED_AT_ONCE: Final = 1_000
 _WRITE_TRIES: Final = 4
 
 
 class S3Store:
-    """Objects by their keys; nothing is ever written without saying what it may replace."""
+    """Objects by their keys. Every write says what it may replace."""
 
     def __init__(self, settings: S3Settings, client: Any = None) -> None:
         self.settings = settings
         self._client = client or open_client(settings)
         self._tries = settings.tries
         if client is None:
-            # Whoever lets go of a store lets go of its connections.
+            # The connections are closed with the store.
             weakref.finalize(self, self._client.close)
 
     @property
     def client(self) -> Any:
-        """The client itself, for what is no file: policies, versions."""
+        """The client itself, for policies and versions."""
         return self._client
 
     def reading(self, place: Location) -> Reading:
-        """One version; a connection that breaks is taken up where it broke, on the same version."""
-        answer = asked(self._client.get_object, **_named(place))
+        """One version. After a broken connection reading continues at the same place of the same version."""
+        answer = call_store(self._client.get_object, **_named(place))
         return Reading(answer.get("VersionId"), self._pieces(place, answer))
 
     def _pieces(self, place: Location, answer: Any) -> Iterator[bytes]:
@@ -52,50 +51,50 @@ class S3Store:
                 if left == 0 or seen >= size:
                     raise
             finally:
-                answer["Body"].close()  # whoever stops in the middle leaves nothing open
-            answer = asked(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
+                answer["Body"].close()  # also if the caller stops before the end
+            answer = call_store(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _body(self, place: Location, answer: Any, most: int | None = None) -> bytes:
-        """All that is wanted of an answer; one that is longer leaves no connection open."""
+        """The first bytes of a response, which is closed then."""
         with contextlib.closing(answer["Body"]):
             return self._some(place, answer, most)
 
     def _some(self, place: Location, answer: Any, most: int | None) -> bytes:
-        """Bytes of an answer that has begun; a server that falls silent in the middle is silent as any other."""
+        """Bytes of a response body. A server that stops sending counts as silent."""
         begun = time.monotonic()
         try:
-            found: bytes = asked(answer["Body"].read, of_bucket=place.authority, amt=most)
+            found: bytes = call_store(answer["Body"].read, of_bucket=place.authority, amt=most)
         except TimeoutError:
-            line_to(self._client).was_silent(begun)
+            breaker_of(self._client.meta.endpoint_url).record_silence(begun)
             raise
         return found
 
     def end(self, place: Location, size: int) -> bytes:
-        """The last bytes of the object, by one request."""
+        """The last bytes of the object, in one request."""
         if size == 0 or self.facts(place).size == 0:
             return b""
-        answer = asked(self._client.get_object, **_named(place), Range=f"bytes=-{size}")
+        answer = call_store(self._client.get_object, **_named(place), Range=f"bytes=-{size}")
         return self._body(place, answer)
 
-    def facts(self, place: Location) -> Facts:
-        """Size, and the version that is shown."""
-        answer = asked(self._client.head_object, **_named(place))
-        return Facts(answer["ContentLength"], answer.get("VersionId"))
+    def facts(self, place: Location) -> FileFacts:
+        """The size and the current version."""
+        answer = call_store(self._client.head_object, **_named(place))
+        return FileFacts(answer["ContentLength"], answer.get("VersionId"))
 
     def read_tagged(self, place: Location, most: int) -> tuple[bytes, str]:
-        """The bytes and the tag that stands for them, for `swap`."""
-        answer = asked(self._client.get_object, **_named(place))
+        """The bytes and their tag, for `swap`."""
+        answer = call_store(self._client.get_object, **_named(place))
         return self._body(place, answer, most + 1), answer["ETag"]
 
-    def put_new(self, place: Location, data: bytes, at: Moments) -> None:
-        """Only where nothing lies; who tries again after a lost answer finds its own bytes, and may compare them."""
+    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write a new object. Raises FileExistsError if there is one, which after a lost response may be this one."""
         at.before_sync()
         at.after_temp()
         self._write(place, data, IfNoneMatch="*")
         at.after_name()
 
-    def put(self, place: Location, data: bytes, at: Moments) -> None:
-        """New if nothing lies there; else in the place of exactly what was seen there."""
+    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write an object, or replace exactly the one that was read before."""
         at.before_sync()
         at.after_temp()
         for left in reversed(range(_WRITE_TRIES)):
@@ -111,19 +110,19 @@ class S3Store:
         at.after_name()
 
     def swap(self, place: Location, data: bytes, tag: str) -> bool:
-        """Replace what bears this tag; False if something else lies there by now."""
+        """Replace the object with this tag; False if there is another one now."""
         try:
             self._write(place, data, IfMatch=tag)
         except (FileExistsError, FileNotFoundError):
-            # A first try may have been made whose answer was lost.
+            # An earlier try may have succeeded with its response lost.
             return self._holds(place, data)
         return True
 
     def _write(self, place: Location, data: bytes, **condition: str) -> None:
-        """One conditional write. Doing it again does no harm: the library may, and so may we."""
+        """One conditional write. It may be repeated, and the library may repeat it too."""
         for left in reversed(range(self._tries)):
             try:
-                asked(self._client.put_object, **_named(place), Body=data, **condition)
+                call_store(self._client.put_object, **_named(place), Body=data, **condition)
                 return
             except (FileExistsError, FileNotFoundError, PermissionError):
                 raise
@@ -131,7 +130,7 @@ class S3Store:
                 conflict = "ConditionalRequestConflict" in str(error.strerror)
                 if conflict and left:
                     continue
-                # Whether it happened is not known: the store is asked, and a write that is there was ours.
+                # It is not known whether it happened: if the object has these bytes, it did.
                 if self._holds(place, data):
                     return
                 raise
@@ -143,8 +142,8 @@ class S3Store:
             return False
         return hashlib.sha256(found).digest() == hashlib.sha256(data).digest()
 
-    def files(self, folder: Location) -> list[Listed]:
-        """The objects right below the prefix."""
+    def files(self, folder: Location) -> list[ListedFile]:
+        """The objects directly below the prefix."""
         return [_listed(folder, each) for page in self._pages(folder, Delimiter="/") for each in page["Contents"]]
 
     def folders(self, folder: Location) -> list[str]:
@@ -152,71 +151,65 @@ class S3Store:
         pages = self._pages(folder, Delimiter="/")
         return sorted(str(each["Prefix"]).rstrip("/").rpartition("/")[2] for page in pages for each in page["Folders"])
 
-    def walk(self, folder: Location) -> Iterator[Listed]:
-        """Every object below the prefix, however deep."""
+    def walk(self, folder: Location) -> Iterator[ListedFile]:
+        """Every object below the prefix at any depth."""
         for page in self._pages(folder):
             for each in page["Contents"]:
                 yield _listed(folder, each)
 
     def versions(self, folder: Location) -> dict[Location, str]:
-        """The version of every object below the prefix that is shown now."""
+        """The current version of every object below the prefix."""
         found: dict[Location, str] = {}
-        prefix, at = "".join(f"{part}/" for part in folder.parts), dict[str, str]()
+        prefix, at = _prefix(folder), dict[str, str]()
         while True:
-            page = asked(self._client.list_object_versions, Bucket=folder.authority, Prefix=prefix, **at)
+            page = call_store(self._client.list_object_versions, Bucket=folder.authority, Prefix=prefix, **at)
             for each in page.get("Versions", []):
                 if each["IsLatest"]:
                     found[Location("s3", folder.authority, tuple(each["Key"].split("/")))] = each["VersionId"]
             if not page.get("IsTruncated"):
                 return found
-            at = _onward(
-                folder, at, {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
-            )
+            after = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
+            at = _next_page(folder, at, after)
 
     def abort_uploads(self, folder: Location) -> int:
-        """End every upload in parts below the prefix; says how many there were."""
-        bucket, prefix = folder.authority, "".join(f"{part}/" for part in folder.parts)
+        """Abort every multipart upload below the prefix. Returns their number."""
+        bucket, prefix = folder.authority, _prefix(folder)
         ended: set[tuple[str, str]] = set()
-        while uploads := asked(self._client.list_multipart_uploads, Bucket=bucket, Prefix=prefix).get("Uploads", []):
+        while uploads := call_store(self._client.list_multipart_uploads, Bucket=bucket, Prefix=prefix).get(
+            "Uploads", []
+        ):
             new = {(each["Key"], each["UploadId"]) for each in uploads} - ended
             if not new:
                 raise OSError(errno.EIO, f"the store of the bucket {bucket} lists uploads that were ended")
             for key, upload in sorted(new):
                 with contextlib.suppress(FileNotFoundError):
-                    asked(self._client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
+                    call_store(self._client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
             ended |= new
         return len(ended)
 
     def _pages(self, folder: Location, **more: str) -> Iterator[dict[str, Any]]:
-        prefix = "".join(f"{part}/" for part in folder.parts)
+        prefix = _prefix(folder)
         token: dict[str, str] = {}
         while True:
-            page = asked(self._client.list_objects_v2, Bucket=folder.authority, Prefix=prefix, **more, **token)
+            page = call_store(self._client.list_objects_v2, Bucket=folder.authority, Prefix=prefix, **more, **token)
             own = [each for each in page.get("Contents", []) if each["Key"] != prefix]
             yield {"Contents": own, "Folders": page.get("CommonPrefixes", [])}
             if not page.get("IsTruncated"):
                 return
-            token = _onward(folder, token, {"ContinuationToken": page["NextContinuationToken"]})
+            token = _next_page(folder, token, {"ContinuationToken": page["NextContinuationToken"]})
 
     def make_durable(self, places: Sequence[Location]) -> None:
-        """Nothing: an object that can be read is durable."""
+        """Do nothing: an object that can be read is durable."""
 
     def remove(self, place: Location) -> None:
-        """Take it out of sight; where the store keeps versions, they stay with it."""
-        self.remove_all([place])
-
-    def remove_all(self, places: list[Location]) -> None:
-        """The same for many, by as few requests as can be."""
-        for start in range(0, len(places), _REMOVED_AT_ONCE):
-            some = places[start : start + _REMOVED_AT_ONCE]
-            wanted = {"Objects": [{"Key": "/".join(each.parts)} for each in some], "Quiet": True}
-            bucket = some[0].authority
-            answer = asked(self._client.delete_objects, Bucket=bucket, Delete=wanted)
-            if wrong := answer.get("Errors"):
-                code = str(wrong[0].get("Code", "an error"))[:80]
-                if code == "AccessDenied":
-                    raise PermissionError(errno.EACCES, f"the store of the bucket {bucket} refuses: {code}")
-                raise OSError(errno.EIO, f"the store of the bucket {bucket} answers {code}")
+        """Remove an object. A store that keeps versions keeps them."""
+        wanted = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
+        answer = call_store(self._client.delete_objects, Bucket=place.authority, Delete=wanted)
+        if wrong := answer.get("Errors"):
+            code = str(wrong[0].get("Code", "an error"))[:80]
+            if code == "AccessDenied":
+                raise PermissionError(errno.EACCES, f"the store of the bucket {place.authority} refuses: {code}")
+            raise OSError(errno.EIO, f"the store of the bucket {place.authority} answers {code}")
 
 
 def _named(place: Location) -> dict[str, str]:
@@ -225,13 +218,17 @@ def _named(place: Location) -> dict[str, str]:
     return {"Bucket": place.authority, "Key": "/".join(place.parts)}
 
 
-def _onward(folder: Location, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
-    """Where the next page begins; a store that gives the same one again would never come to an end."""
+def _prefix(folder: Location) -> str:
+    return "".join(f"{part}/" for part in folder.parts)
+
+
+def _next_page(folder: Location, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
+    """The start of the next page. Raises if it is the same again, since the list would never end."""
     if after == before:
         raise OSError(errno.EIO, f"the store of the bucket {folder.authority} gives one page again and again")
     return after
 
 
-def _listed(folder: Location, entry: Any) -> Listed:
+def _listed(folder: Location, entry: Any) -> ListedFile:
     place = Location(folder.scheme, folder.authority, tuple(str(entry["Key"]).split("/")))
-    return Listed(place, entry["Size"], entry["LastModified"].timestamp())
+    return ListedFile(place, entry["Size"], entry["LastModified"].timestamp())

@@ -1,19 +1,19 @@
-"""The way to an S3-compatible server: its address and patience by configuration, credentials by AWS's own chain."""
+"""Clients of S3-compatible servers: settings, credentials, time limits, and errors as OSError."""
 
 from __future__ import annotations
 
 import errno
 import functools
+import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.stores.aws_logs import quieten
-from pvdm.lake.stores.timeouts import S3_CONNECT_MAX_SECONDS, note_answers, wait_with_patience
+from pvdm.errors import Code
+from pvdm.lake.stores.circuit_breaker import breaker_of
 from pvdm.model.secret import Secret
 
 S3_TIMEOUT_MAX_SECONDS: Final = 300
@@ -29,7 +29,7 @@ _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsErr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class S3Credentials:
-    """Credentials of one session; they show themselves to nobody."""
+    """Credentials of one session; secrets are not in their repr."""
 
     access_key_id: str
     secret_access_key: Secret = field(repr=False)
@@ -38,10 +38,10 @@ class S3Credentials:
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where the server is and how long to wait for it. Without an endpoint it is AWS's own, in the region.
+    """The address of the server and its time limits. Without an endpoint it is AWS's own in the region.
 
-    Credentials come by AWS's own chain (environment, profile, instance), or are those of a session that was vended;
-    they never stand in locations.
+    Credentials come from AWS's own chain (environment, profile, instance) or are those of a vended session. They are
+    never part of a location.
     """
 
     region: str
@@ -54,21 +54,24 @@ class S3Settings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.timeout_seconds <= S3_TIMEOUT_MAX_SECONDS:
-            raise _setting("timeout_seconds", f"1 to {S3_TIMEOUT_MAX_SECONDS}", str(self.timeout_seconds))
+            got = str(self.timeout_seconds)
+            raise Code.S3_SETTINGS("timeout_seconds is not valid", expected=f"1 to {S3_TIMEOUT_MAX_SECONDS}", got=got)
         if not 1 <= self.tries <= S3_TRIES_MAX:
-            raise _setting("tries", f"1 to {S3_TRIES_MAX}", str(self.tries))
+            raise Code.S3_SETTINGS("tries is not valid", expected=f"1 to {S3_TRIES_MAX}", got=str(self.tries))
         address = urlsplit(self.endpoint or "https://s3")
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
-            raise _setting("endpoint", "http(s)://host, without credentials", "another address")
+            expected = "http(s)://host, without credentials"
+            raise Code.S3_SETTINGS("endpoint is not valid", expected=expected, got="another address")
         if address.path not in ("", "/") or address.query or address.fragment:
-            raise _setting("endpoint", "http(s)://host without a path", "one with a path")
+            expected = "http(s)://host without a path"
+            raise Code.S3_SETTINGS("endpoint is not valid", expected=expected, got="one with a path")
 
 
 def own_settings() -> S3Settings:
-    """How whoever runs this reaches an object store: as AWS's own tools do, without a Steward that says it.
+    """The settings of AWS's own tools in this environment, for use without a Steward.
 
-    The region is that of environment or profile. Another server than AWS's own is named by AWS_ENDPOINT_URL_S3 or
-    AWS_ENDPOINT_URL, and asked by paths, which every such server understands.
+    The region is that of environment or profile. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name another server than
+    AWS's own, which is called with path-style addresses.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region_of_profile()
@@ -78,17 +81,17 @@ def own_settings() -> S3Settings:
 def open_client(
     settings: S3Settings, service: str = "s3", *, endpoint: str | None = None, asks_always: bool = False
 ) -> Any:
-    """A client of one service; it sends nothing to any host but its own, wherever an answer points.
+    """A client of one service. It follows no redirect to another host.
 
-    One that `asks_always` asks a server that is silent to all others, too.
+    With `asks_always` it also calls a server that was silent just now.
     """
     try:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
         raise Code.S3_MISSING(got="none") from None
-    quieten()
-    own = settings.credentials
+    hide_bodies()
+    own = {} if settings.credentials is None else credential_config(settings.credentials)
     config = Config(
         connect_timeout=min(settings.timeout_seconds, S3_CONNECT_MAX_SECONDS),
         read_timeout=settings.timeout_seconds,
@@ -97,37 +100,31 @@ def open_client(
         s3={"addressing_style": "path" if settings.path_style else "virtual"},
     )
     try:
-        # The library makes clients of one session safely in one thread at a time only.
+        # The library is not thread-safe when it makes clients of one session.
         with _making:
             client = _session(settings.profile).client(
                 service,
                 region_name=settings.region,
                 endpoint_url=endpoint or settings.endpoint,
                 config=config,
-                aws_access_key_id=None if own is None else own.access_key_id,
-                aws_secret_access_key=None if own is None else own.secret_access_key.reveal().decode(),
-                aws_session_token=None if own is None else _revealed(own.session_token),
+                aws_access_key_id=own.get(ACCESS_KEY_ID),
+                aws_secret_access_key=own.get(SECRET_ACCESS_KEY),
+                aws_session_token=own.get(SESSION_TOKEN),
             )
     except (BotoCoreError, ValueError) as error:
-        raise Code.S3_SETTINGS(
-            "these settings of the object store cannot be used",
-            expected="a region, an address and a profile that is there",
-            got=type(error).__name__,
-        ) from None
+        expected = "a region, an address and a profile that is there"
+        words = "the settings of the object store cannot be used"
+        raise Code.S3_SETTINGS(words, expected=expected, got=type(error).__name__) from None
     client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
     if asks_always:
-        note_answers(client, service)
+        record_answers(client, service)
     else:
-        wait_with_patience(client, service, settings.tries)
+        limit_tries(client, service, settings.tries)
     return client
 
 
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal().decode()
-
-
 def _region_of_profile() -> str:
-    """As the library reads it; where it cannot, whoever opens a client is told why."""
+    """The profile's region, or a default where the library cannot read it; opening a client then raises."""
     try:
         from botocore.exceptions import BotoCoreError
     except ImportError:
@@ -140,14 +137,14 @@ def _region_of_profile() -> str:
 
 @functools.cache
 def _session(profile: str | None) -> Any:
-    """One session a profile: what it has read of the service's models and of the profile is read once."""
+    """One session for each profile, so that service models and profile are read once."""
     import boto3
 
     return boto3.session.Session(profile_name=profile)
 
 
 def _staying_at(endpoint: str) -> Callable[..., None]:
-    """A redirect is a place that somebody else names: keys and data go to none."""
+    """A handler that refuses requests to other hosts, so that keys and data do not follow a redirect."""
     home = urlsplit(endpoint)
 
     def stay(request: Any, **_: object) -> None:
@@ -160,16 +157,16 @@ def _staying_at(endpoint: str) -> Callable[..., None]:
 
 
 def code_of(error: Exception) -> str:
-    """The service's own word for what is wrong, or the kind of the error."""
+    """The service's error code, or the class of the error."""
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
     return str(code)[:80] or type(error).__name__
 
 
-def asked(call: Callable[..., Any], /, *, of_bucket: str | None = None, **arguments: object) -> Any:
-    """The answer to a call; what goes wrong is said in the words of files, and nothing of the exchange is kept.
+def call_store(call: Callable[..., Any], /, *, of_bucket: str | None = None, **arguments: object) -> Any:
+    """Make a call and return its response. Raises OSError and its subclasses, without details of the exchange.
 
-    The store is named by the bucket, `of_bucket` where the arguments have none: never by its address.
+    Errors name the store by its bucket, or `of_bucket` if the arguments have none, never by its address.
     """
     failure: OSError | None = None
     try:
@@ -213,5 +210,118 @@ def _refusal(error: Any, store: str) -> OSError:
     return OSError(errno.EIO, f"{store} answers {code}")
 
 
-def _setting(name: str, expected: str, got: str) -> InputError:
-    return InputError(Code.S3_SETTINGS, f"{name} cannot be used", expected=expected, got=got)
+S3_CONNECT_MAX_SECONDS: Final = 5
+S3_SILENT_TRIES_MAX: Final = 2
+"""How often a request is sent that times out. One whose connection breaks may be sent more often."""
+_STARTED: Final = "pvdm_begun"
+
+
+def limit_tries(client: Any, service: str, tries: int, *, broken: bool = True) -> None:
+    """Limit the client's tries, and let the server's circuit breaker refuse and record its calls.
+
+    With `broken` a server that breaks all connections counts as silent too.
+    """
+    from botocore.exceptions import (
+        ConnectionClosedError,
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        ProxyConnectionError,
+        ReadTimeoutError,
+    )
+
+    breaker, late = breaker_of(client.meta.endpoint_url), (ConnectTimeoutError, ReadTimeoutError)
+    closed = (ConnectionClosedError, EndpointConnectionError, ProxyConnectionError)
+    silent = (*late, *closed) if broken else late
+
+    def begin(context: dict[str, Any], **_: object) -> None:
+        context[_STARTED] = breaker.begin()
+
+    def judge(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
+        if response is not None:
+            breaker.record_answer()
+        elif isinstance(caught_exception, silent):
+            most = min(tries, S3_SILENT_TRIES_MAX) if isinstance(caught_exception, late) else tries
+            if attempts >= most:
+                breaker.record_silence(request_dict["context"][_STARTED])
+                # The library has no other way to stop retrying.
+                raise caught_exception
+
+    client.meta.events.register_first(f"before-call.{service}", begin)
+    client.meta.events.register_first(f"needs-retry.{service}", judge)
+
+
+def record_answers(client: Any, service: str) -> None:
+    """Record the server's answers to a client that is never refused by the circuit breaker."""
+    breaker = breaker_of(client.meta.endpoint_url)
+
+    def judge(response: Any, **_: object) -> None:
+        if response is not None:
+            breaker.record_answer()
+
+    client.meta.events.register_first(f"needs-retry.{service}", judge)
+
+
+# At level DEBUG these log headers and bodies.
+_LOGGERS_OF_BODIES: Final = (
+    "botocore.auth",
+    "botocore.credentials",
+    "botocore.endpoint",
+    "botocore.hooks",
+    "botocore.httpsession",
+    "botocore.parsers",
+    "botocore.retryhandler",
+)
+
+
+def _has_no_body(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.INFO
+
+
+def hide_bodies() -> None:
+    """Keep requests and responses of AWS's library, with their session tokens, out of every log."""
+    for name in _LOGGERS_OF_BODIES:
+        logging.getLogger(name).addFilter(_has_no_body)
+
+
+ACCESS_KEY_ID = "s3.access-key-id"
+SECRET_ACCESS_KEY = "s3.secret-access-key"  # noqa: S105 - the name of a field
+SESSION_TOKEN = "s3.session-token"  # noqa: S105 - the name of a field
+ENDS_MS = "s3.session-token-expires-at-ms"
+ENDPOINT = "s3.endpoint"
+PATH_STYLE = "s3.path-style-access"
+REGION = "client.region"
+
+
+def open_config(settings: S3Settings) -> dict[str, str]:
+    """The store's address and addressing style in Iceberg's client properties, without credentials."""
+    found = {REGION: settings.region, "s3.region": settings.region}
+    if settings.endpoint is not None:
+        found[ENDPOINT] = settings.endpoint
+    if settings.path_style:
+        found[PATH_STYLE] = "true"
+    else:
+        found["s3.force-virtual-addressing"] = "true"
+    return found
+
+
+def credential_config(own: S3Credentials) -> dict[str, str]:
+    """A session's credentials in Iceberg's client properties."""
+    found = {ACCESS_KEY_ID: own.access_key_id, SECRET_ACCESS_KEY: own.secret_access_key.reveal().decode()}
+    if own.session_token is not None:
+        found[SESSION_TOKEN] = own.session_token.reveal().decode()
+    return found
+
+
+def settings_of(config: Mapping[str, str]) -> S3Settings:
+    """The store that a load response describes. Without credentials in it the caller's own are used."""
+    if REGION not in config:
+        words = "the Steward's response does not describe the table's store"
+        raise Code.STORE_NOT_CONFIGURED(words, expected=REGION, got="none")
+    credentials = None
+    if ACCESS_KEY_ID in config:
+        credentials = S3Credentials(
+            config[ACCESS_KEY_ID],
+            Secret(config[SECRET_ACCESS_KEY].encode()),
+            Secret(config[SESSION_TOKEN].encode()) if SESSION_TOKEN in config else None,
+        )
+    return S3Settings(config[REGION], config.get(ENDPOINT), config.get(PATH_STYLE) == "true", credentials=credentials)

@@ -1,7 +1,7 @@
-"""The seal on an attempt's prefix: the store itself refuses its producer from then on, and versions say what it holds.
+"""Seals on the prefixes of attempts: the store refuses their producers, and versions record the content.
 
-A seal is a Deny statement in the bucket's policy, for the role whose sessions producers get, on exactly that prefix.
-It is believed once a session of that role was refused there, and left out once every session it was for has ended.
+A seal is a Deny statement in the bucket's policy for the producers' role on exactly that prefix. It counts once a
+session of that role was refused there. It is removed when every session that it was for has ended.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from dataclasses import replace
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.policies import Role, is_sealed, sealed, session_policy
+from pvdm.lake.stores.roles import Role, Sts, VendingSettings, add_seal, is_sealed, session_policy
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.s3_client import asked
+from pvdm.lake.stores.s3_client import call_store
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.stores.sts import Sts, VendingSettings
 
 SEAL_MARGIN_SECONDS: Final = 300
 SEAL_WAIT_MAX_SECONDS: Final = 30
 _PROBE: Final = ".pvdm-seal"
 
 Alone = Callable[[str, Callable[[], None]], None]
-"""Does something while nobody else, of any Steward, does the same for that bucket."""
+"""Runs a function under a lock on the bucket that all Stewards share."""
 
 
 class Seals:
-    """Seals prefixes of object stores; local files cannot be sealed, and no store without roles to vend."""
+    """Seals prefixes of object stores. Local files cannot be sealed, and no store without roles to vend."""
 
     def __init__(self, stores: Stores, vending: VendingSettings | None, alone: Alone) -> None:
         self._stores = stores
@@ -40,99 +39,82 @@ class Seals:
         self._sts: Sts | None = None
 
     def require_able(self, place: Location) -> None:
-        """Whether something there could be sealed: an object store with versions, and producers by vended sessions."""
+        """Raise unless the place is in a versioned bucket and producers get vended sessions."""
         if place.scheme != "s3":
-            raise _unable("an object store", f"{place.scheme}:")
+            raise Code.SEAL_IMPOSSIBLE(expected="an object store", got=f"{place.scheme}:")
         if self._vending is None:
-            raise _unable("[s3.vending] in steward.toml: only a credential that the Steward gave can it end", "none")
-        with _reached():
-            answer = asked(self._store(place).client.get_bucket_versioning, Bucket=place.authority)
+            expected = "[s3.vending] in steward.toml, since the Steward can only end sessions that it vended"
+            raise Code.SEAL_IMPOSSIBLE(expected=expected, got="none")
+        with _translate_errors():
+            answer = call_store(self._stores.object_store(place).client.get_bucket_versioning, Bucket=place.authority)
         if answer.get("Status") != "Enabled":
-            raise Code.BUCKET_UNVERSIONED(
-                got=str(answer.get("Status", "never enabled")),
-                hint=f"enable versioning of the bucket {place.authority}",
-            )
+            got = str(answer.get("Status", "never enabled"))
+            raise Code.BUCKET_UNVERSIONED(got=got, hint=f"enable versioning of the bucket {place.authority}")
 
     def close(self, prefix: Location) -> None:
-        """From here on the store refuses producers below the prefix; once more does no harm."""
+        """Seal the prefix: the store refuses producers below it from now on. It may be called again."""
         self.require_able(prefix)
         if self._vending is None:
-            raise AssertionError("what can be sealed has roles")
+            raise AssertionError("a place that can be sealed has roles")
         role = Role(self._vending.producer_role)
-        with _reached():
+        with _translate_errors():
             self._alone(prefix.authority, lambda: self._deny(prefix, role))
             fault.point("lake.seal.after_policy")
             self._require_in_force(prefix, role)
-            self._abort_uploads(prefix)
+            # Uploads from before the seal can no longer be completed.
+            self._stores.object_store(prefix).abort_uploads(prefix)
 
     def versions(self, prefix: Location) -> Mapping[Location, str]:
-        """The version of every object below the prefix that is shown now."""
-        with _reached():
-            return self._store(prefix).versions(prefix)
+        """The current version of every object below the prefix."""
+        with _translate_errors():
+            return self._stores.object_store(prefix).versions(prefix)
 
     def _deny(self, prefix: Location, role: Role) -> None:
-        client, bucket, now = self._store(prefix).client, prefix.authority, int(time.time())
+        client, bucket, now = self._stores.object_store(prefix).client, prefix.authority, int(time.time())
         if is_sealed(self._policy(prefix), role, prefix, until=now):
             return
         lifetime = 0 if self._vending is None else self._vending.lifetime_seconds
         until = now + lifetime + SEAL_MARGIN_SECONDS
-        policy = sealed(self._policy(prefix), role, prefix, until=until, now=now)
-        asked(client.put_bucket_policy, Bucket=bucket, Policy=policy)
+        policy = add_seal(self._policy(prefix), role, prefix, until=until, now=now)
+        call_store(client.put_bucket_policy, Bucket=bucket, Policy=policy)
         if not is_sealed(self._policy(prefix), role, prefix, until=until):
-            raise OSError(errno.EIO, "the store does not show the seal that was put")
+            raise OSError(errno.EIO, "the bucket's policy does not have the seal")
 
     def _policy(self, prefix: Location) -> str | None:
         try:
-            found = asked(self._store(prefix).client.get_bucket_policy, Bucket=prefix.authority)
+            found = call_store(self._stores.object_store(prefix).client.get_bucket_policy, Bucket=prefix.authority)
         except FileNotFoundError:
             return None
         return str(found["Policy"])
 
     def _require_in_force(self, prefix: Location, role: Role) -> None:
-        """A session as producers have it is refused below the prefix; a policy that no server obeys is no seal."""
+        """Raise unless the store refuses a producer's session below the prefix."""
         producer = self._producer(prefix, role)
         place, deadline = prefix.child(_PROBE), time.monotonic() + SEAL_WAIT_MAX_SECONDS
         while True:
             try:
-                asked(producer.client.put_object, Bucket=place.authority, Key="/".join(place.parts), Body=b"")
+                call_store(producer.client.put_object, Bucket=place.authority, Key="/".join(place.parts), Body=b"")
             except PermissionError:
                 return
-            self._store(prefix).remove(place)
+            self._stores.object_store(prefix).remove(place)
             if time.monotonic() > deadline:
                 raise Code.SEAL_FAILED(reason="seal_not_in_force", got=f"none for {SEAL_WAIT_MAX_SECONDS} seconds")
             time.sleep(1)
 
     def _producer(self, prefix: Location, role: Role) -> S3Store:
-        settings, vending = self._store(prefix).settings, self._vending
+        settings, vending = self._stores.object_store(prefix).settings, self._vending
         if vending is None:
-            raise AssertionError("what can be sealed has roles")
+            raise AssertionError("a place that can be sealed has roles")
         policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)
         session = self._sts.assume(role, name="pvdm-seal", policy=policy, seconds=900)
         return S3Store(replace(settings, credentials=session.credentials, profile=None))
 
-    def _abort_uploads(self, prefix: Location) -> None:
-        """An upload in parts that was begun before must not lie there for ever; to complete it is refused already."""
-        self._store(prefix).abort_uploads(prefix)
-
-    def _store(self, place: Location) -> S3Store:
-        return self._stores.object_store(place)
-
 
 @contextlib.contextmanager
-def _reached() -> Iterator[None]:
-    """What the store does not do is told as that."""
+def _translate_errors() -> Iterator[None]:
+    """Translate errors of the store."""
     try:
         yield
     except OSError as error:
         raise Code.SEAL_FAILED(reason="seal_unavailable", got=error.strerror or type(error).__name__) from None
-
-
-def _unable(expected: str, got: str) -> InputError:
-    return InputError(
-        Code.SEAL_IMPOSSIBLE,
-        "files there cannot be sealed",
-        expected=expected,
-        got=got,
-        hint="use storage `copied`, or see docs/stores.md",
-    )

@@ -1,4 +1,4 @@
-"""What a store of files can do, in the words of files: what is not there is a FileNotFoundError, and so on."""
+"""The interface of stores of files, with errors as OSError and its subclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pvdm.lake.paths import Location
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 UNFINISHED: Final = ".pvdm-new-"
-"""How names of files begin that are not whole yet."""
+"""The prefix of names of unfinished files."""
 
 
 def _nothing() -> None:
@@ -18,16 +18,16 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a store says of a file: its size, and the version of it that is shown, where the store keeps versions."""
+class FileFacts:
+    """A file's size, and its current version if the store keeps versions."""
 
     size: int
     version: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A file as it is listed."""
+class ListedFile:
+    """A file in a listing."""
 
     place: Location
     size: int
@@ -35,8 +35,8 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    """What is called around one write, for faults that tests make there."""
+class WriteHooks:
+    """Functions that are called around one write, for fault injection."""
 
     before_sync: Callable[[], None] = _nothing
     after_temp: Callable[[], None] = _nothing
@@ -45,45 +45,45 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One state of a file being read: its version, where the store keeps versions, and its bytes."""
+    """One state of a file that is read: its version, if the store keeps versions, and its bytes."""
 
     version: str | None
     pieces: Iterator[bytes]
 
 
 class Store(Protocol):
-    """Files by their locations. It raises OSError and its kinds; what they mean, its caller says."""
+    """Files by their locations. Methods raise OSError and its subclasses."""
 
     def reading(self, place: Location) -> Reading:
-        """One state of the file, piece by piece."""
+        """Read one state of the file in pieces."""
 
     def end(self, place: Location, size: int) -> bytes:
-        """The last bytes of the file, as many as it has of them."""
+        """The last bytes of the file, or all if it has fewer."""
 
-    def facts(self, place: Location) -> Facts:
-        """Size and version, without its bytes."""
+    def facts(self, place: Location) -> FileFacts:
+        """The size and version."""
 
-    def put_new(self, place: Location, data: bytes, at: Moments) -> None:
-        """A file that was not there, durable when this returns; FileExistsError, with what is there durable."""
+    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write a new file, durable when this returns. Raises FileExistsError; the existing file is durable then."""
 
-    def put(self, place: Location, data: bytes, at: Moments) -> None:
-        """The file, durable when this returns, in the place of what may lie there."""
+    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
+        """Write or replace the file. It is durable when this returns."""
 
-    def files(self, folder: Location) -> list[Listed]:
-        """The files right in the folder, whole or not, in the order of their names; none where it is not there."""
+    def files(self, folder: Location) -> list[ListedFile]:
+        """The files directly in the folder, finished or not, by name; none if it is missing."""
 
     def folders(self, folder: Location) -> list[str]:
-        """The names of the folders right in the folder, in their order."""
+        """The names of the folders directly in the folder, sorted."""
 
     def remove(self, place: Location) -> None:
-        """Take a file away; it may be gone."""
+        """Remove a file if it is there."""
 
     def make_durable(self, places: Sequence[Location]) -> None:
-        """What others wrote there is there after a power loss, with the folders that lead to it."""
+        """Make files that others wrote durable, with the folders above them."""
 
 
 def read(store: Store, place: Location, most: int) -> bytes:
-    """The bytes, but no more than one beyond this many."""
+    """The file's bytes, at most one more than `most`."""
     found = bytearray()
     for piece in store.reading(place).pieces:
         found += piece

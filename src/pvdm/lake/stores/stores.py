@@ -1,8 +1,9 @@
-"""Which store a location lies in: its scheme says so, and what is not configured is refused by name."""
+"""The store of a location by its scheme, and paths in either kind of store."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,14 +12,14 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import LocalStore
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.store import Store
+from pvdm.lake.stores.store import Store, WriteHooks, read
 
 Place: TypeAlias = Path | Location
 """A folder or file: a path on this machine, or a location in an object store."""
 
 
 class Stores:
-    """This machine's files, and an object store where one is configured."""
+    """This machine's files, and an object store if one is configured."""
 
     def __init__(self, s3: S3Settings | None = None) -> None:
         self._settings = s3
@@ -27,29 +28,24 @@ class Stores:
         self._lock = threading.Lock()
 
     def of(self, place: Location) -> Store:
-        """The store that a location lies in, for reading."""
-        return self._local if place.scheme == "file" else self._object_store(place)
+        """The store of a location, for reading."""
+        return self._local if place.scheme == "file" else self.object_store(place)
 
     def at(self, root: Location) -> Store:
-        """The store for a folder of one's own, for writing too."""
-        return LocalStore(root.local) if root.scheme == "file" else self._object_store(root)
+        """The store of a folder, for writing too."""
+        return LocalStore(root.local) if root.scheme == "file" else self.object_store(root)
 
     @property
     def s3_settings(self) -> S3Settings | None:
-        """The object store's settings, where there is one."""
+        """The object store's settings, or None."""
         return self._settings
 
     def object_store(self, place: Location) -> S3Store:
-        """The object store, for what no disk can do."""
-        return self._object_store(place)
-
-    def _object_store(self, place: Location) -> S3Store:
+        """The object store of a location. Raises if none is configured."""
         if place.scheme != "s3" or self._settings is None:
-            raise Code.STORE_NOT_CONFIGURED(
-                "this Steward knows no store for the location",
-                expected="a local file, or s3: with a table [s3] in steward.toml",
-                got=f"{place.scheme}:",
-            )
+            expected = "a local file, or s3: with a table [s3] in steward.toml"
+            words = "no store is configured for the location"
+            raise Code.STORE_NOT_CONFIGURED(words, expected=expected, got=f"{place.scheme}:")
         with self._lock:
             if self._s3 is None:
                 self._s3 = S3Store(self._settings)
@@ -57,5 +53,110 @@ class Stores:
 
 
 def place_of(root: Place) -> Location:
-    """The location of a folder; a path on this machine is taken where its links lead to."""
+    """The location of a folder; links in a path on this machine are resolved."""
     return root if isinstance(root, Location) else parse_location(str(root.resolve()))
+
+
+_MOST = 1 << 30
+
+
+class ObjectPath:
+    """A place in an object store with the methods of a path that the log needs. A folder exists if it has objects."""
+
+    __slots__ = ("place", "store")
+
+    def __init__(self, store: S3Store, place: Location) -> None:
+        self.store = store
+        self.place = place
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return self._at(*self.place.parts, *name.split("/"))
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and other.place == self.place
+
+    def __hash__(self) -> int:
+        return hash(self.place)
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder of this place."""
+        return self._at(*self.place.parts[:-1])
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.place.parts[-1]
+
+    @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+        return Path(self.name).stem
+
+    def with_name(self, name: str) -> ObjectPath:
+        """The place of that name in the same folder."""
+        return self.parent / name
+
+    def relative_to(self, folder: ObjectPath) -> str:
+        """The path from a folder above it."""
+        return "/".join(self.place.parts[len(folder.place.parts) :])
+
+    def exists(self) -> bool:
+        """Whether the object exists."""
+        try:
+            self.store.facts(self.place)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are objects below it."""
+        return next(self.store.walk(self.place), None) is not None
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """The objects directly below it."""
+        for each in self.store.files(self.place):
+            yield self._at(*each.place.parts)
+
+    def read_bytes(self) -> bytes:
+        """Its bytes."""
+        return read(self.store, self.place, _MOST)
+
+    def put(self, data: bytes) -> None:
+        """Write the object, or replace exactly the one that was read before."""
+        self.store.put(self.place, data, WriteHooks())
+
+    def swap(self, before: bytes | None, data: bytes) -> bool:
+        """Replace the bytes `before`, or create the object if None. Returns False if it has other bytes."""
+        if before is None:
+            try:
+                self.store.put_new(self.place, data, WriteHooks())
+            except FileExistsError:
+                return self.read_bytes() == data
+            return True
+        found, tag = self.store.read_tagged(self.place, max(len(before), len(data)))
+        return found == data or (found == before and self.store.swap(self.place, data, tag))
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        """Remove the object."""
+        if not missing_ok and not self.exists():
+            raise FileNotFoundError(str(self))
+        self.store.remove(self.place)
+
+    def rmdir(self) -> None:
+        """Do nothing: an object store has no empty folders."""
+
+    def _at(self, *parts: str) -> ObjectPath:
+        return ObjectPath(self.store, Location(self.place.scheme, self.place.authority, parts))
+
+
+FilePath: TypeAlias = Path | ObjectPath
+"""A file or folder of this machine, or in an object store."""
+
+
+def path_at(place: Place, stores: Stores) -> FilePath:
+    """The path of a place in either kind of store."""
+    return place if isinstance(place, Path) else ObjectPath(stores.object_store(place), place)

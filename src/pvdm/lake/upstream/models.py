@@ -1,4 +1,4 @@
-"""Commits in PyIceberg's own types: taken only if these give back all that was put in."""
+"""Commits in PyIceberg's types. Raises if the types lose a part of the commit."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from pvdm.errors import InputError
-from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import Json, dump_json
+from pvdm.lake.format.table.main_state import structure_of, structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.structure import structure_of, structure_sha256
 
 Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 
 _REQUIREMENTS: Final = TypeAdapter[tuple[TableRequirement, ...]](tuple[TableRequirement, ...])
 _UPDATES: Final = TypeAdapter[tuple[TableUpdate, ...]](tuple[TableUpdate, ...])
-# Old clients still send them; every catalog counts for itself.
+# Old clients still send it, and every catalog computes it itself.
 _DEPRECATED: Final = frozenset({"last-column-id"})
 
 
 def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
-    """The same commit; one that would lose anything on the way is refused by the name of what is lost."""
+    """The commit in PyIceberg's types. Raises with the name of the first part that they would lose."""
     asked = _plain(requirements), _plain(updates)
     try:
         made = _REQUIREMENTS.validate_python(asked[0]), _UPDATES.validate_python(asked[1])
@@ -38,7 +38,7 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
 
 
 def require_kept(before: TableMetadata, after: TableMetadata) -> None:
-    """All that is read of a table is in what was made of its document; what is lost is named."""
+    """Raise with the name of the first part of the table's document that is missing in `after`."""
     parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
         ("table", structure_of),
         ("snapshots", lambda found: [each.raw for each in found.snapshots]),
@@ -51,7 +51,7 @@ def require_kept(before: TableMetadata, after: TableMetadata) -> None:
         if (lost := _lost(given, kept, name)) is not None:
             raise lossy("all of the table's document", lost)
     if structure_sha256(before) != structure_sha256(after):
-        raise lossy("all of the table's document", "how a part of its structure is spelled")
+        raise lossy("all of the table's document", "the spelling of a part of its structure")
 
 
 def _plain(values: Sequence[Json]) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def _plain(values: Sequence[Json]) -> list[dict[str, Any]]:
 
 
 def _lost(given: Any, kept: Any, place: str) -> str | None:
-    """The first part of what was given that is not kept; what was added must say nothing."""
+    """The place of the first value that is not kept. Additions must be empty."""
     match given, kept:
         case Mapping(), Mapping():
             for key in given.keys() | kept.keys():
@@ -78,12 +78,7 @@ def _lost(given: Any, kept: Any, place: str) -> str | None:
             return None if type(given) is type(kept) and given == kept else place
 
 
-def lossy(expected: str, lost: str) -> InputError:
-    """PyIceberg's types do not hold all of it."""
-    return InputError(
-        "upstream_commit_lossy",
-        "the commit cannot be sent to the upstream catalog without a loss",
-        expected=expected,
-        got=ascii(lost[:200])[1:-1],
-        hint="nothing was sent",
-    )
+def lossy(expected: str, lost: str) -> PvdmError:
+    """The error of a commit or document that PyIceberg's types do not hold completely."""
+    got = ascii(lost[:200])[1:-1]
+    return Code.UPSTREAM_REFUSED(reason="upstream_commit_lossy", expected=expected, got=got)

@@ -1,4 +1,4 @@
-"""HTTP sessions towards upstreams: every request has an end as a whole, however slowly its answer drips in."""
+"""HTTP sessions to upstreams, with one time limit for a request and its whole response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 import requests
 from requests.adapters import HTTPAdapter
 
-from pvdm.lake.stores.circuit_breaker import Line
+from pvdm.lake.stores.circuit_breaker import CircuitBreaker
 
 _CHUNK_BYTES: Final = 1_048_576
 _ASKING: Final = threading.local()
@@ -21,7 +21,7 @@ _ASKS: Final = frozenset({"GET", "HEAD"})
 
 
 class _Asked:
-    """One request on its way; a time limit for each read alone would let an answer last for ever."""
+    """A request in progress. A time limit for each read alone would let a slow response last for ever."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class _Asked:
         self.ended = False
 
     def uses(self, found: socket.socket | None) -> None:
-        """The request goes by this connection."""
+        """Note that the request uses this socket."""
         with self._lock:
             if found is not None:
                 self._sockets.append(found)
@@ -37,7 +37,7 @@ class _Asked:
                 self._stop()
 
     def end(self) -> None:
-        """Its time is up: whoever waits for the connection hears that there is no more."""
+        """End the request: shut its sockets down, so that reads on them return."""
         with self._lock:
             self.ended = True
             self._stop()
@@ -49,13 +49,13 @@ class _Asked:
 
 
 class _Noted:
-    """A connection that says by which socket the request of this thread goes, from its first byte on."""
+    """A connection that notes the socket of this thread's request, from the first byte on."""
 
     sock: socket.socket | None
 
     def _new_conn(self) -> socket.socket:
         found: socket.socket = super()._new_conn()  # type: ignore[misc]
-        _noted(found)  # a proxy may drip its answer before there is a connection
+        _noted(found)  # a proxy may respond slowly before the connection is made
         return found
 
     def connect(self) -> None:
@@ -74,7 +74,7 @@ def _noted(found: socket.socket | None) -> None:
 
 
 def _noting(pool: type[Any]) -> type[Any]:
-    """The same pool, whose connections are noted."""
+    """The same pool with connections that note their sockets."""
     connection = type("_Connection", (_Noted, pool.ConnectionCls), {})
     return type("_Pool", (pool,), {"ConnectionCls": connection})
 
@@ -85,7 +85,7 @@ class _Adapter(HTTPAdapter):
         self._note(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
-        """By a proxy too, where the Steward's environment names one."""
+        """The same for a proxy that the environment names."""
         known = proxy in self.proxy_manager
         found = super().proxy_manager_for(proxy, **more)
         if not known:
@@ -97,11 +97,13 @@ class _Adapter(HTTPAdapter):
         manager.pool_classes_by_scheme = {scheme: _noting(pool) for scheme, pool in pools.items()}
 
 
-def bounded(session: requests.Session, *, seconds: float, most: int, line: Line, asks_always: bool = False) -> None:
-    """Each request of the session ends in time, is read until it has more than `most` bytes, and goes nowhere else.
+def bounded(
+    session: requests.Session, *, seconds: float, most: int, breaker: CircuitBreaker, asks_always: bool = False
+) -> None:
+    """Limit each request of the session in time and size, and refuse redirects.
 
-    A redirected commit would be sent twice, and a credential to somebody else. Nobody waits for a server that was
-    silent just now, unless the session `asks_always`; what changes something is sent all the same.
+    A redirect would send a commit twice, and a credential to another server. A request that only reads is refused
+    while the server is silent, unless with `asks_always`. Requests that change something are always sent.
     """
     send = session.request
     for scheme in ("http://", "https://"):
@@ -109,7 +111,7 @@ def bounded(session: requests.Session, *, seconds: float, most: int, line: Line,
 
     def request(method: str, url: str, **more: Any) -> requests.Response:
         asking = method.upper() in _ASKS
-        begun = line.begin() if asking and not asks_always else time.monotonic()
+        begun = breaker.begin() if asking and not asks_always else time.monotonic()
         left = min(seconds, _until() - begun)
         if left <= 0:
             raise TimeoutError
@@ -120,10 +122,10 @@ def bounded(session: requests.Session, *, seconds: float, most: int, line: Line,
                 answer._content_consumed = True
         except (TimeoutError, requests.Timeout):
             if asking and left == seconds:
-                line.was_silent(begun)
+                breaker.record_silence(begun)
             raise
-        line.answered()
-        if answer.status_code // 100 == 3:  # PyIceberg would take it for done
+        breaker.record_answer()
+        if answer.status_code // 100 == 3:  # PyIceberg would take it as success
             raise requests.TooManyRedirects("the upstream points elsewhere")
         return answer
 
@@ -132,7 +134,7 @@ def bounded(session: requests.Session, *, seconds: float, most: int, line: Line,
 
 @contextlib.contextmanager
 def together(seconds: float) -> Iterator[None]:
-    """All requests that this thread makes within have one end: of a list somebody may name page after page."""
+    """Give all requests of this thread one common time limit: a list may have any number of pages."""
     before, _ASKING.until = _until(), time.monotonic() + seconds
     try:
         yield
@@ -154,18 +156,18 @@ def _ending(seconds: float) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if asked.ended:  # whatever broke, broke of that
+        if asked.ended:  # the shutdown caused the error
             raise TimeoutError from error
         raise
     finally:
         timer.cancel()
         _ASKING.asked = before
-    if asked.ended:  # whatever was read may be half of it
+    if asked.ended:  # the response may be incomplete
         raise TimeoutError
 
 
 def _body(answer: requests.Response, most: int) -> bytes:
-    """So much as an answer may be, and more than that if it is longer, by which that is noticed."""
+    """The response body, up to the first chunk that goes over `most`; the caller checks the size."""
     found = bytearray()
     try:
         for chunk in answer.iter_content(_CHUNK_BYTES):
@@ -173,5 +175,5 @@ def _body(answer: requests.Response, most: int) -> bytes:
             if len(found) > most:
                 break
     finally:
-        answer.close()  # of one that was read to its end the connection is kept all the same
+        answer.close()  # a connection that was read to its end stays open
     return bytes(found)

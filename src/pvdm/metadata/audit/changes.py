@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
-from pvdm.lake.format.manifest.write import carried
+from pvdm.lake.format.manifest.write import carry_entry
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.read.entries import manifest_list, read_listed
@@ -165,7 +165,7 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
 
 def entry_facts(entry: ManifestEntry) -> EntryFacts:
     """The facts of an entry that do not depend on its writer."""
-    file = replace(carried(entry, 2).data_file, first_row_id=None)
+    file = replace(carry_entry(entry, 2).data_file, first_row_id=None)
     return file, entry.sequence_number, entry.file_sequence_number
 
 

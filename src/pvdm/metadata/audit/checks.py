@@ -10,7 +10,7 @@ from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, Snapshot
-from pvdm.lake.read.manifest_root import MANIFESTS_KEY, read_manifest_hashes
+from pvdm.lake.read.found_manifests import MANIFESTS_KEY, read_manifest_hashes
 from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.statements import ProvedChunk

@@ -10,7 +10,7 @@ from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, ManifestFile, ManifestList
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
-from pvdm.lake.read.manifest_root import FOUND_KEY
+from pvdm.lake.read.found_manifests import FOUND_KEY
 from pvdm.metadata.audit import checks
 from pvdm.metadata.audit.changes import Manifests, SnapshotChanges, Step
 from pvdm.metadata.audit.evidence import AUDIT_SNAPSHOTS_MAX, Evidence, HashedFiles

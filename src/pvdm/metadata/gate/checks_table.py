@@ -13,13 +13,12 @@ from typing import Final
 
 from pvdm.digest.plan import fingerprint
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError, VerificationError
-from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.entry import FileContent, ManifestContent
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, in_file, parse_location
 from pvdm.lake.read.entries import FileReader, branch_changes, listed_manifests, read_listed
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import VaultKind

@@ -15,11 +15,10 @@ from pvdm.errors import Code, PvdmError, StateUnknownError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
+from pvdm.lake.next_snapshot import Publication, SnapshotChange
 from pvdm.lake.read.found_manifests import SteadyFiles
-from pvdm.lake.read.history import expired_history
+from pvdm.lake.snapshot_removal import BranchRemoval, expired_history
 from pvdm.lake.vault import VaultKind
-from pvdm.lake.write.branches import BranchRemoval
-from pvdm.lake.write.next_snapshot import Publication, Wanted
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -209,7 +208,7 @@ class _Swap:
         with translate_errors_after_commit():
             self._result = confirm_publication(shown, self._gate)
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> SnapshotChange:
         signed = self._signed
         added = tuple(file for chunk in signed.chunks for file in chunk.part.files)
         summary = {SUMMARY_WORKLOAD: signed.proposal.workload.opening.workload_id}
@@ -217,7 +216,7 @@ class _Swap:
             summary[SUMMARY_PROOF] = signed.chunks[0].proof.proof_ids[0]
         else:
             summary[SUMMARY_STATEMENT] = signed.statement.statement_id
-        return Wanted(added, signed.removed, summary)
+        return SnapshotChange(added, signed.removed, summary)
 
     def _describe_snapshot(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
         signed = self._signed

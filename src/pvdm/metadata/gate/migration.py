@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json_document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.defaults import initial_defaults
+from pvdm.lake.read.resolve import initial_defaults
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.state import state_changes, state_of

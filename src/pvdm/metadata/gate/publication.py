@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import canonical
-from pvdm.lake.format.json.node import Raw
+from pvdm.lake.format.json_document import Raw, canonical
+from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
-from pvdm.lake.format.table.structure import structure_sha256
+from pvdm.lake.next_snapshot import NewFile, Publication, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import FileReader
-from pvdm.lake.write.branches import BranchRemoval, reached
-from pvdm.lake.write.next_snapshot import NewFile, Publication, Wanted, next_snapshot
+from pvdm.lake.snapshot_removal import BranchRemoval, find_reachable
 from pvdm.metadata.gate.context import blame_main
 from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.target import Base
@@ -30,12 +29,12 @@ NOTHING_GOES: Final = BranchRemoval()
 
 _K = TypeVar("_K", str, int)
 
-__all__ = ["NewFile", "Publication", "Wanted", "permit_publication", "publication"]
+__all__ = ["NewFile", "Publication", "SnapshotChange", "permit_publication", "publication"]
 
 
 def publication(
     metadata: TableMetadata,
-    wanted: Wanted,
+    wanted: SnapshotChange,
     *,
     snapshot_id: int,
     now_ms: int,
@@ -99,7 +98,7 @@ def require_only(
         ("structure", structure_sha256(before) == structure_sha256(after)),
         ("set of refs", _same(_refs(before, but=gone.refs), _refs(after))),
         ("set of snapshots", _same(_snapshots(before, but=gone.snapshot_ids), _snapshots(after, but=made_id))),
-        ("history of main", set(gone.snapshot_ids) & reached(before, held) == gone.expired),
+        ("history of main", set(gone.snapshot_ids) & find_reachable(before, held) == gone.expired),
         ("kept history of main", _is_oldest(before, gone.expired)),
         ("statistics", _statistics_kept(before.statistics, gone) == after.statistics),
         ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),

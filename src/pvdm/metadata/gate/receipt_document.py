@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pvdm.lake.file_context import in_file
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.metadata.audit import checks

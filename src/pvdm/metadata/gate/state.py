@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.structure import structure_sha256
 from pvdm.model.statements.migration import TableState, TableTarget
 from pvdm.model.statements.table import TableRef
 

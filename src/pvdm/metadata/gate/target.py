@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit

@@ -9,8 +9,7 @@ from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, parse_json
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Json, Node, parse_json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable

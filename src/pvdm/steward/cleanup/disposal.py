@@ -14,13 +14,13 @@ from pvdm.catalog.references import NamedFiles, References, Search, UndecidedErr
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.catalog.upstream.target import fence_of
 from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError, VerificationError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.prefix import Left, Prefix, prefix_at
+from pvdm.lake.prefix import Prefix, PrefixFile, prefix_at
+from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.lake.vault import Vault, VaultKind
-from pvdm.lake.write.branches import BranchRemoval
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -326,7 +326,7 @@ class Disposal:
         """Remove an unreferenced copy from the vault."""
         self._vault.remove(location)
 
-    def files_left(self, ended: EndedAttempt) -> list[Left]:
+    def files_left(self, ended: EndedAttempt) -> list[PrefixFile]:
         """All files in the attempt's folder."""
         prefix = self.prefix_of(ended)
         return [] if prefix is None else prefix.files()

@@ -20,7 +20,7 @@ from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.prefix import Left, Prefix
+from pvdm.lake.prefix import Prefix, PrefixFile
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -58,7 +58,7 @@ class _Candidate:
     """A file that may be an orphan; `prefix` is the folder that it is removed from."""
 
     ended: EndedAttempt
-    left: Left
+    left: PrefixFile
     prefix: Prefix
     of_job: bool
 
@@ -212,7 +212,7 @@ class OrphanSearch:
         """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
         prefix = self._disposal.folder_of(row, parse_location(row.location).child("metadata"))
         there = {each.location: each for each in prefix.files()}
-        lists: dict[int, list[Left]] = {}
+        lists: dict[int, list[PrefixFile]] = {}
         for left in there.values():
             if match := _LIST.fullmatch(left.location.parts[-1]):
                 lists.setdefault(int(match[1]), []).append(left)
@@ -227,7 +227,7 @@ class OrphanSearch:
                     wanted += [] if parent is None else [parent]
                     yield from (_Candidate(ended, there[one], prefix, of_job=True) for one in manifests if one in there)
 
-    def _read_list(self, left: Left, snapshot_id: int) -> tuple[int | None, list[Location]]:
+    def _read_list(self, left: PrefixFile, snapshot_id: int) -> tuple[int | None, list[Location]]:
         """The parent in a manifest list, and the manifests of its snapshot; nothing if it cannot be read."""
         try:
             data = self._files.read(str(left.location), most=MANIFEST_LIST_MAX_BYTES)

@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_full_name
 from pvdm.errors import Code
-from pvdm.lake.stores.store import Listed
+from pvdm.lake.stores.store import ListedFile
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -129,7 +129,7 @@ class QuarantineFiles:
             return quarantine.note_again(unit, noted) if back else quarantine.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        # Listed again: a file written before the record is in this list, and a later writer finds the record and
+        # ListedFile again: a file written before the record is in this list, and a later writer finds the record and
         # removes its own file.
         for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
@@ -154,7 +154,7 @@ class QuarantineFiles:
         *levels, name = parse_full_name(table)
         return self._catalog.tables.load(grant, tuple(levels), name).row.table_uuid
 
-    def _files(self, table_uuid: str, attempt_id: str) -> list[Listed]:
+    def _files(self, table_uuid: str, attempt_id: str) -> list[ListedFile]:
         return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
 
     def _describe(self, attempt: Attempt, facts: _Facts, now: int) -> Quarantined:
@@ -257,7 +257,7 @@ class UnknownFolder:
     attempt_id: str
     table_uuid: str
     table: str | None
-    files: tuple[Listed, ...]
+    files: tuple[ListedFile, ...]
 
     @property
     def size_bytes(self) -> int:

@@ -8,9 +8,8 @@ from typing import Final
 
 from pvdm.catalog.upstream.tables import Mount
 from pvdm.errors import Code, UnavailableError
-from pvdm.lake.stores.object_path import FilePath, path_at
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.stores import FilePath, Stores, path_at
 from pvdm.lake.upstream import Upstream
 from pvdm.model.secret import Secret
 from pvdm.steward.config.steward import FileKeys, KeysConfig, KmsKeys, Pkcs11Keys, StewardConfig

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
-from pvdm.lake.stores.sts import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config.spark import SparkTable, spark_settings
 from pvdm.steward.config.upstreams import IDENTITY, UPSTREAMS_MAX, UpstreamConfig, UpstreamTable, upstream_configs

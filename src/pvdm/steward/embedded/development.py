@@ -18,7 +18,7 @@ from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, ConflictError, DevelopmentWarning
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.resolve import arrow_type
 from pvdm.lake.read.scan import plan_scan, scan_batches
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.contract import parse_contract, read_contract

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, VerificationError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.prefix import prefix_at
 from pvdm.lake.vault import Vault, VaultKind, quarantine_name
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -168,7 +168,7 @@ class OverridePublisher:
         metadata = self._catalog.states.of(row).metadata
         made = next_snapshot(
             metadata,
-            Wanted(tuple(added), frozenset(core.files.removed), {"pvdm.attempt": attempt.attempt_id}),
+            SnapshotChange(tuple(added), frozenset(core.files.removed), {"pvdm.attempt": attempt.attempt_id}),
             branch=attempt.branch,
             snapshot_id=secrets.randbits(62) + 1,
             now_ms=self._clock.now_micros() // 1_000,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import Code, ConflictError
-from pvdm.lake.stores.object_path import FilePath, ObjectPath
+from pvdm.lake.stores.stores import FilePath, ObjectPath
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import statements
 from pvdm.steward.record.log import PinnedLogReader

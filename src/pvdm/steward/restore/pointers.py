@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.file_context import in_file
 from pvdm.lake.files import MetadataFiles, StoredFile, file_name, revision_of
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import in_file, parse_location
+from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.write.branches import BranchRemoval
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace

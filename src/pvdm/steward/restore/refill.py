@@ -10,7 +10,7 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm.errors import Code, VerificationError
-from pvdm.lake.stores.object_path import FilePath
+from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.schema.record import StatementKind

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pvdm import fault
 from pvdm.errors import Code, UnavailableError
-from pvdm.lake.stores.object_path import FilePath
+from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
 from pvdm.ledger.record import restores, shared_settings, statements

@@ -11,10 +11,10 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import parse_full_name
 from pvdm.errors import Code, NotAllowedError, PvdmError
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
-from pvdm.lake.read.newer_columns import dump_columns
+from pvdm.lake.read.scan import dump_columns
 from pvdm.lake.stores.seal import Seals
 from pvdm.ledger import Ledger, Unit, ids
 from pvdm.ledger.catalog import tables

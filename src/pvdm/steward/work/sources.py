@@ -12,12 +12,12 @@ from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream.heads import find_unproved, is_known, require_proved
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.format.json.node import Raw
+from pvdm.lake.format.json_document import Raw
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import FileReader
-from pvdm.lake.read.newer_columns import newer_columns, read_columns, with_newer_columns
+from pvdm.lake.read.scan import newer_columns, read_columns, with_newer_columns
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.errors import Code, InputError, PvdmError, UnavailableError
-from pvdm.lake.stores.aws_logs import quieten
+from pvdm.lake.stores.s3_client import hide_bodies
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.service import EpochKeyService, EpochStore
@@ -118,7 +118,7 @@ def _client(settings: KmsSettings) -> Any:
         from botocore.exceptions import BotoCoreError
     except ImportError:
         raise Code.KMS_MISSING(got="none") from None
-    quieten()
+    hide_bodies()
     config = Config(
         connect_timeout=settings.timeout_seconds,
         read_timeout=settings.timeout_seconds,

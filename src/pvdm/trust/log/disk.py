@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.stores.object_path import FilePath, ObjectPath
+from pvdm.lake.stores.stores import FilePath, ObjectPath
 
 TEMPORARY_PREFIX: Final = ".pvdm-new-"
 

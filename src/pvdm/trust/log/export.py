@@ -8,7 +8,7 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.stores.object_path import FilePath, ObjectPath
+from pvdm.lake.stores.stores import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync_folder, write_atomically
 from pvdm.trust.log.merkle import Node, root_at

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pvdm.errors import Code, ConflictError, UnavailableError, VerificationError
-from pvdm.lake.stores.object_path import FilePath, ObjectPath
+from pvdm.lake.stores.stores import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.disk import replace_seen
 from pvdm.trust.log.log import Appended, Log

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import Code, VerificationError
-from pvdm.lake.stores.object_path import FilePath
+from pvdm.lake.stores.stores import FilePath
 from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES
 from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
 

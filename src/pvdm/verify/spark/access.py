@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.client_settings import credential_config, open_config
-from pvdm.lake.stores.policies import Role, session_policy
-from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.sts import Sts, VendingSettings
+from pvdm.lake.stores.roles import Role, Sts, VendingSettings, session_policy
+from pvdm.lake.stores.s3_client import S3Settings, credential_config, open_config
 
 
 class StoreAccess:

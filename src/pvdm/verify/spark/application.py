@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.spark.session import ICEBERG_RUNTIME
+from pvdm.lake.spark import ICEBERG_RUNTIME
 from pvdm.verify.spark.archive import build_archive
 from pvdm.verify.spark.conf import EXTRACTION_CATALOG, EXTRACTION_FOLDER, driver_environment, spark_conf
 from pvdm.verify.spark.credential_file import lent

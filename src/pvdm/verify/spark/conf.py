@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pvdm.lake.spark.session import CATALOG_CLASS
+from pvdm.lake.spark import CATALOG_CLASS
 from pvdm.verify.spark.archive import ARCHIVE_FOLDER
 from pvdm.verify.spark.credential_file import FILE_VARIABLE, credential_file
 from pvdm.verify.spark.settings import TASK_TRIES_MAX, SparkSettings, is_connect

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pvdm.lake.stores.client_settings import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
+from pvdm.lake.stores.s3_client import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
 
 FILE_VARIABLE: Final = "AWS_SHARED_CREDENTIALS_FILE"
 _NAME: Final = "store.credentials"

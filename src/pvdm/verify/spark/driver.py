@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from pvdm.errors import PvdmError
-from pvdm.lake.spark.java_errors import cause_of
-from pvdm.lake.spark.session import is_remote, spark_session
+from pvdm.lake.spark import cause_of, is_remote, spark_session
 from pvdm.verify.spark.archive import ARCHIVE_FOLDER
 from pvdm.verify.spark.frames import receive, send
 from pvdm.verify.spark.settings import is_connect

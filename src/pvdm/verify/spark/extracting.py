@@ -12,11 +12,11 @@ from pathlib import Path
 from pvdm.digest import Plan
 from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import listed_manifests
-from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials, rows_of
 from pvdm.verify.fetch import Files
@@ -166,7 +166,7 @@ def _table_of(
     """The table with one more snapshot, which holds these files and nothing else."""
     made = next_snapshot(
         metadata,
-        Wanted(tuple(files), frozenset(), {}),
+        SnapshotChange(tuple(files), frozenset(), {}),
         branch=f"extraction-{snapshot_id}",
         snapshot_id=snapshot_id,
         now_ms=metadata.last_updated_ms,

@@ -38,9 +38,8 @@ class Task:
     source: tuple[SourceOrder, ...]
 
     def to_bytes(self) -> bytes:
-        """For a worker; what is left of an entry is what is judged."""
-        lean = tuple(replace(each, entry=replace(each.entry, raw=None)) for each in self.staged)
-        return zlib.compress(pickle.dumps(replace(self, staged=lean)), 1)
+        """The task as a worker gets it."""
+        return zlib.compress(pickle.dumps(self), 1)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Task:

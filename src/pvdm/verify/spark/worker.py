@@ -13,7 +13,7 @@ import pyarrow as pa
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
 from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.read.resolve import pc
-from pvdm.lake.stores.client_settings import settings_of
+from pvdm.lake.stores.s3_client import settings_of
 from pvdm.lake.stores.stores import Stores
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials

@@ -1,15 +1,15 @@
-"""Avro object container files: read within limits, whatever the bytes are, and written the same for the same input."""
+"""Avro object container files: read within limits, written reproducibly, and a cache of parsed files."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.decode import Cursor, Raw, read_bytes, read_long, read_size, read_string, reader_of
 from pvdm.lake.format.avro.encode import encode_records, write_long
 from pvdm.lake.format.avro.schema import RecordNode, parse_avro_schema, weight
@@ -24,7 +24,7 @@ AVRO_BLOCKS_MAX: Final = 1_000_000
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
-# As Avro's Java writer: a block is closed when it has this many bytes before compression.
+# As in Avro's Java writer: a block ends when it has this many bytes before compression.
 BLOCK_BYTES: Final = 64_000
 _DEFLATE_LEVEL: Final = 6
 _SCHEMA: Final = "avro.schema"
@@ -33,7 +33,7 @@ _CODEC: Final = "avro.codec"
 
 @dataclass(frozen=True, slots=True)
 class AvroLimits:
-    """How much of a file is read before it is refused."""
+    """The limits on reading a file."""
 
     file_size_max_bytes: int = AVRO_FILE_MAX_BYTES
     content_size_max_bytes: int = AVRO_CONTENT_MAX_BYTES
@@ -48,7 +48,7 @@ DEFAULT_LIMITS: Final = AvroLimits()
 
 @dataclass(frozen=True, slots=True)
 class AvroFile:
-    """A container file: its header as it was written, its schema as text and tree, and its records."""
+    """A container file: its header, its schema as text and tree, and its records."""
 
     metadata: tuple[tuple[str, bytes], ...]
     schema_text: str
@@ -57,10 +57,10 @@ class AvroFile:
     sync: bytes
     records: tuple[Raw, ...]
     content_bytes: int
-    """How long all records are, decompressed."""
+    """The size of all records, decompressed."""
 
     def text(self, key: str) -> str | None:
-        """A header value as text, or None where the header has no such key."""
+        """A header value as text; None if the header does not have the key."""
         for name, value in self.metadata:
             if name == key:
                 return _utf8(value, f"header value {key!r}")
@@ -84,11 +84,10 @@ def _utf8(value: bytes, what: str) -> str:
 
 
 def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
-    """The whole file, or a refusal; nothing is made that is over a limit."""
+    """Read the whole file. Raises before anything is made that is over a limit."""
     if len(data) > limits.file_size_max_bytes:
-        raise Code.AVRO_INVALID(
-            reason="avro_file_too_large", expected=f"at most {limits.file_size_max_bytes} bytes", got=str(len(data))
-        )
+        expected = f"at most {limits.file_size_max_bytes} bytes"
+        raise Code.AVRO_INVALID(reason="avro_file_too_large", expected=expected, got=str(len(data)))
     if data[: len(MAGIC)] != MAGIC:
         raise Code.AVRO_INVALID(reason="avro_magic_missing", expected=MAGIC.hex(), got=data[: len(MAGIC)].hex())
     cursor = Cursor(data, limits.values_max, len(MAGIC))
@@ -114,41 +113,30 @@ def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
         for _ in range(abs(count)):
             key = read_string(cursor)
             if key in found or len(found) == AVRO_HEADER_KEYS_MAX:
-                raise Code.AVRO_INVALID(
-                    reason="avro_header_keys_refused",
-                    expected=f"at most {AVRO_HEADER_KEYS_MAX} distinct keys",
-                    got=repr(key)[:120],
-                )
+                expected = f"at most {AVRO_HEADER_KEYS_MAX} distinct keys"
+                raise Code.AVRO_INVALID(reason="avro_header_keys_refused", expected=expected, got=repr(key)[:120])
             found[key] = read_bytes(cursor)
             if cursor.position - start > limits.header_size_max_bytes:
-                raise Code.AVRO_INVALID(
-                    reason="avro_header_too_large", expected=f"at most {limits.header_size_max_bytes} bytes", got="more"
-                )
+                raise _over("avro_header_too_large", f"at most {limits.header_size_max_bytes} bytes")
     return list(found.items())
 
 
 def _read_records(
     cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, sizes: list[int]
 ) -> Iterator[Raw]:
-    """The records; `sizes` gets the length of each block when it is decompressed."""
+    """The records; `sizes` gets the decompressed length of each block."""
     read_record, each = reader_of(schema), weight(schema)
-    content_left, values_left, records_left, blocks = (
-        limits.content_size_max_bytes,
-        limits.values_max,
-        limits.records_max,
-        0,
-    )
+    content_left, values_left = limits.content_size_max_bytes, limits.values_max
+    records_left, blocks = limits.records_max, 0
     while cursor.position < len(cursor.data):
         count, stored = read_size(cursor), read_bytes(cursor)
         if cursor.take(SYNC_BYTES) != sync:
             raise Code.AVRO_INVALID(reason="avro_sync_mismatch", expected=sync.hex(), got="another")
         records_left, blocks = records_left - count, blocks + 1
         if records_left < 0:
-            raise Code.AVRO_INVALID(
-                reason="avro_too_many_records", expected=f"at most {limits.records_max}", got="more"
-            )
+            raise _over("avro_too_many_records", f"at most {limits.records_max}")
         if blocks > limits.blocks_max:
-            raise Code.AVRO_INVALID(reason="avro_too_many_blocks", expected=f"at most {limits.blocks_max}", got="more")
+            raise _over("avro_too_many_blocks", f"at most {limits.blocks_max}")
         content = decompress(codec, stored, content_left)
         content_left -= len(content)
         sizes.append(len(content))
@@ -157,16 +145,13 @@ def _read_records(
             block.spend(each)
             yield read_record(block)
         if block.position != len(content):
-            raise Code.AVRO_INVALID(
-                reason="avro_block_count_lies",
-                expected=f"{block.position} bytes in {count} records",
-                got=f"{len(content)} bytes",
-            )
+            expected = f"{block.position} bytes in {count} records"
+            raise Code.AVRO_INVALID(reason="avro_block_count_lies", expected=expected, got=f"{len(content)} bytes")
         values_left = block.values_left
 
 
 def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
-    """A block's content; a block that grows over the limit is left off where it does."""
+    """A block's content. Raises as soon as it is over the limit."""
     match codec:
         case "null":
             content = stored
@@ -183,19 +168,16 @@ def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
     return content
 
 
-def _too_much(size_max_bytes: int) -> InputError:
-    return InputError(
-        "avro_content_too_large",
-        "the Avro file is too large when it is decompressed",
-        expected=f"at most {size_max_bytes} more bytes",
-        got="more",
-    )
+def _over(reason: str, expected: str) -> PvdmError:
+    return Code.AVRO_INVALID(reason=reason, expected=expected, got="more")
 
 
-def _corrupt(codec: str, reason: str) -> InputError:
-    return InputError(
-        "avro_block_corrupt", "a block cannot be decompressed", expected=f"{codec} data", got=reason[:120]
-    )
+def _too_much(size_max_bytes: int) -> PvdmError:
+    return _over("avro_content_too_large", f"at most {size_max_bytes} more bytes")
+
+
+def _corrupt(codec: str, got: str) -> PvdmError:
+    return Code.AVRO_INVALID(reason="avro_block_corrupt", expected=f"{codec} data", got=got[:120])
 
 
 def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
@@ -208,14 +190,14 @@ def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
         raise _too_much(size_max_bytes)
     if not inflater.eof:
         raise _corrupt("deflate", "an end that is missing")
-    # Python writers cut a zlib stream short and leave the first bytes of its checksum behind.
+    # Python writers cut a zlib stream short and leave the first bytes of its checksum.
     if not zlib.adler32(content).to_bytes(4, "big").startswith(inflater.unused_data):
         raise _corrupt("deflate", f"{len(inflater.unused_data)} bytes after the end")
     return content
 
 
 def _unsnap(stored: bytes, size_max_bytes: int) -> bytes:
-    """Snappy says its size before the data, and Avro puts a checksum of the content after it."""
+    """Snappy has the size before the data, and Avro adds a checksum of the content after it."""
     import pyarrow as pa
 
     size, shift = 0, 0
@@ -253,7 +235,7 @@ def write_avro(
     codec: str = "deflate",
     sync: bytes | None = None,
 ) -> bytes:
-    """A container file; without a marker of its own it gets one that only its content decides."""
+    """Write a container file. Without `sync` its marker follows from its content."""
     if codec not in {"null", "deflate"}:
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)

@@ -1,4 +1,4 @@
-"""Strict decoding of Avro values: every length, count and range is checked before anything is made of it."""
+"""Strict decoding of Avro values: every length, count and range is checked before it is used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import (
     ArrayNode,
     FixedNode,
@@ -19,16 +19,18 @@ from pvdm.lake.format.avro.schema import (
     weight,
 )
 
-# Records and arrays are tuples, Avro maps tuples of pairs: what was read cannot be changed by accident.
+# Records and arrays are tuples and Avro maps are tuples of pairs, so that values cannot be changed by accident.
 Raw: TypeAlias = Any
 Reader: TypeAlias = Callable[["Cursor"], Raw]
 
+_INT: Final = PrimitiveNode("int")
+_BYTES: Final = PrimitiveNode("bytes")
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 
 
 class Cursor:
-    """A place in bytes, and how many values may still be made of them."""
+    """A position in bytes, and how many values may still be made."""
 
     __slots__ = ("data", "position", "values_left")
 
@@ -44,22 +46,21 @@ class Cursor:
             raise Code.AVRO_INVALID(reason="avro_too_many_values", got="more")
 
     def take(self, size: int) -> bytes:
-        """The next bytes, all of them."""
+        """The next `size` bytes. Raises if there are fewer."""
         end = self.position + size
         if end > len(self.data):
-            raise truncated(f"{size} more bytes", f"{len(self.data) - self.position}")
+            raise _truncated(f"{size} more bytes", f"{len(self.data) - self.position}")
         found = self.data[self.position : end]
         self.position = end
         return found
 
 
-def truncated(expected: str, got: str) -> InputError:
-    """The file ends before what it promises."""
-    return InputError("avro_truncated", "the Avro data ends too early", expected=expected, got=got)
+def _truncated(expected: str, got: str) -> PvdmError:
+    return Code.AVRO_INVALID(reason="avro_truncated", expected=expected, got=got)
 
 
 def read_long(cursor: Cursor) -> int:
-    """A zigzag number of at most 64 bits."""
+    """Read a zigzag number of at most 64 bits."""
     data, position = cursor.data, cursor.position
     try:
         byte = data[position]
@@ -73,19 +74,19 @@ def read_long(cursor: Cursor) -> int:
             value |= (byte & 0x7F) << shift
             shift += 7
     except IndexError:
-        raise truncated("a number", "nothing") from None
+        raise _truncated("a number", "nothing") from None
     if value >> 64:
         raise _number("64 bits", "more")
     cursor.position = position
     return (value >> 1) ^ -(value & 1)
 
 
-def _number(expected: str, got: str) -> InputError:
-    return InputError("avro_number_invalid", "a number in the Avro data cannot be accepted", expected=expected, got=got)
+def _number(expected: str, got: str) -> PvdmError:
+    return Code.AVRO_INVALID(reason="avro_number_invalid", expected=expected, got=got)
 
 
 def read_int(cursor: Cursor) -> int:
-    """A zigzag number of at most 32 bits."""
+    """Read a zigzag number of at most 32 bits."""
     value = read_long(cursor)
     if not -(2**31) <= value < 2**31:
         raise _number("32 bits", str(value))
@@ -93,7 +94,7 @@ def read_int(cursor: Cursor) -> int:
 
 
 def read_size(cursor: Cursor) -> int:
-    """A length; negative ones are refused."""
+    """Read a length. Raises if it is negative."""
     return _not_negative(read_long(cursor))
 
 
@@ -104,21 +105,17 @@ def _not_negative(size: int) -> int:
 
 
 def read_bytes(cursor: Cursor) -> bytes:
-    """Bytes with their length before them."""
+    """Read bytes after their length."""
     return cursor.take(read_size(cursor))
 
 
 def read_string(cursor: Cursor) -> str:
-    """Text with its length in bytes before it."""
+    """Read text after its length in bytes."""
     found = read_bytes(cursor)
     try:
         return found.decode()
     except UnicodeDecodeError as error:
         raise Code.AVRO_INVALID(reason="avro_text_not_utf8", got=error.reason) from None
-
-
-def _read_null(cursor: Cursor) -> None:
-    del cursor
 
 
 def _read_boolean(cursor: Cursor) -> bool:
@@ -128,21 +125,13 @@ def _read_boolean(cursor: Cursor) -> bool:
     return byte == 1
 
 
-def _read_float(cursor: Cursor) -> float:
-    return float(_FLOAT.unpack(cursor.take(4))[0])
-
-
-def _read_double(cursor: Cursor) -> float:
-    return float(_DOUBLE.unpack(cursor.take(8))[0])
-
-
 _PRIMITIVE: Final[dict[str, Reader]] = {
-    "null": _read_null,
+    "null": lambda _: None,
     "boolean": _read_boolean,
     "int": read_int,
     "long": read_long,
-    "float": _read_float,
-    "double": _read_double,
+    "float": lambda cursor: float(_FLOAT.unpack(cursor.take(4))[0]),
+    "double": lambda cursor: float(_DOUBLE.unpack(cursor.take(8))[0]),
     "bytes": read_bytes,
     "string": read_string,
 }
@@ -187,23 +176,19 @@ def _option(read_inner: Reader, null_first: bool) -> Reader:
 
 
 def _blocks(cursor: Cursor, least: int, each: int, read_items: Callable[[int], None]) -> None:
-    """Blocks of items until one of none; a block with its size in bytes must have exactly that size."""
+    """Read blocks of items up to the empty one. Raises if a block does not have the size that it gives."""
     while (count := read_long(cursor)) != 0:
         size = read_size(cursor) if count < 0 else None
         count = abs(count)
         start = cursor.position
         if count * least > len(cursor.data) - start:
-            raise Code.AVRO_INVALID(
-                reason="avro_count_lies",
-                expected=f"at most {len(cursor.data) - start} bytes of items",
-                got=f"{count} items",
-            )
+            expected = f"at most {len(cursor.data) - start} bytes of items"
+            raise Code.AVRO_INVALID(reason="avro_count_lies", expected=expected, got=f"{count} items")
         cursor.spend(count * each)
         read_items(count)
         if size is not None and cursor.position - start != size:
-            raise Code.AVRO_INVALID(
-                reason="avro_block_size_lies", expected=f"{size} bytes", got=f"{cursor.position - start}"
-            )
+            got = f"{cursor.position - start}"
+            raise Code.AVRO_INVALID(reason="avro_block_size_lies", expected=f"{size} bytes", got=got)
 
 
 def _array(read_item: Reader, item: Node) -> Reader:
@@ -241,14 +226,11 @@ def _map(read_value: Reader, value: Node) -> Reader:
 
 
 def _pairs(item: Node) -> Reader | None:
-    """A shorter way through the key-value records of statistics, which are most of a manifest."""
-    match item:
-        case RecordNode((key, value)) if key.type == PrimitiveNode("int"):
-            if value.type not in {PrimitiveNode("long"), PrimitiveNode("bytes")}:
-                return None
-        case _:
-            return None
-    sized = value.type == PrimitiveNode("bytes")
+    """A faster reader for the key-value records of statistics, which are most of a manifest."""
+    types = tuple(field.type for field in item.fields) if isinstance(item, RecordNode) else ()
+    if types not in ((_INT, PrimitiveNode("long")), (_INT, _BYTES)):
+        return None
+    sized = types[1] == _BYTES
 
     def read(cursor: Cursor) -> Raw:
         found: list[Raw] = []
@@ -259,7 +241,7 @@ def _pairs(item: Node) -> Reader | None:
 
 
 def _read_pairs(cursor: Cursor, count: int, found: list[Raw], sized: bool) -> None:
-    """Numbers of one byte are read in place; the value is a number, or the size of bytes that follow."""
+    """Read pairs of a number and a value. Numbers of one byte are read in place; if `sized`, the value is bytes."""
     data, position = cursor.data, cursor.position
     value: Raw
     try:
@@ -281,5 +263,5 @@ def _read_pairs(cursor: Cursor, count: int, found: list[Raw], sized: bool) -> No
                 value, position = cursor.take(_not_negative(value)), cursor.position
             found.append((key, value))
     except IndexError:
-        raise truncated("a number", "nothing") from None
+        raise _truncated("a number", "nothing") from None
     cursor.position = position

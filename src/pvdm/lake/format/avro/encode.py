@@ -1,4 +1,4 @@
-"""Encoding of Avro values, each checked to be one of its type; the tests hold it against fastavro."""
+"""Encoding of Avro values, each checked against its type. Tests compare it with fastavro."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import ArrayNode, FixedNode, MapNode, Node, OptionNode, PrimitiveNode, RecordNode
 
 Writer: TypeAlias = Callable[[bytearray, Any], None]
@@ -28,7 +28,7 @@ def encode_records(schema: RecordNode, records: Iterable[Any]) -> list[bytes]:
 
 
 def write_long(target: bytearray, value: int) -> None:
-    """A zigzag number; who calls has checked its range."""
+    """Write a zigzag number; the caller has checked its range."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
         target.append((rest & 0x7F) | 0x80)
@@ -36,10 +36,8 @@ def write_long(target: bytearray, value: int) -> None:
     target.append(rest)
 
 
-def _wrong(expected: str, got: object) -> InputError:
-    return InputError(
-        "avro_value_invalid", "a value cannot be written as its Avro type", expected=expected, got=repr(got)[:120]
-    )
+def _wrong(expected: str, got: object) -> PvdmError:
+    return Code.AVRO_INVALID(reason="avro_value_invalid", expected=expected, got=repr(got)[:120])
 
 
 def writer_of(node: Node) -> Writer:

@@ -1,4 +1,4 @@
-"""Avro schemas as checked trees: field ids kept, recursion, deep nesting and unions other than optional refused."""
+"""Avro schemas as checked trees with field ids; recursion, deep nesting and unions other than optional are refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import parse_json
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import parse_json
 
 AVRO_SCHEMA_MAX_BYTES: Final = 4_194_304
 AVRO_SCHEMA_NODES_MAX: Final = 20_000
@@ -16,14 +16,14 @@ AVRO_FIXED_MAX_BYTES: Final = 1_048_576
 AVRO_NAME_MAX_CHARACTERS: Final = 1_024
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# Longer texts are not kept in memory for the next file.
-_KEPT_MAX_CHARACTERS: Final = 65_536
+# Longer texts are not cached.
+_CACHED_MAX_CHARACTERS: Final = 65_536
 _BYTES_AT_LEAST: Final = {"null": 0, "float": 4, "double": 8}
 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveNode:
-    """A type without parts; the annotations are those that Iceberg knows."""
+    """A type without parts, with the annotations that Iceberg uses."""
 
     kind: str
     logical: str | None = None
@@ -60,7 +60,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class OptionNode:
-    """A union of null and one other type, in the order in which it is written."""
+    """A union of null and one other type, in their order."""
 
     inner: Node
     null_first: bool = True
@@ -68,7 +68,7 @@ class OptionNode:
 
 @dataclass(frozen=True, slots=True)
 class FieldNode:
-    """A field of a record; without an id it is one that Iceberg does not read."""
+    """A field of a record. Iceberg does not read fields without an id."""
 
     name: str
     type: Node
@@ -77,12 +77,12 @@ class FieldNode:
 
 @dataclass(frozen=True, slots=True)
 class RecordNode:
-    """Fields in the order in which their values are written."""
+    """Fields in the order of their values."""
 
     fields: tuple[FieldNode, ...]
 
     def position(self, field_id: int) -> int | None:
-        """Where the field with this id is, or None where the record has none."""
+        """The position of the field with this id; None if the record does not have it."""
         for index, field in enumerate(self.fields):
             if field.field_id == field_id:
                 return index
@@ -93,7 +93,7 @@ Node: TypeAlias = PrimitiveNode | FixedNode | ArrayNode | MapNode | OptionNode |
 
 
 def least_bytes(node: Node) -> int:
-    """No value of this type takes fewer bytes; what counts promise is held against it."""
+    """The least number of bytes of a value of this type, to check counts before items are read."""
     match node:
         case PrimitiveNode(kind):
             return _BYTES_AT_LEAST.get(kind, 1)
@@ -106,7 +106,7 @@ def least_bytes(node: Node) -> int:
 
 
 def weight(node: Node) -> int:
-    """How many values one value of this type is made of at least, itself included."""
+    """The least number of values in a value of this type, itself included."""
     match node:
         case RecordNode(fields):
             return 1 + sum(weight(field.type) for field in fields)
@@ -115,36 +115,31 @@ def weight(node: Node) -> int:
 
 
 def parse_avro_schema(text: str) -> RecordNode:
-    """The tree of a file's schema; its root is a record."""
-    return _parsed_before(text) if len(text) <= _KEPT_MAX_CHARACTERS else _parsed(text)
+    """Parse a file's schema. Raises if its root is not a record."""
+    return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
 
 
-@functools.lru_cache(maxsize=64)
-def _parsed_before(text: str) -> RecordNode:
-    """Manifests of one table share their schema's text, and reading it costs more than reading a short manifest."""
-    return _parsed(text)
-
-
-def _parsed(text: str) -> RecordNode:
+def _parse(text: str) -> RecordNode:
     data = text.encode()
     if len(data) > AVRO_SCHEMA_MAX_BYTES:
-        raise Code.AVRO_INVALID(
-            reason="avro_schema_too_large", expected=f"at most {AVRO_SCHEMA_MAX_BYTES} bytes", got=str(len(data))
-        )
+        expected = f"at most {AVRO_SCHEMA_MAX_BYTES} bytes"
+        raise Code.AVRO_INVALID(reason="avro_schema_too_large", expected=expected, got=str(len(data)))
     root = _Parser().parse(parse_json(data, what="the Avro schema"), namespace="", depth=1)
     if not isinstance(root, RecordNode):
         raise _unsupported("a record at the root", type(root).__name__)
     return root
 
 
-def _unsupported(expected: str, got: object) -> InputError:
-    return InputError(
-        "avro_schema_unsupported", "the Avro schema cannot be accepted", expected=expected, got=repr(got)[:120]
-    )
+# Manifests of one table share their schema's text, and to parse it costs more than to read a short manifest.
+_parse_cached: Final = functools.lru_cache(maxsize=64)(_parse)
+
+
+def _unsupported(expected: str, got: object) -> PvdmError:
+    return Code.AVRO_INVALID(reason="avro_schema_unsupported", expected=expected, got=repr(got)[:120])
 
 
 class _Parser:
-    """One pass over the schema; named types are expanded, so that the number of nodes is the number of values."""
+    """Parses a schema in one pass. Named types are expanded, so that the limit on nodes counts them each time."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
@@ -153,9 +148,8 @@ class _Parser:
 
     def parse(self, value: Any, namespace: str, depth: int) -> Node:
         if depth > AVRO_NESTING_DEPTH_MAX:
-            raise Code.AVRO_INVALID(
-                reason="avro_schema_too_deep", expected=f"at most {AVRO_NESTING_DEPTH_MAX} levels", got="more"
-            )
+            expected = f"at most {AVRO_NESTING_DEPTH_MAX} levels"
+            raise Code.AVRO_INVALID(reason="avro_schema_too_deep", expected=expected, got="more")
         if isinstance(value, str):
             return self._reference(value, namespace)
         self._count(1)
@@ -168,9 +162,8 @@ class _Parser:
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > AVRO_SCHEMA_NODES_MAX:
-            raise Code.AVRO_INVALID(
-                reason="avro_schema_too_many_nodes", expected=f"at most {AVRO_SCHEMA_NODES_MAX}", got="more"
-            )
+            expected = f"at most {AVRO_SCHEMA_NODES_MAX}"
+            raise Code.AVRO_INVALID(reason="avro_schema_too_many_nodes", expected=expected, got="more")
 
     def _reference(self, name: str, namespace: str) -> Node:
         if name in PRIMITIVES:
@@ -230,9 +223,8 @@ class _Parser:
         full, _ = self._enter(value, namespace)
         size = _integer(value, "size")
         if size is None or not 0 <= size <= AVRO_FIXED_MAX_BYTES:
-            raise Code.AVRO_INVALID(
-                reason="avro_fixed_too_large", expected=f"0 to {AVRO_FIXED_MAX_BYTES} bytes", got=repr(size)[:40]
-            )
+            expected = f"0 to {AVRO_FIXED_MAX_BYTES} bytes"
+            raise Code.AVRO_INVALID(reason="avro_fixed_too_large", expected=expected, got=repr(size)[:40])
         node = FixedNode(size, _logical(value), _integer(value, "precision"), _integer(value, "scale"))
         self._named[full] = node
         return node

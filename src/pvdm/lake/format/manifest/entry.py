@@ -1,4 +1,4 @@
-"""Manifest entries and the files that they list: frozen typed views beside the record as it was read."""
+"""Manifest entries and the files that they list, as typed values beside the record that was read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.decode import Raw
-from pvdm.lake.format.avro.schema import Node, RecordNode
-from pvdm.lake.format.manifest.fields import DATA_FILE, ENTRY, PARTITION, file_known, locate
-from pvdm.lake.format.partition.spec import PartitionSpec
-from pvdm.lake.format.partition.value import from_raw, inferred_type, inner_node, require_type
+from pvdm.lake.format.avro.schema import RecordNode
+from pvdm.lake.format.manifest.fields import DATA_FILE, ENTRY, FILE, PARTITION, locate
+from pvdm.lake.format.partition_spec import PartitionSpec
+from pvdm.lake.format.partition_value import from_raw, inferred_type, inner_node, require_type
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.model.schema import Type
 
@@ -20,14 +20,14 @@ LOCATION_MAX_BYTES: Final = 8_192
 
 
 class ManifestContent(IntEnum):
-    """What a manifest lists."""
+    """The kind of files that a manifest lists."""
 
     DATA = 0
     DELETES = 1
 
 
 class FileContent(IntEnum):
-    """What a listed file holds."""
+    """The content of a listed file."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -46,7 +46,7 @@ _V = TypeVar("_V")
 
 
 class IdMap(Mapping[int, _V], Generic[_V]):
-    """Values by field id, in the order in which they are written; it cannot be changed."""
+    """An immutable map from field id to value, in the order of the file."""
 
     __slots__ = ("_values",)
 
@@ -77,7 +77,7 @@ class IdMap(Mapping[int, _V], Generic[_V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A data or delete file as a manifest lists it; None is null or absent, which the raw record tells apart."""
+    """A data or delete file as a manifest lists it. None means null or absent."""
 
     file_path: str
     file_format: str
@@ -106,7 +106,7 @@ class DataFile:
 
     @property
     def is_deletion_vector(self) -> bool:
-        """Whether the entry names a blob in a Puffin file."""
+        """Whether this is a blob in a Puffin file."""
         return self.file_format.lower() == "puffin"
 
 
@@ -119,7 +119,6 @@ class ManifestEntry:
     snapshot_id: int | None = None
     sequence_number: int | None = None
     file_sequence_number: int | None = None
-    raw: Raw = field(default=None, compare=False, repr=False)
 
     @property
     def is_live(self) -> bool:
@@ -127,12 +126,12 @@ class ManifestEntry:
         return self.status is not EntryStatus.DELETED
 
 
-def _refused(code: str, what: str, expected: str, got: object) -> InputError:
-    return InputError(code, what, expected=expected, got=repr(got)[:120])
+def _refused(reason: str, expected: str, got: object, message: str | None = None) -> PvdmError:
+    return Code.MANIFEST_INVALID(message, reason=reason, expected=expected, got=repr(got)[:120])
 
 
 class EntryReader:
-    """Finds the known fields of one manifest's schema by id, once, and makes typed views of its records."""
+    """Makes entries from the records of one manifest. Finds the known fields of its schema by id, once."""
 
     def __init__(self, schema: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]) -> None:
         self._entry = locate(schema, ENTRY)
@@ -141,25 +140,19 @@ class EntryReader:
         if at is None or not isinstance(file_node, RecordNode):
             raise _missing("data_file", DATA_FILE)
         self._file_at = at
-        self._known = file_known()
-        self._file = locate(file_node, self._known)
+        self._file = locate(file_node, FILE)
         for field_id in (100, 101, 103, 104):
             if field_id not in self._file:
-                raise _missing(self._known[field_id].name, field_id)
+                raise _missing(FILE[field_id].name, field_id)
         if 0 not in self._entry:
             raise _missing("status", 0)
         self._partition_at, self.partition = _partition_of(file_node, spec, types)
         self._void = frozenset(field.field_id for field in spec.fields if field.transform.name == "void")
 
-    def declares(self, field_id: int) -> bool:
-        """Whether the manifest's schema has the field at all."""
-        return field_id in self._entry or field_id in self._file
-
     def entry(self, raw: Raw, content: ManifestContent) -> ManifestEntry:
-        """The typed view of one record."""
+        """The entry of one record."""
         status = _member(EntryStatus, self._number(raw, 0), "status")
-        file_raw = raw[self._file_at]
-        data_file = self._data_file(file_raw)
+        data_file = self._data_file(raw[self._file_at])
         _check_content(data_file, content)
         return ManifestEntry(
             status=status,
@@ -167,7 +160,6 @@ class EntryReader:
             snapshot_id=self._number(raw, 1),
             sequence_number=_not_negative("sequence_number", self._number(raw, 3)),
             file_sequence_number=_not_negative("file_sequence_number", self._number(raw, 4)),
-            raw=raw,
         )
 
     def _number(self, raw: Raw, field_id: int) -> int | None:
@@ -177,7 +169,7 @@ class EntryReader:
     def _data_file(self, raw: Raw) -> DataFile:
         found: dict[str, Any] = {}
         for field_id, at in self._file.items():
-            known, value = self._known[field_id], raw[at]
+            known, value = FILE[field_id], raw[at]
             if value is None:
                 if known.required:
                     raise _missing(known.name, field_id)
@@ -206,7 +198,8 @@ class EntryReader:
         found = IdMap((field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition.items())
         for field_id in self._void:
             if found[field_id] is not None:
-                raise _refused("partition_void_not_null", "a void transform has a value", "null", found[field_id])
+                got = repr(found[field_id])[:120]
+                raise Code.PARTITION_SPEC_INVALID(reason="partition_void_not_null", expected="null", got=got)
         return found
 
 
@@ -214,10 +207,9 @@ _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_valu
 _NUMBERS: Final = ("record_count", "file_size_in_bytes", "first_row_id", "content_offset", "content_size_in_bytes")
 
 
-def _missing(name: str, field_id: int) -> InputError:
-    return InputError(
-        "manifest_field_missing", f"field {field_id} ({name}) is missing or null", expected="a value", got="none"
-    )
+def _missing(name: str, field_id: int) -> PvdmError:
+    words = f"field {field_id} ({name}) is missing or null"
+    return Code.MANIFEST_INVALID(words, reason="manifest_field_missing", expected="a value", got="none")
 
 
 _E = TypeVar("_E", bound=IntEnum)
@@ -228,12 +220,12 @@ def _member(kind: type[_E], value: Any, name: str) -> _E:
         return kind(value)
     except ValueError:
         members = ", ".join(str(int(each)) for each in kind)
-        raise _refused("manifest_code_unknown", f"{name} has a value without meaning", members, value) from None
+        raise _refused("manifest_code_unknown", members, value, f"{name} has an unknown value") from None
 
 
 def _not_negative(name: str, value: int | None) -> int | None:
     if value is not None and value < 0:
-        raise _refused("manifest_number_negative", f"{name} is negative", "0 or more", value)
+        raise _refused("manifest_number_negative", "0 or more", value, f"{name} is negative")
     return value
 
 
@@ -245,47 +237,31 @@ def _counts(name: str, pairs: tuple[tuple[int, int], ...]) -> IdMap[int]:
 
 def _check_location(name: str, value: str | None) -> None:
     if value is not None and not 1 <= len(value.encode()) <= LOCATION_MAX_BYTES:
-        raise _refused(
-            "manifest_location_refused", f"{name} is empty or too long", f"1 to {LOCATION_MAX_BYTES} bytes", value
-        )
+        sizes = f"1 to {LOCATION_MAX_BYTES} bytes"
+        raise _refused("manifest_location_refused", sizes, value, f"{name} is empty or too long")
 
 
 def _check_content(data_file: DataFile, content: ManifestContent) -> None:
     if (data_file.content is FileContent.DATA) != (content is ManifestContent.DATA):
-        raise _refused(
-            "manifest_content_conflict",
-            "a manifest lists a file of the other kind",
-            f"files of a {content.name.lower()} manifest",
-            data_file.content.name,
-        )
-    if data_file.content is FileContent.EQUALITY_DELETES and not data_file.equality_ids:
-        raise _refused("manifest_equality_ids_missing", "an equality delete file names no fields", "equality_ids", None)
-    if any(not 0 < each < 2**31 for each in data_file.equality_ids or ()):
-        raise _refused(
-            "manifest_equality_id_invalid", "an equality id is not a field id", "1 to 2^31 − 1", data_file.equality_ids
-        )
+        wanted = f"files of a {content.name.lower()} manifest"
+        raise _refused("manifest_content_conflict", wanted, data_file.content.name)
+    ids = data_file.equality_ids
+    if data_file.content is FileContent.EQUALITY_DELETES and not ids:
+        raise _refused("manifest_equality_ids_missing", "equality_ids", None)
+    if any(not 0 < each < 2**31 for each in ids or ()):
+        raise _refused("manifest_equality_id_invalid", "1 to 2^31 − 1", ids)
     blob = (data_file.content_offset, data_file.content_size_in_bytes)
     if data_file.is_deletion_vector and (None in blob or data_file.referenced_data_file is None):
-        raise _refused(
-            "manifest_deletion_vector_incomplete",
-            "a deletion vector does not say where it is or what it is for",
-            "referenced_data_file, content_offset and content_size_in_bytes",
-            blob,
-        )
+        wanted = "referenced_data_file, content_offset and content_size_in_bytes"
+        raise _refused("manifest_deletion_vector_incomplete", wanted, blob)
     if blob[0] is not None and blob[1] is None:
-        raise _refused("manifest_content_size_missing", "a content offset has no size", "content_size_in_bytes", None)
-
-
-def _required(kind: Type | None, written: Node) -> Type:
-    assert kind is not None  # noqa: S101  else it is inferred
-    require_type(kind, written)
-    return kind
+        raise _refused("manifest_content_size_missing", "content_size_in_bytes", None)
 
 
 def _partition_of(
     file_node: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]
 ) -> tuple[int | None, dict[int, tuple[int, Type]]]:
-    """Where the tuple's values are and what they are; the tuple has the spec's fields and no other."""
+    """The positions and types of the partition values. Raises unless the tuple has exactly the spec's fields."""
     at = file_node.position(PARTITION)
     node = None if at is None else inner_node(file_node.fields[at].type)
     if node is None and not spec.fields:
@@ -295,17 +271,16 @@ def _partition_of(
     ids = {field.field_id for field in node.fields}
     wanted = {field.field_id for field in spec.fields}
     if ids != wanted:
-        raise _refused(
-            "manifest_partition_mismatch",
-            "the partition tuple does not have the fields of the spec",
-            repr(sorted(wanted)),
-            [field.field_id for field in node.fields],
-        )
+        given = [field.field_id for field in node.fields]
+        raise _refused("manifest_partition_mismatch", repr(sorted(wanted)), given)
     found: dict[int, tuple[int, Type]] = {}
     for field_spec, kind in zip(spec.fields, types, strict=True):
         position = node.position(field_spec.field_id)
         assert position is not None  # noqa: S101  the sets of ids are equal
         written = inner_node(node.fields[position].type)
-        inferred = kind is None or field_spec.transform.name == "void"
-        found[field_spec.field_id] = (position, inferred_type(written) if inferred else _required(kind, written))
+        if kind is None or field_spec.transform.name == "void":
+            found[field_spec.field_id] = (position, inferred_type(written))
+        else:
+            require_type(kind, written)
+            found[field_spec.field_id] = (position, kind)
     return at, found

@@ -1,4 +1,4 @@
-"""The fields of manifest lists and manifests by id and format version, and the schemas that they are written with."""
+"""The fields of manifests and manifest lists by id and format version, and the schemas for writing them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 from pvdm.errors import Code
 from pvdm.lake.format.avro.schema import ArrayNode, Node, PrimitiveNode, RecordNode
-from pvdm.lake.format.manifest.types import type_to_iceberg
-from pvdm.lake.format.partition.spec import UNKNOWN, PartitionSpec
-from pvdm.lake.format.partition.value import avro_type, inner_node
+from pvdm.lake.format.partition_spec import UNKNOWN, PartitionSpec
+from pvdm.lake.format.partition_value import avro_type, inner_node
+from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.model.schema import Type
 
 
@@ -69,7 +69,7 @@ FIELD_SUMMARY: Final = Struct(
         Known(511, "upper_bound", "binary", False, "Partition upper bound for all files"),
     )
 )
-_LIST: Final = {
+LIST: Final = {
     known.field_id: known
     for known in (
         Known(500, "manifest_path", "string", True, "Location URI with FS scheme"),
@@ -94,7 +94,10 @@ _LIST_V1: Final = (500, 501, 502, 503, 504, 505, 506, 507, 512, 513, 514, 519)
 _LIST_V2: Final = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 519)
 _LIST_REQUIRED_V2: Final = frozenset({517, 515, 516, 504, 505, 506, 512, 513, 514})
 
-_FILE: Final = {
+_VALUE_COUNTS_DOC: Final = "Map of column id to total count, including null and NaN"
+_NAN_COUNTS_DOC: Final = "Map of column id to number of NaN values in the column"
+_REFERENCED_DOC: Final = "Fully qualified location (URI with FS scheme) of a data file that all deletes reference"
+FILE: Final = {
     known.field_id: known
     for known in (
         Known(134, "content", "int", False, "Contents of the file: 0=data, 1=position deletes, 2=equality deletes"),
@@ -106,21 +109,9 @@ _FILE: Final = {
         Known(106, "file_ordinal", "int", False),
         Known(107, "sort_columns", Listed(112, "int"), False),
         Known(108, "column_sizes", Mapped(117, 118, "long"), False, "Map of column id to total size on disk"),
-        Known(
-            109,
-            "value_counts",
-            Mapped(119, 120, "long"),
-            False,
-            "Map of column id to total count, including null and NaN",
-        ),
+        Known(109, "value_counts", Mapped(119, 120, "long"), False, _VALUE_COUNTS_DOC),
         Known(110, "null_value_counts", Mapped(121, 122, "long"), False, "Map of column id to null value count"),
-        Known(
-            137,
-            "nan_value_counts",
-            Mapped(138, 139, "long"),
-            False,
-            "Map of column id to number of NaN values in the column",
-        ),
+        Known(137, "nan_value_counts", Mapped(138, 139, "long"), False, _NAN_COUNTS_DOC),
         Known(111, "distinct_counts", Mapped(123, 124, "long"), False),
         Known(125, "lower_bounds", Mapped(126, 127, "binary"), False, "Map of column id to lower bound"),
         Known(128, "upper_bounds", Mapped(129, 130, "binary"), False, "Map of column id to upper bound"),
@@ -129,13 +120,7 @@ _FILE: Final = {
         Known(135, "equality_ids", Listed(136, "int"), False, "Equality comparison field IDs"),
         Known(140, "sort_order_id", "int", False, "Sort order ID"),
         Known(142, "first_row_id", "long", False, "The first row ID assigned to the first row in the data file"),
-        Known(
-            143,
-            "referenced_data_file",
-            "string",
-            False,
-            "Fully qualified location (URI with FS scheme) of a data file that all deletes reference",
-        ),
+        Known(143, "referenced_data_file", "string", False, _REFERENCED_DOC),
         Known(144, "content_offset", "long", False, "The offset in the file where the content starts"),
         Known(145, "content_size_in_bytes", "long", False, "The length of referenced content stored in the file"),
     )
@@ -160,31 +145,21 @@ DATA_FILE: Final = 2
 
 
 def list_fields(version: int) -> Struct:
-    """The fields of a manifest list, in the order in which they are written."""
+    """The fields of a manifest list in the order of the file."""
     if version == 1:
-        return Struct(tuple(_LIST[each] for each in _LIST_V1))
+        return Struct(tuple(LIST[each] for each in _LIST_V1))
     ids = _LIST_V2 if version == 2 else (*_LIST_V2, 520)
-    return Struct(tuple(replace(_LIST[each], required=each in list_required(version)) for each in ids))
+    return Struct(tuple(replace(LIST[each], required=each in list_required(version)) for each in ids))
 
 
 def list_required(version: int) -> frozenset[int]:
-    """The fields of a manifest list that a reader of this version must find."""
-    always = frozenset(known.field_id for known in _LIST.values() if known.required)
+    """The ids of the fields that a manifest list of this version must have."""
+    always = frozenset(known.field_id for known in LIST.values() if known.required)
     return always if version == 1 else always | _LIST_REQUIRED_V2
 
 
-def list_known() -> dict[int, Known]:
-    """Every field of a manifest list that is read, by id."""
-    return dict(_LIST)
-
-
-def file_known() -> dict[int, Known]:
-    """Every field of a data file but its partition that is read, by id."""
-    return dict(_FILE)
-
-
 def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]) -> Struct:
-    """The fields of a manifest, in the order in which they are written."""
+    """The fields of a manifest in the order of the file."""
     partition = tuple(
         (field.field_id, field.name, UNKNOWN if kind is None else kind)
         for field, kind in zip(spec.fields, types, strict=True)
@@ -194,7 +169,7 @@ def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
     required = {134, 105}
     fields = tuple(
-        tuple_field if each == PARTITION else replace(_FILE[each], required=_FILE[each].required or each in required)
+        tuple_field if each == PARTITION else replace(FILE[each], required=FILE[each].required or each in required)
         for each in ids
     )
     numbers = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())
@@ -262,7 +237,7 @@ def _avro_type(known: Known, defined: set[str]) -> Any:
 
 
 def avro_name(name: str) -> str:
-    """A field name that Avro allows, made as Iceberg's Java library makes it, by UTF-16 units."""
+    """A valid Avro field name, made from UTF-16 units as Iceberg's Java library does."""
     data = name.encode("utf-16-be")
     units = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
     return "".join(_avro_unit(unit, at == 0) for at, unit in enumerate(units))
@@ -277,7 +252,7 @@ def _avro_unit(unit: int, first: bool) -> str:
 
 
 def iceberg_text(struct: Struct) -> str:
-    """The Iceberg schema of the file, which Java puts into the header as `iceberg.schema`."""
+    """The file's Iceberg schema, which Java writes into the header as `iceberg.schema`."""
     value = {"type": "struct", "schema-id": 0, "fields": [_iceberg_field(known) for known in struct.fields]}
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
@@ -323,7 +298,7 @@ def _iceberg_type(kind: KnownType) -> Any:
 
 
 def locate(record: RecordNode, known: Mapping[int, Known]) -> dict[int, int]:
-    """Where each known field is in a record; a known id with another type is refused."""
+    """The position of each known field in a record. Raises if a known id has another type."""
     found: dict[int, int] = {}
     for position, field in enumerate(record.fields):
         declared = None if field.field_id is None else known.get(field.field_id)

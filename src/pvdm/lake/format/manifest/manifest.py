@@ -1,21 +1,18 @@
-"""Manifests, formats 1, 2 and 3: read by field id, with the record kept, the header typed and inheritance applied."""
+"""Manifests of formats 1, 2 and 3: read by field id, compared with their list, and with inherited numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro, write_avro
-from pvdm.lake.format.avro.decode import Raw
-from pvdm.lake.format.avro.schema import RecordNode
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
 from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.manifest.entry import EntryReader, EntryStatus, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest.fields import DATA_FILE
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, header_number, header_version
-from pvdm.lake.format.manifest.types import check_iceberg_schema, schema_from_text
-from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.partition_spec import PartitionSpec
+from pvdm.lake.format.schema.logical import check_iceberg_schema, schema_from_text
 from pvdm.model.schema import Schema, Type
 
 MANIFEST_MAX_BYTES: Final = 67_108_864
@@ -27,7 +24,7 @@ _CONTENT: Final = {"data": ManifestContent.DATA, "deletes": ManifestContent.DELE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestHeader:
-    """What a manifest says of its table; the schema is kept as text, for nothing of it may be lost."""
+    """A manifest's header. The schema is kept as text, so that nothing of it is lost."""
 
     format_version: int
     content: ManifestContent
@@ -41,68 +38,27 @@ class ManifestHeader:
         return schema_from_text(self.schema_text)[0]
 
     def partition_types(self) -> tuple[Type | None, ...]:
-        """The type of each partition field; None where only the file tells."""
+        """The type of each partition field; None if only the file's schema has it."""
         return self.spec.result_types(self.table_schema())
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest's header and entries as they were written, and the file that they were read from."""
+    """A manifest's header and entries as they were written, and the Avro file."""
 
     header: ManifestHeader
     entries: tuple[ManifestEntry, ...]
     partition_types: Mapping[int, Type]
     file: AvroFile
 
-    def declares(self, field_id: int) -> bool:
-        """Whether the manifest's schema has the field of an entry or data file at all."""
-        return self.file.schema.position(field_id) is not None or self._file_node().position(field_id) is not None
-
-    def to_bytes(self, *, sync: bytes | None = None) -> bytes:
-        """The manifest again: every field and header value that was read, known or not."""
-        return self.file.to_bytes(sync=sync)
-
-    def with_records(self, records: Iterable[Raw], *, sync: bytes | None = None) -> bytes:
-        """A manifest with the same schema and header and these raw records."""
-        return write_avro(self.file.schema_text, self.file.extra, records, codec=self.file.codec, sync=sync)
-
-    def changed(self, entry: ManifestEntry, changes: Mapping[int, Any]) -> Raw:
-        """An entry's raw record with other values in these fields; every other field stays as it was read."""
-        inner = self._file_node()
-        top = {key: value for key, value in changes.items() if self.file.schema.position(key) is not None}
-        below = {key: value for key, value in changes.items() if key not in top}
-        record = _with(self.file.schema, entry.raw, top)
-        if not below:
-            return record
-        at = self.file.schema.position(DATA_FILE)
-        return _with(self.file.schema, record, {DATA_FILE: _with(inner, record[at], below)})
-
-    def _file_node(self) -> RecordNode:
-        at = self.file.schema.position(DATA_FILE)
-        node = None if at is None else self.file.schema.fields[at].type
-        assert isinstance(node, RecordNode)  # noqa: S101  a manifest without one is not read
-        return node
-
 
 _PARSED: Final[ParsedFiles[Manifest]] = ParsedFiles(lambda manifest: manifest.file.content_bytes)
-
-
-def _with(node: RecordNode, raw: Raw, changes: Mapping[int, Any]) -> Raw:
-    found = list(raw)
-    for field_id, value in changes.items():
-        at = node.position(field_id)
-        if at is None:
-            raise Code.MANIFEST_INVALID(
-                f"the manifest's schema has no field {field_id}", reason="manifest_field_absent", got=str(field_id)
-            )
-        found[at] = value
-    return tuple(found)
 
 
 def read_manifest(
     data: bytes, *, silent: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
 ) -> Manifest:
-    """A manifest; `silent` is what the table knows, for manifests whose header does not say it."""
+    """Read a manifest. `silent` has the table's values for what the header does not say."""
     return _PARSED.get(data, (silent, limits), lambda: _parse(data, silent, limits))
 
 
@@ -116,8 +72,8 @@ def _parse(data: bytes, silent: ManifestHeader | None, limits: AvroLimits) -> Ma
 
 
 def _header(file: AvroFile, silent: ManifestHeader | None) -> ManifestHeader:
-    told = 1 if file.schema.position(3) is None else 2
-    version = header_version(file.text("format-version"), None if silent is None else silent.format_version, told)
+    by_schema = 1 if file.schema.position(3) is None else 2
+    version = header_version(file.text("format-version"), None if silent is None else silent.format_version, by_schema)
     schema_text = file.text("schema")
     if schema_text is None:
         schema_text = _otherwise("schema", None if silent is None else silent.schema_text)
@@ -167,10 +123,10 @@ def _spec(file: AvroFile, version: int, silent: ManifestHeader | None) -> Partit
 
 
 def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ...]:
-    """The entries with every number that they inherit from the manifest list.
+    """The entries with the numbers that they inherit from the manifest list.
 
-    Row ids go to every live data file without one, in the order of the entries, as Java's reader gives them;
-    in a manifest to which the list gives none, no file has one, and delete files never have one.
+    Live data files without row ids get them in the order of the entries, as in Java's reader. If the list gives the
+    manifest no first row id, no file has one. Delete files never have one.
     """
     found: list[ManifestEntry] = []
     next_row_id = listed.first_row_id if manifest.header.content is ManifestContent.DATA else None
@@ -179,17 +135,13 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
         if next_row_id is not None and given is None and entry.is_live:
             given = next_row_id
             next_row_id += entry.data_file.record_count
-            _require_row_id(next_row_id)
+            if next_row_id >= 2**63:
+                raise Code.MANIFEST_INVALID(reason="manifest_row_ids_overflow", got=str(next_row_id))
         numbered = _numbered(entry, listed)
         if given != entry.data_file.first_row_id:
             numbered = replace(numbered, data_file=replace(entry.data_file, first_row_id=given))
         found.append(numbered)
     return tuple(found)
-
-
-def _require_row_id(row_id: int) -> None:
-    if row_id >= 2**63:
-        raise Code.MANIFEST_INVALID(reason="manifest_row_ids_overflow", got=str(row_id))
 
 
 def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
@@ -200,9 +152,8 @@ def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
             ("file_sequence_number", entry.file_sequence_number),
         ):
             if value is None:
-                raise Code.MANIFEST_INVALID(
-                    f"an entry that was not added here has no {name}", reason="manifest_sequence_missing", got="none"
-                )
+                words = f"an entry that was not added here has no {name}"
+                raise Code.MANIFEST_INVALID(words, reason="manifest_sequence_missing", got="none")
     return replace(
         entry,
         snapshot_id=listed.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id,
@@ -212,7 +163,7 @@ def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
 
 
 def check_listed(manifest: Manifest, listed: ManifestFile, *, size: int) -> None:
-    """Refuse a manifest of which its list does not speak the truth; a null count claims nothing."""
+    """Raise if the list's entry for the manifest is wrong; a null count claims nothing."""
     header = manifest.header
     if listed.manifest_length != size:
         raise _lie("manifest_listed_length_lies", "manifest_length", size, listed.manifest_length)
@@ -239,18 +190,13 @@ def _check_sequence(manifest: Manifest, listed: ManifestFile) -> None:
     if not live:
         return
     if max(live) > (listed.sequence_number or 0):
-        raise Code.MANIFEST_INVALID(
-            reason="manifest_sequence_ahead", expected=f"at most {listed.sequence_number}", got=str(max(live))
-        )
+        expected = f"at most {listed.sequence_number}"
+        raise Code.MANIFEST_INVALID(reason="manifest_sequence_ahead", expected=expected, got=str(max(live)))
     least = listed.min_sequence_number or 0
     if least != min(live):
         raise _lie("manifest_listed_minimum_lies", "min_sequence_number", min(live), least)
 
 
-def _lie(code: str, what: str, found: int, claimed: int) -> InputError:
-    return InputError(
-        code,
-        f"{what} in the manifest list is not that of the manifest",
-        expected=str(int(found)),
-        got=str(int(claimed)),
-    )
+def _lie(reason: str, what: str, found: int, claimed: int) -> PvdmError:
+    words = f"{what} in the manifest list is not that of the manifest"
+    return Code.MANIFEST_INVALID(words, reason=reason, expected=str(int(found)), got=str(int(claimed)))

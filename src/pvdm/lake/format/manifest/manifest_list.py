@@ -1,19 +1,19 @@
-"""Manifest lists, formats 1, 2 and 3: read by field id, the record kept, the header typed, both held together."""
+"""Manifest lists of formats 1, 2 and 3: read by field id, with header and records checked against each other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
+from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
-from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent
-from pvdm.lake.format.manifest.fields import FIELD_SUMMARY, list_known, list_required, locate
-from pvdm.lake.format.manifest.types import check_iceberg_schema
-from pvdm.lake.format.partition.value import inner_node
+from pvdm.lake.format.manifest.fields import FIELD_SUMMARY, LIST, list_required, locate
+from pvdm.lake.format.partition_value import inner_node
+from pvdm.lake.format.schema.logical import check_iceberg_schema
 
 MANIFEST_LIST_MAX_BYTES: Final = 67_108_864
 MANIFEST_LIST_ENTRIES_MAX: Final = 100_000
@@ -25,7 +25,7 @@ _PARTITIONS: Final = 507
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSummary:
-    """What a manifest's files have in one partition field."""
+    """The range of one partition field over a manifest's files."""
 
     contains_null: bool
     contains_nan: bool | None = None
@@ -35,7 +35,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
-    """One manifest as a list has it; for a writer, None in the sequence numbers is this commit's."""
+    """A manifest's entry in a list. For a writer, a sequence number of None is this commit's."""
 
     manifest_path: str
     manifest_length: int
@@ -53,12 +53,11 @@ class ManifestFile:
     partitions: tuple[FieldSummary, ...] | None = None
     key_metadata: bytes | None = None
     first_row_id: int | None = None
-    raw: Raw = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListHeader:
-    """What a list's header says; None where it is silent, parent None also where it says `null`."""
+    """A list's header; None for what it does not say. A parent of `null` is None too."""
 
     format_version: int
     snapshot_id: int | None = None
@@ -70,25 +69,17 @@ class ListHeader:
 
 @dataclass(frozen=True, slots=True)
 class ManifestList:
-    """A list's header and manifests, and the file that they were read from."""
+    """A list's header and manifests, and the Avro file."""
 
     header: ListHeader
     manifests: tuple[ManifestFile, ...]
     file: AvroFile
 
-    def declares(self, field_id: int) -> bool:
-        """Whether the list's schema has the field at all: null and absent are not the same."""
-        return self.file.schema.position(field_id) is not None
-
-    def to_bytes(self, *, sync: bytes | None = None) -> bytes:
-        """The list again: every field and header value that was read, known or not."""
-        return self.file.to_bytes(sync=sync)
-
 
 def read_manifest_list(
     data: bytes, *, format_version: int | None = None, limits: AvroLimits = LIST_LIMITS
 ) -> ManifestList:
-    """A manifest list; `format_version` is what the table says, for lists whose header is silent."""
+    """Read a manifest list. `format_version` is the table's, for lists whose header has none."""
     return _PARSED.get(data, (format_version, limits), lambda: _parse(data, format_version, limits))
 
 
@@ -99,28 +90,26 @@ def _parse(data: bytes, format_version: int | None, limits: AvroLimits) -> Manif
     file = read_avro(data, limits)
     header = _header(file, format_version)
     check_iceberg_schema(header.iceberg_schema, file.schema)
-    known = list_known()
-    at = locate(file.schema, known)
+    at = locate(file.schema, LIST)
     for field_id in sorted(list_required(header.format_version)):
         if field_id not in at:
-            raise _missing(known[field_id].name, field_id)
+            raise _missing(LIST[field_id].name, field_id)
     summaries = _summary_positions(file.schema, at)
     manifests = tuple(_manifest(raw, at, summaries, header.format_version) for raw in file.records)
     _check_against_header(header, manifests)
     return ManifestList(header, manifests, file)
 
 
-def _missing(name: str, field_id: int) -> InputError:
-    return InputError(
-        "manifest_list_field_missing", f"field {field_id} ({name}) is missing or null", expected="a value", got="none"
-    )
+def _missing(name: str, field_id: int) -> PvdmError:
+    words = f"field {field_id} ({name}) is missing or null"
+    return Code.MANIFEST_LIST_INVALID(words, reason="manifest_list_field_missing", expected="a value", got="none")
 
 
-def header_version(text: str | None, table: int | None, told_by_schema: int) -> int:
-    """The format version of a file: what its header says, else the table, else its own schema."""
+def header_version(text: str | None, table: int | None, by_schema: int) -> int:
+    """The format version of a file from its header, else from the table, else from its schema."""
     found = header_number("format-version", text)
     if found is None:
-        found = told_by_schema if table is None else table
+        found = by_schema if table is None else table
     if found not in SUPPORTED_VERSIONS:
         raise Code.MANIFEST_INVALID(reason="manifest_format_unsupported", got=str(found))
     if table is not None and found > table:
@@ -129,22 +118,21 @@ def header_version(text: str | None, table: int | None, told_by_schema: int) -> 
 
 
 def header_number(key: str, text: str | None) -> int | None:
-    """A header value that is an integer of 64 bits in decimal."""
+    """A header value as an integer of 64 bits. Raises if it is not one."""
     if text is None:
         return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19) or not -(2**63) <= int(text) < 2**63:
-        raise Code.MANIFEST_INVALID(
-            f"header value {key!r} is not a number", reason="manifest_header_invalid", got=repr(text)[:60]
-        )
+        words = f"header value {key!r} is not a number"
+        raise Code.MANIFEST_INVALID(words, reason="manifest_header_invalid", got=repr(text)[:60])
     return int(text)
 
 
 def _header(file: AvroFile, table: int | None) -> ListHeader:
     parent = file.text("parent-snapshot-id")
-    told = 1 if file.schema.position(515) is None else 2 if file.schema.position(520) is None else 3
+    by_schema = 1 if file.schema.position(515) is None else 2 if file.schema.position(520) is None else 3
     return ListHeader(
-        format_version=header_version(file.text("format-version"), table, told),
+        format_version=header_version(file.text("format-version"), table, by_schema),
         snapshot_id=header_number("snapshot-id", file.text("snapshot-id")),
         parent_snapshot_id=None if parent == "null" else header_number("parent-snapshot-id", parent),
         sequence_number=header_number("sequence-number", file.text("sequence-number")),
@@ -169,40 +157,32 @@ _COUNTS: Final = (504, 505, 506, 512, 513, 514)
 
 
 def _manifest(raw: Raw, at: dict[int, int], summaries: dict[int, int], version: int) -> ManifestFile:
-    known = list_known()
     required = list_required(version)
     found: dict[str, Any] = {}
     for field_id, position in at.items():
         value = raw[position]
         if value is None and field_id in required:
-            raise _missing(known[field_id].name, field_id)
-        found[known[field_id].name] = value
+            raise _missing(LIST[field_id].name, field_id)
+        found[LIST[field_id].name] = value
     for field_id in (501, 515, 516, 520, *_COUNTS):
-        value = found.get(known[field_id].name)
+        value = found.get(LIST[field_id].name)
         if value is not None and value < 0:
-            raise Code.MANIFEST_LIST_INVALID(
-                f"{known[field_id].name} is negative", reason="manifest_list_number_negative", got=str(value)
-            )
+            words = f"{LIST[field_id].name} is negative"
+            raise Code.MANIFEST_LIST_INVALID(words, reason="manifest_list_number_negative", got=str(value))
     path = found["manifest_path"]
     if not 1 <= len(path.encode()) <= LOCATION_MAX_BYTES:
-        raise Code.MANIFEST_LIST_INVALID(
-            reason="manifest_list_location_refused", expected=f"1 to {LOCATION_MAX_BYTES} bytes", got=path[:80]
-        )
-    found["content"] = _content(found.get("content"))
+        expected = f"1 to {LOCATION_MAX_BYTES} bytes"
+        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_location_refused", expected=expected, got=path[:80])
+    try:
+        found["content"] = ManifestContent(found.get("content") or 0)
+    except ValueError:
+        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_content_unknown", got=str(found["content"])) from None
     if found.get("partitions") is not None:
         found["partitions"] = tuple(_summary(each, summaries) for each in found["partitions"])
     # A list of format 1 has no sequence numbers; they are 0 (spec, Manifest Lists).
     for name in ("sequence_number", "min_sequence_number"):
-        if found.get(name) is None:
-            found[name] = 0
-    return ManifestFile(**found, raw=raw)
-
-
-def _content(value: int | None) -> ManifestContent:
-    try:
-        return ManifestContent(0 if value is None else value)
-    except ValueError:
-        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_content_unknown", got=str(value)) from None
+        found[name] = found.get(name) or 0
+    return ManifestFile(**found)
 
 
 def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:
@@ -213,7 +193,7 @@ def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:
 
 
 def _check_against_header(header: ListHeader, manifests: tuple[ManifestFile, ...]) -> None:
-    """What the header says of the snapshot must fit what the records say."""
+    """Raise if the header and the records disagree about the snapshot."""
     for each in manifests:
         if each.content is ManifestContent.DELETES and header.format_version == 1:
             raise _conflict("manifest_list_deletes_in_v1", "data manifests only in format 1", each.manifest_path)
@@ -226,5 +206,6 @@ def _check_against_header(header: ListHeader, manifests: tuple[ManifestFile, ...
             raise _conflict("manifest_list_sequence_conflict", f"{header.sequence_number} for its own", number)
 
 
-def _conflict(code: str, expected: str, got: object) -> InputError:
-    return InputError(code, "a manifest list contradicts itself", expected=expected, got=repr(got)[:120])
+def _conflict(reason: str, expected: str, got: object) -> PvdmError:
+    words = "a manifest list contradicts itself"
+    return Code.MANIFEST_LIST_INVALID(words, reason=reason, expected=expected, got=repr(got)[:120])

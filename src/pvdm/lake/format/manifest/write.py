@@ -1,4 +1,4 @@
-"""Writing manifests as Iceberg's Java library writes them, from typed entries, with the facts that the list needs."""
+"""Writes manifests and manifest lists as Iceberg's Java library does, with sequence numbers and row ids assigned."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.container import write_avro
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest.fields import DATA_FILE, PARTITION, Known, Struct, avro_text, entry_fields, iceberg_text
+from pvdm.lake.format.manifest.fields import (
+    DATA_FILE,
+    FIELD_SUMMARY,
+    PARTITION,
+    Known,
+    Struct,
+    avro_text,
+    entry_fields,
+    iceberg_text,
+    list_fields,
+)
 from pvdm.lake.format.manifest.manifest import ManifestHeader
-from pvdm.lake.format.manifest.manifest_list import FieldSummary, ManifestFile
-from pvdm.lake.format.partition.spec import UNKNOWN
-from pvdm.lake.format.partition.value import to_raw
+from pvdm.lake.format.manifest.manifest_list import SUPPORTED_VERSIONS, FieldSummary, ListHeader, ManifestFile
+from pvdm.lake.format.partition_spec import UNKNOWN
+from pvdm.lake.format.partition_value import to_raw
 from pvdm.lake.format.schema.bounds import is_ordered, order_key
 from pvdm.lake.format.schema.single_value import Value, encode_value
 from pvdm.model.schema import Kind, PrimitiveType, Type
 
-# Java writes this for every file of format 1; nobody reads it.
+# Java writes this for every file of format 1; no reader uses it.
 _BLOCK_SIZE: Final = 67_108_864
 _CONTENT: Final = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenManifest:
-    """A manifest's bytes, and what its list says of it; path and snapshot are the writer's to give."""
+    """A manifest's bytes, and the facts for its entry in a list."""
 
     data: bytes
     header: ManifestHeader
@@ -38,7 +48,7 @@ class WrittenManifest:
     def listed(
         self, path: str, snapshot_id: int, *, sequence_number: int | None = None, first_row_id: int | None = None
     ) -> ManifestFile:
-        """The manifest's entry for a list; without a sequence number it gets that of the list."""
+        """The manifest's entry in a list; without a sequence number it gets the list's."""
         (existing, existing_rows), (added, added_rows), (deleted, deleted_rows) = self.counts
         return ManifestFile(
             manifest_path=path,
@@ -73,9 +83,9 @@ def write_manifest(
     fields = entry_fields(header.format_version, header.spec, types)
     for entry in listed:
         _check_entry(header, entry)
-    records = [_record(fields, entry, header, types) for entry in listed]
+    records = [_entry_record(fields, entry, header, types) for entry in listed]
     data = write_avro(
-        avro_text(fields, "manifest_entry"), _metadata(header, fields, extra), records, codec=codec, sync=sync
+        avro_text(fields, "manifest_entry"), _manifest_metadata(header, fields, extra), records, codec=codec, sync=sync
     )
     live = [entry.sequence_number for entry in listed if entry.is_live and entry.sequence_number is not None]
     return WrittenManifest(
@@ -99,16 +109,15 @@ def _writable_types(header: ManifestHeader) -> tuple[Type, ...]:
     found: list[Type] = []
     for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
         if not field.transform.known or len(field.source_ids) != 1:
-            raise Code.MANIFEST_INVALID(
-                f"partition field {field.name!r} has a transform that cannot be written",
-                reason="manifest_transform_unknown",
-                got=str(field.transform)[:120],
-            )
+            words = f"partition field {field.name!r} has a transform that cannot be written"
+            raise Code.MANIFEST_INVALID(words, reason="manifest_transform_unknown", got=str(field.transform)[:120])
         found.append(UNKNOWN if kind is None else kind)
     return tuple(found)
 
 
-def _metadata(header: ManifestHeader, fields: Struct, extra: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+def _manifest_metadata(
+    header: ManifestHeader, fields: Struct, extra: Iterable[tuple[str, bytes]]
+) -> list[tuple[str, bytes]]:
     found = [("schema", header.schema_text.encode())]
     if header.schema_id is not None:
         found.append(("schema-id", str(header.schema_id).encode()))
@@ -125,9 +134,8 @@ def _metadata(header: ManifestHeader, fields: Struct, extra: Iterable[tuple[str,
 def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
     version, file = header.format_version, entry.data_file
     if (file.content is FileContent.DATA) != (header.content is ManifestContent.DATA):
-        raise _refused(
-            "manifest_write_content_conflict", f"files of {header.content.name} manifests", file.content.name
-        )
+        wanted = f"files of {header.content.name} manifests"
+        raise _refused("manifest_write_content_conflict", wanted, file.content.name)
     if version == 1 and (header.content is not ManifestContent.DATA or entry.snapshot_id is None):
         raise _refused("manifest_write_format_1", "data files with a snapshot id in format 1", entry.snapshot_id)
     numbers = (entry.sequence_number, entry.file_sequence_number)
@@ -148,6 +156,7 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
 
 
 _DEPRECATED: Final = ("block_size_in_bytes", "file_ordinal", "sort_columns", "distinct_counts")
+_NO_DEPRECATED: Final[dict[str, Any]] = dict.fromkeys(_DEPRECATED)
 _SINCE: Final = {
     "equality_ids": 2,
     "referenced_data_file": 2,
@@ -157,11 +166,11 @@ _SINCE: Final = {
 }
 
 
-def _refused(code: str, expected: str, got: object) -> InputError:
-    return InputError(code, "an entry cannot be written", expected=expected, got=repr(got)[:120])
+def _refused(reason: str, expected: str, got: object, message: str = "an entry cannot be written") -> PvdmError:
+    return Code.MANIFEST_WRITE_REFUSED(message, reason=reason, expected=expected, got=repr(got)[:120])
 
 
-def _record(fields: Struct, entry: ManifestEntry, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
+def _entry_record(fields: Struct, entry: ManifestEntry, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
     values: dict[int, Any] = {
         0: int(entry.status),
         1: entry.snapshot_id,
@@ -169,23 +178,21 @@ def _record(fields: Struct, entry: ManifestEntry, header: ManifestHeader, types:
         4: entry.file_sequence_number,
     }
     return tuple(
-        _file_record(known.type, entry.data_file, header, types)
+        tuple(_file_value(each, entry.data_file, header, types) for each in known.type.fields)
         if known.field_id == DATA_FILE and isinstance(known.type, Struct)
         else values[known.field_id]
         for known in fields.fields
     )
 
 
-def _file_record(struct: Struct, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
-    return tuple(_file_value(known, file, header, types) for known in struct.fields)
-
-
 def _file_value(known: Known, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
     if known.field_id == PARTITION:
+        for field in header.spec.fields:
+            value = file.partition[field.field_id]
+            if field.transform.name == "void" and value is not None:
+                raise _refused("manifest_write_void_not_null", "null for a void transform", value)
         pairs = zip(header.spec.fields, types, strict=True)
-        return tuple(
-            _partition_value(kind, field.transform.name, file.partition[field.field_id]) for field, kind in pairs
-        )
+        return tuple(to_raw(kind, file.partition[field.field_id]) for field, kind in pairs)
     if known.name == "block_size_in_bytes":
         return _BLOCK_SIZE if file.block_size_in_bytes is None else file.block_size_in_bytes
     if known.name == "first_row_id" and file.content is not FileContent.DATA:
@@ -196,14 +203,8 @@ def _file_value(known: Known, file: DataFile, header: ManifestHeader, types: tup
     return int(value) if isinstance(value, FileContent) else value
 
 
-def _partition_value(kind: Type, transform: str, value: Value) -> Any:
-    if transform == "void" and value is not None:
-        raise _refused("manifest_write_void_not_null", "null for a void transform", value)
-    return to_raw(kind, value)
-
-
 def _summary(kind: Type, values: list[Value]) -> FieldSummary:
-    """Null, NaN and the range of the rest, uncut; of what readers order in different ways there is none."""
+    """Whether there are nulls and NaNs, and the range of the rest; none for types that readers order differently."""
     present = [value for value in values if value is not None]
     numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
     if not numbers or kind == PrimitiveType(Kind.UNKNOWN) or not is_ordered(kind):
@@ -219,19 +220,132 @@ def _summary(kind: Type, values: list[Value]) -> FieldSummary:
     )
 
 
-def carried(entry: ManifestEntry, version: int) -> ManifestEntry:
-    """An inherited entry as the next manifest of its table keeps it: EXISTING, its numbers explicit."""
-    return replace(entry, status=EntryStatus.EXISTING, data_file=_written_by(entry.data_file, version), raw=None)
+def carry_entry(entry: ManifestEntry, version: int) -> ManifestEntry:
+    """An inherited entry as the next manifest has it: EXISTING, without fields that later formats no longer write."""
+    file = entry.data_file if version == 1 else replace(entry.data_file, **_NO_DEPRECATED)
+    return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
-def removed(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
-    """An inherited entry as the manifest of the snapshot that removes the file keeps it."""
-    file = _written_by(entry.data_file, version)
-    return replace(entry, status=EntryStatus.DELETED, snapshot_id=snapshot_id, data_file=file, raw=None)
+def delete_entry(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
+    """An inherited entry as it is written by the snapshot that removes the file: DELETED."""
+    return replace(carry_entry(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 
-def _written_by(file: DataFile, version: int) -> DataFile:
-    """Without the fields that later formats no longer write."""
-    if version == 1:
-        return file
-    return replace(file, block_size_in_bytes=None, file_ordinal=None, sort_columns=None, distinct_counts=None)
+_COUNTS: Final = (
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+    "added_rows_count",
+    "existing_rows_count",
+    "deleted_rows_count",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenList:
+    """A list's bytes, its manifests with the assigned numbers, and the next free row id (format 3)."""
+
+    data: bytes
+    manifests: tuple[ManifestFile, ...]
+    next_row_id: int | None
+
+
+def write_manifest_list(
+    header: ListHeader,
+    manifests: Iterable[ManifestFile],
+    *,
+    extra: Iterable[tuple[str, bytes]] = (),
+    codec: str = "deflate",
+    sync: bytes | None = None,
+) -> WrittenList:
+    """A manifest list; equal input gives equal bytes."""
+    _check_list_header(header)
+    assigned, next_row_id = _assign_numbers(header, tuple(manifests))
+    fields = list_fields(header.format_version)
+    records = [tuple(_list_value(known.name, each) for known in fields.fields) for each in assigned]
+    metadata = [*_list_metadata(header), ("iceberg.schema", iceberg_text(fields).encode()), *extra]
+    data = write_avro(avro_text(fields, "manifest_file"), metadata, records, codec=codec, sync=sync)
+    return WrittenList(data, assigned, next_row_id)
+
+
+def _list_refused(reason: str, expected: str, got: object) -> PvdmError:
+    return _refused(reason, expected, got, "a manifest list cannot be written")
+
+
+def _check_list_header(header: ListHeader) -> None:
+    version = header.format_version
+    if version not in SUPPORTED_VERSIONS:
+        raise _list_refused("manifest_list_write_format", "format 1, 2 or 3", version)
+    if header.snapshot_id is None:
+        raise _list_refused("manifest_list_write_snapshot_missing", "a snapshot id", None)
+    if (header.sequence_number is not None) != (version > 1):
+        raise _list_refused(
+            "manifest_list_write_sequence", "a sequence number from format 2 on", header.sequence_number
+        )
+    if (header.first_row_id is not None) != (version == 3):
+        raise _list_refused(
+            "manifest_list_write_row_id", "a first row id in format 3 and only there", header.first_row_id
+        )
+
+
+def _list_metadata(header: ListHeader) -> list[tuple[str, bytes]]:
+    parent = "null" if header.parent_snapshot_id is None else str(header.parent_snapshot_id)
+    found = [("snapshot-id", str(header.snapshot_id).encode()), ("parent-snapshot-id", parent.encode())]
+    if header.sequence_number is not None:
+        found.append(("sequence-number", str(header.sequence_number).encode()))
+    if header.first_row_id is not None:
+        found.append(("first-row-id", str(header.first_row_id).encode()))
+    return [*found, ("format-version", str(header.format_version).encode())]
+
+
+def _assign_numbers(
+    header: ListHeader, manifests: tuple[ManifestFile, ...]
+) -> tuple[tuple[ManifestFile, ...], int | None]:
+    found: list[ManifestFile] = []
+    next_row_id = header.first_row_id
+    paths: set[str] = set()
+    for each in manifests:
+        if each.manifest_path in paths:
+            raise _list_refused("manifest_list_write_path_repeated", "each manifest once", each.manifest_path)
+        paths.add(each.manifest_path)
+        ready = _with_sequence(header, each)
+        if next_row_id is not None and each.content is ManifestContent.DATA and each.first_row_id is None:
+            ready = replace(ready, first_row_id=next_row_id)
+            # Existing rows count too: files of a table that came from format 2 have no row ids yet.
+            next_row_id += (each.existing_rows_count or 0) + (each.added_rows_count or 0)
+            if next_row_id >= 2**63:
+                raise _list_refused("manifest_list_write_row_ids_overflow", "row ids of 64 bits", next_row_id)
+        if each.content is ManifestContent.DELETES:
+            # Some writers give delete manifests a row id, which has no meaning.
+            ready = replace(ready, first_row_id=None)
+        if ready.first_row_id is not None and header.format_version < 3:
+            raise _list_refused("manifest_list_write_row_id_refused", "row ids in format 3 only", ready.first_row_id)
+        found.append(ready)
+    return tuple(found), next_row_id
+
+
+def _with_sequence(header: ListHeader, each: ManifestFile) -> ManifestFile:
+    if header.format_version == 1:
+        if each.content is not ManifestContent.DATA:
+            raise _list_refused("manifest_list_write_deletes_in_v1", "data manifests in format 1", each.manifest_path)
+        return each
+    missing = [name for name in _COUNTS if getattr(each, name) is None]
+    if missing:
+        raise _list_refused("manifest_list_write_count_missing", "all counts from format 2 on", missing)
+    if None in (each.sequence_number, each.min_sequence_number) and each.added_snapshot_id != header.snapshot_id:
+        wanted = "a sequence number on a manifest of another snapshot"
+        raise _list_refused("manifest_list_write_sequence_missing", wanted, None)
+    number = header.sequence_number if each.sequence_number is None else each.sequence_number
+    least = header.sequence_number if each.min_sequence_number is None else each.min_sequence_number
+    if number is None or header.sequence_number is None or number > header.sequence_number:
+        raise _list_refused("manifest_list_write_sequence_ahead", f"at most {header.sequence_number}", number)
+    return replace(each, sequence_number=number, min_sequence_number=least)
+
+
+def _list_value(name: str, each: ManifestFile) -> Any:
+    value = getattr(each, name)
+    if name == "content":
+        return int(value)
+    if name == "partitions" and value is not None:
+        return tuple(tuple(getattr(summary, known.name) for known in FIELD_SUMMARY.fields) for summary in value)
+    return value

@@ -1,4 +1,4 @@
-"""Lower and upper bounds of columns: made by metrics mode, read, compared exactly and held against values."""
+"""Lower and upper bounds of columns: made by metrics mode, read, and compared exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.schema.single_value import Value, check_value, decode_promoted, encode_value, unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
 
@@ -22,7 +22,7 @@ _VARIANT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """What a table keeps for a column: nothing, counts, bounds cut to a length, or full bounds."""
+    """The metrics that a table keeps for a column: none, counts, truncated bounds, or full bounds."""
 
     counts: bool
     bounds: bool
@@ -30,7 +30,7 @@ class MetricsMode:
 
     @classmethod
     def parse(cls, text: str) -> MetricsMode:
-        """The mode that a `write.metadata.metrics` property names."""
+        """Read the value of a `write.metadata.metrics` property. Raises if it is not known."""
         match text.lower():
             case "none":
                 return cls(counts=False, bounds=False)
@@ -49,7 +49,7 @@ TRUNCATE_16: Final = MetricsMode(counts=True, bounds=True, length=TRUNCATE_LENGT
 
 @dataclass(frozen=True, slots=True)
 class GeoPoint:
-    """A corner of the box around geometries; z and m may be unset."""
+    """A corner of the box around geometries; z and m may be None."""
 
     x: float
     y: float
@@ -58,7 +58,7 @@ class GeoPoint:
 
 
 def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
-    """The bytes of a lower bound: the least value, or a prefix of it; None where the mode keeps none."""
+    """The bytes of a lower bound: the least value or a prefix of it; None if the mode keeps none."""
     _require_bound(kind, minimum)
     if not mode.bounds:
         return None
@@ -68,7 +68,7 @@ def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> 
 
 
 def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
-    """The bytes of an upper bound; None where the mode keeps none or no cut value is large enough."""
+    """The bytes of an upper bound; None if the mode keeps none or no truncated value is large enough."""
     _require_bound(kind, maximum)
     if not mode.bounds:
         return None
@@ -79,17 +79,17 @@ def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> 
 
 
 def is_ordered(kind: Type) -> bool:
-    """Whether all readers order values of the type alike: Java compares uuids with a sign, the format without."""
+    """Whether all readers order values of the type alike. Java compares UUIDs as signed, the format as unsigned."""
     return kind != PrimitiveType(Kind.UUID)
 
 
 def _is_cut(kind: Type) -> bool:
-    # A fixed value is never cut: its bound must have its length.
+    # A bound of a fixed value must have its full length.
     return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
 
 
 def _next_text(text: str) -> str | None:
-    """The least text above every text with this prefix; None where each code point is the last."""
+    """The least text above every text with this prefix; None if there is none."""
     for index in range(len(text) - 1, -1, -1):
         point = ord(text[index]) + 1
         if point == _SURROGATES_FIRST:
@@ -114,7 +114,7 @@ def _require_bound(kind: Type, value: Value) -> None:
 
 
 def encode_bound(kind: Type, value: Value) -> bytes:
-    """The bytes of a bound, uncut; points for geometries and geographies."""
+    """The bytes of a full bound; geometries and geographies have points."""
     _require_bound(kind, value)
     if isinstance(kind, GeoType):
         return _encode_point(value)
@@ -124,7 +124,7 @@ def encode_bound(kind: Type, value: Value) -> bytes:
 
 
 def decode_bound(kind: Type, data: bytes) -> Value:
-    """The bound that these bytes are, whichever type the column had when they were written."""
+    """Decode a bound, also one that was written when the column had a narrower type."""
     if isinstance(kind, GeoType):
         return _decode_point(data)
     if kind == PrimitiveType(Kind.VARIANT):
@@ -135,16 +135,14 @@ def decode_bound(kind: Type, data: bytes) -> Value:
 
 
 def _variant(data: Any) -> bytes:
-    """Metadata and an object, one after the other; only the version is looked at here."""
+    """The bytes of a variant bound. Raises unless they start with metadata of the known version."""
     if type(data) is not bytes or len(data) < 4 or data[0] & 0x0F != _VARIANT_VERSION:
         raise Code.SINGLE_VALUE_INVALID(reason="bound_variant_invalid", got=repr(data)[:40])
     return data
 
 
-def _point(expected: str, got: object) -> InputError:
-    return InputError(
-        "bound_point_invalid", "a bound of a geometry is not a point", expected=expected, got=repr(got)[:80]
-    )
+def _point(expected: str, got: object) -> PvdmError:
+    return Code.SINGLE_VALUE_INVALID(reason="bound_point_invalid", expected=expected, got=repr(got)[:80])
 
 
 def _encode_point(value: Value) -> bytes:
@@ -176,7 +174,7 @@ def _decode_point(data: bytes) -> GeoPoint:
 
 
 def order_key(kind: Type, value: Value) -> Any:
-    """A key that sorts values of a type as Iceberg does: -0.0 before +0.0, text by code point, bytes unsigned."""
+    """A sort key in Iceberg's order: -0.0 before +0.0, text by code point, bytes as unsigned."""
     match kind:
         case PrimitiveType(Kind.FLOAT | Kind.DOUBLE):
             _require_bound(kind, value)
@@ -185,29 +183,17 @@ def order_key(kind: Type, value: Value) -> Any:
             return value.bytes
         case DecimalType():
             return unscaled(kind, value)
-        case PrimitiveType(Kind.VARIANT | Kind.UNKNOWN) | GeoType():
-            raise _unordered(kind)
+        case PrimitiveType(Kind.VARIANT | Kind.UNKNOWN):
+            pass
         case PrimitiveType() | FixedType():
             check_value(kind, value)
             return value
         case _:
-            raise _unordered(kind)
-
-
-def _unordered(kind: Type) -> InputError:
-    return InputError(
-        "bound_type_unordered", "values of a type have no order", expected="an ordered type", got=str(kind)
-    )
+            pass
+    raise Code.SINGLE_VALUE_INVALID(reason="bound_type_unordered", got=str(kind))
 
 
 def compare(kind: Type, left: Value, right: Value) -> int:
-    """-1, 0 or 1, exactly."""
+    """-1, 0 or 1, by Iceberg's order."""
     first, second = order_key(kind, left), order_key(kind, right)
     return int(first > second) - int(first < second)
-
-
-def lies_within(kind: Type, value: Value, lower: bytes | None, upper: bytes | None) -> bool:
-    """Whether the bounds contain the value; an absent bound claims nothing."""
-    if lower is not None and compare(kind, decode_bound(kind, lower), value) > 0:
-        return False
-    return upper is None or compare(kind, value, decode_bound(kind, upper)) <= 0

@@ -1,4 +1,4 @@
-"""Schemas as Iceberg's JSON has them: their fields by id and by name, their validity, and pvdm's own form of them."""
+"""Schemas of table and view metadata: their fields by id and by name, checked, and in a form to compare."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import Json, Number, canonical
-from pvdm.lake.format.json.node import Node, Raw, invalid, kind, shown
-from pvdm.lake.format.schema.default_values import fits
-from pvdm.lake.format.schema.type_names import TypeName, parse_type_name
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import Json, Node, Number, Raw, canonical, invalid, kind, shown
+from pvdm.lake.format.schema.type_names import TypeName, fits, parse_type_name
 
 FIELD_ID_LAST: Final = 2_147_483_447
 DEFAULTS_LEAST_VERSION: Final = 3
@@ -31,17 +29,17 @@ class SchemaField:
     required: bool
     type: TypeName | str
     parent_id: int | None
-    default: bool
+    initial_default: Json = None
 
     @property
     def is_primitive(self) -> bool:
-        """Neither struct, list nor map, and not variant either, which Iceberg does not count as primitive."""
+        """Whether the type is primitive for Iceberg: not a struct, list, map or variant."""
         return isinstance(self.type, TypeName) and self.type.base != "variant"
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A schema of a table; `raw` is the JSON it was read from and is never changed in place."""
+    """A schema of a table. `raw` is the JSON it was read from and is never changed in place."""
 
     schema_id: int
     fields: Mapping[int, SchemaField]
@@ -52,22 +50,22 @@ class TableSchema:
 
     @property
     def highest_field_id(self) -> int:
-        """The highest id at any depth, 0 if there is no field."""
+        """The highest field id at any depth; 0 if there is no field."""
         return max(self.fields, default=0)
 
     def find(self, name: str) -> SchemaField | None:
-        """The field of a full name; `l.x` finds `l.element.x` where nothing else has that name."""
+        """The field of a full name. `l.x` finds `l.element.x` if no other field has that name."""
         found = self.ids.get(name)
         return None if found is None else self.fields[found]
 
     @property
     def meaning(self) -> str:
-        """Equal for schemas that mean the same, their own ids aside; fields that Iceberg does not know count too."""
+        """Text that is equal for schemas that differ only in their schema id; unknown fields count too."""
         return normal_form(self.raw)
 
 
 def parse_schema(node: Node) -> TableSchema:
-    """The schema, judged by itself: ids and names distinct, types known, identifier fields fit."""
+    """Read a schema. Raises unless ids and names are distinct, types are known and identifier fields are allowed."""
     found = _Walk()
     found.struct(node, parent=None, path=(), short=(), depth=1)
     schema_id = node.optional_integer("schema-id") or 0
@@ -88,28 +86,18 @@ def parse_schema(node: Node) -> TableSchema:
 
 
 def judge_version(schema: TableSchema, format_version: int) -> None:
-    """Types and defaults that only later format versions have are refused in earlier ones."""
+    """Raise if the schema has a type or default that this format version does not have."""
     for field in schema.fields.values():
         if isinstance(field.type, TypeName) and field.type.least_version > format_version:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"column {field.name} has a type that format {format_version} does not have",
-                reason="schema_type_version",
-                expected=f"format {field.type.least_version} or later",
-                got=f"{field.type} in format {format_version}",
-                place=schema.place,
-            )
-        if field.default and format_version < DEFAULTS_LEAST_VERSION:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"column {field.name} has an initial default, which format {format_version} does not have",
-                reason="schema_default_version",
-                expected=f"format {DEFAULTS_LEAST_VERSION} or later",
-                got=f"format {format_version}",
-                place=schema.place,
-            )
+            got = f"column {field.name} of type {field.type} in format {format_version}"
+            raise _refused("schema_type_version", f"format {field.type.least_version} or later", got, schema.place)
+        if field.initial_default is not None and format_version < DEFAULTS_LEAST_VERSION:
+            got = f"column {field.name} in format {format_version}"
+            raise _refused("schema_default_version", f"format {DEFAULTS_LEAST_VERSION} or later", got, schema.place)
 
 
 class _Walk:
-    """Collects the fields of a schema; names as Iceberg joins them, long and short."""
+    """Collects the fields of a schema with their long and short names, as Iceberg joins them."""
 
     def __init__(self) -> None:
         self.fields: dict[int, SchemaField] = {}
@@ -125,7 +113,7 @@ class _Walk:
             if not name:
                 raise invalid(field.at("name"), "a name", "an empty string")
             field.optional_text("doc")
-            field_id, default = field.integer("id"), field.has("initial-default")
+            field_id, default = field.integer("id"), field.raw.get("initial-default")
             here, near = (*path, name), (*short, name)
             kind_ = self._slot(field, "type", field_id, here, near, parent, required, default)
             for key in ("initial-default", "write-default"):
@@ -141,9 +129,9 @@ class _Walk:
         short: tuple[str, ...],
         parent: int | None,
         required: bool,
-        default: bool = False,
+        default: Json = None,
     ) -> TypeName | str:
-        """One named place for a value; the type of a nested one is only its word here."""
+        """Add one field, element, key or value. Returns its type; of a nested type only the name."""
         found = node.value(key)
         place = node.at(key)
         type_: TypeName | str
@@ -155,34 +143,18 @@ class _Walk:
             case _:
                 raise invalid(place, "a type's name or an object", kind(found))
         name = ".".join(path)
-        # Everything inside bears the name too: without a limit a small document would fill the memory.
+        # Each inner field has the name in its own: without a limit a small document would fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"the full name of the column at {node.place} is too long",
-                reason="schema_name_too_long",
-                expected=f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it",
-                got=f"{len(name)} characters",
-                place=node.place,
-            )
+            most = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
+            raise _refused("schema_name_too_long", most, f"{len(name)} characters", node.place)
         if not 0 <= field_id <= FIELD_ID_LAST:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"column {name} has an id that no column may have",
-                reason="schema_field_id_reserved",
-                expected=f"0 to {FIELD_ID_LAST}",
-                got=str(field_id),
-                place=node.place,
-            )
+            raise _refused("schema_field_id_reserved", f"0 to {FIELD_ID_LAST}", f"{field_id} of {name}", node.place)
         if required and type_ == TypeName("unknown"):
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"column {name} is of type unknown, which holds only null",
-                reason="schema_unknown_required",
-                got="a required one",
-                place=node.place,
-            )
+            raise _refused("schema_unknown_required", None, f"a required one, {name}", node.place)
         if field_id in self.fields:
-            raise _duplicate("schema_field_id_duplicate", "id", str(field_id), node.place)
+            raise _refused("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
         if name in self.ids:
-            raise _duplicate("schema_field_name_duplicate", "name", shown(name), node.place)
+            raise _refused("schema_field_name_duplicate", "each name once", f"{shown(name)} twice", node.place)
         self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
         self.ids[name] = field_id
         self.short.setdefault(".".join(short), field_id)
@@ -196,9 +168,7 @@ class _Walk:
             return
         inner = Node(found, node.at(key))
         if depth >= SCHEMA_NESTING_MAX:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                reason="schema_too_deep", expected=f"at most {SCHEMA_NESTING_MAX} levels", got="more", place=inner.place
-            )
+            raise _refused("schema_too_deep", f"at most {SCHEMA_NESTING_MAX} levels", "more", inner.place)
         match inner.text("type"):
             case "struct":
                 self.struct(inner, parent, path, short, depth + 1)
@@ -220,7 +190,7 @@ class _Walk:
         required: bool,
         depth: int,
     ) -> None:
-        """An element, key or value; below a struct in a list or a map's value the short name leaves the part out."""
+        """Add an element, key or value. Short names leave out `element` and `value` before fields of a struct."""
         field_id = node.integer(f"{part}-id")
         here, near = (*path, part), (*short, part)
         type_ = self._slot(node, part, field_id, here, near, parent, required)
@@ -232,26 +202,15 @@ def _judge_default(field: Node, key: str, kind_: TypeName | str) -> None:
     if key not in field.raw:
         return
     value = field.raw[key]
-    # The specification knows a null default, but Iceberg's own reader fails on one, and no table may be unreadable.
+    # The specification allows a null default, but Iceberg's reader fails on it.
     if not isinstance(kind_, TypeName) or not fits(kind_, value):
-        raise Code.ICEBERG_SCHEMA_INVALID(
-            f"the default value at {field.at(key)} cannot be accepted",
-            reason="schema_default_invalid",
-            expected=f"a value of {kind_}" if isinstance(kind_, TypeName) else "no default, as for every nested type",
-            got=kind(value),
-            place=field.at(key),
-        )
+        wanted = f"a value of {kind_}" if isinstance(kind_, TypeName) else "no default, as for every nested type"
+        raise _refused("schema_default_invalid", wanted, kind(value), field.at(key))
 
 
 def _judge_identifier(schema: TableSchema, field_id: int) -> None:
-    def refused(got: str) -> InputError:
-        return InputError(
-            "schema_identifier_invalid",
-            "a field cannot identify rows",
-            expected="a required primitive field, not float or double, in required structs only",
-            got=got,
-            place=f"{schema.place}.identifier-field-ids",
-        )
+    def refused(got: str) -> PvdmError:
+        return _refused("schema_identifier_invalid", None, got, f"{schema.place}.identifier-field-ids")
 
     field = schema.fields.get(field_id)
     if field is None:
@@ -266,14 +225,12 @@ def _judge_identifier(schema: TableSchema, field_id: int) -> None:
         parent = outer.parent_id
 
 
-def _duplicate(code: str, what: str, got: str, place: str) -> InputError:
-    return InputError(
-        code, f"two columns have one {what} at {place}", expected=f"each {what} once", got=f"{got} twice", place=place
-    )
+def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmError:
+    return Code.ICEBERG_SCHEMA_INVALID(reason=reason, expected=expected, got=got, place=place)
 
 
 def normal_form(raw: Raw) -> str:
-    """Text that is equal for schemas that mean the same."""
+    """Text that is equal for schemas that mean the same, whatever their spelling."""
     identifiers = raw.get("identifier-field-ids") or []
     parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(set(_integers(identifiers)))}
     parts.pop("schema-id", None)

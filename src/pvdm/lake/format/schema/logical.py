@@ -1,16 +1,23 @@
-"""pvdm's own form of an Iceberg schema, from which fingerprints come, and the way back."""
+"""Conversion between Iceberg's JSON of schemas and types and the model's types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json
-from pvdm.lake.format.json.node import Node, Raw
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.avro.schema import RecordNode
+from pvdm.lake.format.json_document import Json, Raw, parse_json
 from pvdm.lake.format.schema.document import TableSchema
-from pvdm.lake.format.schema.type_names import ICEBERG_DECIMAL_PRECISION_MAX, TypeName, parse_type_name
+from pvdm.lake.format.schema.type_names import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_CRS,
+    ICEBERG_DECIMAL_PRECISION_MAX,
+    TypeName,
+    parse_type_name,
+)
 from pvdm.model.schema import (
+    NESTING_DEPTH_MAX,
     DecimalType,
     Field,
     FixedType,
@@ -29,42 +36,20 @@ _NOT_ICEBERG: Final = frozenset({Kind.TIME_NS})
 
 
 def to_model(schema: TableSchema) -> Schema:
-    """The columns with their ids, names, types and whether they are required; defaults and docs are not part of it."""
-    return Schema(_fields(Node(schema.raw, schema.place)))
+    """The model's schema of a table schema: ids, names, types and whether required, without defaults and docs."""
+    kind = type_from_iceberg(schema.raw)
+    if not isinstance(kind, StructType):
+        raise AssertionError("a table's schema is a struct")
+    return Schema(kind.fields)
 
 
 def to_iceberg(schema: Schema, *, schema_id: int = 0, identifier_field_ids: Iterable[int] = ()) -> dict[str, Json]:
-    """The schema as Iceberg's JSON has it; every field needs an id."""
+    """The schema in Iceberg's JSON. Raises if a field has no id."""
     made: dict[str, Json] = {"type": "struct", "schema-id": schema_id}
     if identifiers := sorted(identifier_field_ids):
         made["identifier-field-ids"] = identifiers
     made["fields"] = [_field_json(field, field.name) for field in schema.fields]
     return made
-
-
-def _fields(node: Node) -> tuple[Field, ...]:
-    return tuple(
-        Field(field.text("name"), _type(field, "type"), field.flag("required"), field.integer("id"))
-        for field in node.nodes("fields")
-    )
-
-
-def _type(node: Node, key: str) -> Type:
-    found = node.value(key)
-    if isinstance(found, str):
-        return primitive(parse_type_name(found, node.at(key)))
-    inner = node.node(key)
-    match inner.text("type"):
-        case "struct":
-            return StructType(_fields(inner))
-        case "list":
-            return ListType(_inner(inner, "element", inner.flag("element-required")))
-        case _:
-            return MapType(_inner(inner, "key", True), _inner(inner, "value", inner.flag("value-required")))
-
-
-def _inner(node: Node, part: str, required: bool) -> Inner:
-    return Inner(_type(node, part), required, node.integer(f"{part}-id"))
 
 
 def primitive(name: TypeName) -> Type:
@@ -122,12 +107,104 @@ def _type_json(kind: Type, path: str) -> Json:
         case PrimitiveType(kind_) if kind_ not in _NOT_ICEBERG:
             return kind_.value
         case _:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"Iceberg has no type for {path}", reason="schema_not_iceberg", got=str(kind)
-            )
+            words = f"Iceberg has no type for {path}"
+            raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_not_iceberg", got=str(kind))
 
 
 def _id(slot: Field | Inner, path: str) -> int:
     if slot.field_id is None:
         raise Code.ICEBERG_SCHEMA_INVALID(f"{path} has no id", reason="schema_ids_missing", got="none")
     return slot.field_id
+
+
+def _invalid(expected: str, got: object) -> PvdmError:
+    return Code.ICEBERG_SCHEMA_INVALID("an Iceberg schema is not valid", expected=expected, got=repr(got)[:120])
+
+
+def schema_from_text(text: str) -> tuple[Schema, int | None]:
+    """Read a schema from JSON text, with its id if it has one."""
+    value: Any = parse_json(text.encode(), what="the schema in the header")
+    kind = type_from_iceberg(value)
+    if not isinstance(kind, StructType):
+        raise _invalid("a struct", value)
+    schema_id = value.get("schema-id")
+    if schema_id is not None:
+        schema_id = _integer(value, "schema-id")
+    return Schema(kind.fields), schema_id
+
+
+def check_iceberg_schema(text: str | None, record: RecordNode) -> None:
+    """Raise if `iceberg.schema` in a header has other fields than the file's Avro schema."""
+    if text is None:
+        return
+    match parse_json(text.encode(), what="iceberg.schema"):
+        case {"type": "struct", "fields": list(fields)}:
+            named = [field.get("id") if isinstance(field, dict) else None for field in fields]
+        case _:
+            named = []
+    written = [field.field_id for field in record.fields if field.field_id is not None]
+    if named != written:
+        expected = repr(written)[:120]
+        raise Code.MANIFEST_INVALID(reason="manifest_schemas_conflict", expected=expected, got=repr(named)[:120])
+
+
+def type_from_iceberg(value: Any, depth: int = 0) -> Type:
+    """Read a type from its JSON (Appendix C of the Iceberg specification)."""
+    if depth > NESTING_DEPTH_MAX:
+        expected = f"at most {NESTING_DEPTH_MAX} levels"
+        raise Code.ICEBERG_SCHEMA_INVALID(reason="iceberg_schema_too_deep", expected=expected, got="more")
+    if isinstance(value, str):
+        return primitive(parse_type_name(value, "the schema"))
+    match value:
+        case {"type": "struct", "fields": list(fields)}:
+            return StructType(tuple(_field_from_json(field, depth + 1) for field in fields))
+        case {"type": "list", "element": element}:
+            return ListType(_inner_from_json(value, "element", element, depth))
+        case {"type": "map", "key": key, "value": map_value}:
+            key_type = type_from_iceberg(key, depth + 1)
+            return MapType(
+                Inner(key_type, True, _integer(value, "key-id")), _inner_from_json(value, "value", map_value, depth)
+            )
+        case _:
+            raise _invalid("a type of Appendix C", value)
+
+
+def _inner_from_json(parent: Mapping[str, Any], name: str, kind: Any, depth: int) -> Inner:
+    required = parent.get(f"{name}-required")
+    if not isinstance(required, bool):
+        raise _invalid(f"{name}-required as true or false", required)
+    return Inner(type_from_iceberg(kind, depth + 1), required, _integer(parent, f"{name}-id"))
+
+
+def _field_from_json(value: Any, depth: int) -> Field:
+    match value:
+        case {"name": str(name), "required": bool(required), "type": kind}:
+            return Field(name, type_from_iceberg(kind, depth), required, _integer(value, "id"))
+        case _:
+            raise _invalid("a field with id, name, required and type", value)
+
+
+def _integer(value: Mapping[str, Any], key: str) -> int:
+    found = value.get(key)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise _invalid(f"{key} as an integer", found)
+    return found
+
+
+def type_to_iceberg(kind: Type) -> str:
+    """The name of a primitive type as Iceberg's Java library writes it."""
+    match kind:
+        case DecimalType(precision, scale):
+            return f"decimal({precision}, {scale})"
+        case FixedType(length):
+            return f"fixed[{length}]"
+        case PrimitiveType(Kind() as name) if name is not Kind.TIME_NS:
+            return str(name.value)
+        case GeoType(crs, None):
+            return "geometry" if crs == DEFAULT_CRS else f"geometry({crs})"
+        case GeoType(crs, algorithm) if algorithm == DEFAULT_ALGORITHM:
+            return "geography" if crs == DEFAULT_CRS else f"geography({crs})"
+        case GeoType(crs, algorithm):
+            return f"geography({crs}, {algorithm})"
+        case _:
+            raise _invalid("a primitive type", str(kind))

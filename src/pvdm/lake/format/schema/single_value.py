@@ -1,4 +1,4 @@
-"""Single values as bytes, both ways (Appendix D), with the exact sizes and ranges of their types."""
+"""Single values as bytes (Appendix D of the Iceberg specification), with the sizes and ranges of their types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
 
 SINGLE_VALUE_MAX_BYTES: Final = 16_777_216
@@ -22,32 +22,18 @@ _FOUR: Final = frozenset({Kind.INT, Kind.DATE})
 _EIGHT: Final = frozenset(
     {Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS}
 )
-# A column that was promoted keeps the bounds of its old type; their length tells (spec, schema evolution).
+# A promoted column keeps the bounds of its old type, which their length shows (spec, schema evolution).
 _PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
 
 
-def _wrong(kind: Type, expected: str, got: object) -> InputError:
-    return InputError(
-        Code.SINGLE_VALUE_INVALID, f"a value is not one of type {kind}", expected=expected, got=repr(got)[:120]
-    )
+def _wrong(kind: Type, expected: str, got: object) -> PvdmError:
+    words = f"a value is not one of type {kind}"
+    return Code.SINGLE_VALUE_INVALID(words, expected=expected, got=repr(got)[:120])
 
 
-def _length(kind: Type, expected: str, data: bytes) -> InputError:
-    return InputError(
-        "single_value_wrong_length",
-        f"the bytes of a value are not those of type {kind}",
-        expected=expected,
-        got=f"{len(data)} bytes",
-    )
-
-
-def _unsupported(kind: Type) -> InputError:
-    return InputError(
-        "single_value_unsupported",
-        "a type has no single-value serialization",
-        expected="a primitive type of Appendix D",
-        got=str(kind),
-    )
+def _length(kind: Type, expected: str, data: bytes) -> PvdmError:
+    words, got = f"the bytes of a value are not those of type {kind}", f"{len(data)} bytes"
+    return Code.SINGLE_VALUE_INVALID(words, reason="single_value_wrong_length", expected=expected, got=got)
 
 
 def encode_value(kind: Type, value: Value) -> bytes:
@@ -75,7 +61,7 @@ def encode_value(kind: Type, value: Value) -> bytes:
 
 
 def check_value(kind: Type, value: Value) -> None:
-    """Refuse a value that is not one of the type."""
+    """Raise if the value is not one of the type."""
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             _require(kind, isinstance(value, bool), "true or false", value)
@@ -98,7 +84,7 @@ def check_value(kind: Type, value: Value) -> None:
         case DecimalType():
             unscaled(kind, value)
         case _:
-            raise _unsupported(kind)
+            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
 
 
 def _require(kind: Type, holds: bool, expected: str, got: object) -> None:
@@ -107,7 +93,7 @@ def _require(kind: Type, holds: bool, expected: str, got: object) -> None:
 
 
 def _is_single(value: float) -> bool:
-    if value != value:  # noqa: PLR0124  NaN has no equal, and is a number of every precision
+    if value != value:  # noqa: PLR0124  NaN equals nothing, and has every precision
         return True
     try:
         return bool(_FLOAT.unpack(_FLOAT.pack(value))[0] == value)
@@ -124,7 +110,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def unscaled(kind: DecimalType, value: Value) -> int:
-    """A decimal's digits as one integer; digits that the scale would lose are refused."""
+    """A decimal's digits as one integer. Raises if the scale would lose digits."""
     if type(value) is not Decimal or not value.is_finite():
         raise _wrong(kind, "a finite decimal", value)
     sign, digits, exponent = value.as_tuple()
@@ -146,24 +132,23 @@ def unscaled(kind: DecimalType, value: Value) -> int:
 def from_unscaled(kind: DecimalType, number: int) -> Decimal:
     """The decimal with these digits at the type's scale."""
     if abs(number) >= 10**kind.precision:
-        # Not the number itself: one of a megabyte cannot be shown.
+        # Not the number itself, which may be a megabyte long.
         raise _wrong(kind, f"{kind.precision} digits", f"{number.bit_length()} bits")
     digits = tuple(int(digit) for digit in str(abs(number)))
     return Decimal((1 if number < 0 else 0, digits, -kind.scale))
 
 
 def minimal_bytes(number: int) -> bytes:
-    """Two's complement, most significant byte first, in as few bytes as hold the number."""
+    """Two's complement, most significant byte first, in the fewest bytes."""
     bits = (number if number >= 0 else ~number).bit_length()
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def decode_value(kind: Type, data: bytes) -> Value:
-    """The value of these bytes, exactly as many as the type has."""
+    """The value of these bytes. Raises if they are not as many as the type has."""
     if len(data) > SINGLE_VALUE_MAX_BYTES:
-        raise Code.SINGLE_VALUE_INVALID(
-            reason="single_value_too_large", expected=f"at most {SINGLE_VALUE_MAX_BYTES}", got=str(len(data))
-        )
+        expected = f"at most {SINGLE_VALUE_MAX_BYTES}"
+        raise Code.SINGLE_VALUE_INVALID(reason="single_value_too_large", expected=expected, got=str(len(data)))
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             return _sized(kind, data, 1) != b"\x00"
@@ -175,7 +160,10 @@ def decode_value(kind: Type, data: bytes) -> Value:
         case PrimitiveType(Kind.DOUBLE):
             return float(_DOUBLE.unpack(_sized(kind, data, 8))[0])
         case PrimitiveType(Kind.STRING):
-            return _text(kind, data)
+            try:
+                return data.decode()
+            except UnicodeDecodeError as error:
+                raise _wrong(kind, "UTF-8", error.reason) from None
         case PrimitiveType(Kind.UUID):
             return UUID(bytes=_sized(kind, data, 16))
         case FixedType(length):
@@ -183,18 +171,18 @@ def decode_value(kind: Type, data: bytes) -> Value:
         case PrimitiveType(Kind.BINARY) | GeoType():
             return data
         case DecimalType():
-            # 38 digits need 16 bytes; one more is a writer's padding, more are not a number of this type.
+            # 38 digits need 16 bytes, and some writers pad by one.
             if not 1 <= len(data) <= 17:
                 raise _length(kind, "1 to 17 bytes", data)
             return from_unscaled(kind, int.from_bytes(data, "big", signed=True))
         case _:
-            raise _unsupported(kind)
+            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
     check_value(kind, value)
     return value
 
 
 def decode_promoted(kind: Type, data: bytes) -> Value:
-    """As `decode_value`, and also what a file says whose column had a narrower type when it was written."""
+    """As `decode_value`, also for bytes that were written when the column had a narrower type."""
     match kind:
         case PrimitiveType(Kind.LONG) if len(data) == 4:
             return int.from_bytes(data, "little", signed=True)
@@ -212,10 +200,3 @@ def _sized(kind: Type, data: bytes, size: int) -> bytes:
     if len(data) != size:
         raise _length(kind, f"{size} bytes", data)
     return data
-
-
-def _text(kind: Type, data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise _wrong(kind, "UTF-8", error.reason) from None

@@ -1,13 +1,15 @@
-"""Iceberg's primitive type names: what is known, in which format version, and one spelling of each."""
+"""Iceberg's primitive types by name, and checks of default values against them."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
-from pvdm.errors import InputError
-from pvdm.lake.format.json.node import INT_LAST, shown
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import INT_LAST, LONG_LAST, LONG_MIN, Json, Number, shown
 
 ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
 
@@ -31,7 +33,7 @@ _PLAIN: Final = {
 }
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)
-# Space around a parameter is taken off afterwards: matched by the pattern it could be shared out in many ways.
+# Space around a parameter is stripped afterwards: in the pattern it would match in many ways.
 _GEOMETRY: Final = re.compile(r"geometry\s*+(?:\(([^)]*+)\))?", re.ASCII | re.IGNORECASE)
 _GEOGRAPHY: Final = re.compile(r"geography\s*+(?:\(([^,]*)(?:,\s*+(\w*+)\s*+)?\))?", re.ASCII | re.IGNORECASE)
 _SPACE: Final = " \t\n\r\f\v"
@@ -42,7 +44,7 @@ DEFAULT_ALGORITHM: Final = "spherical"
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A primitive type: its base name, its parameters and the first format version that has it."""
+    """A primitive type by its base name and parameters."""
 
     base: str
     parameters: tuple[int | str, ...] = ()
@@ -65,7 +67,7 @@ class TypeName:
 
 
 def parse_type_name(text: str, place: str) -> TypeName:
-    """The type that the name means, in any case and spacing that Iceberg reads."""
+    """Parse a type name in any case and spacing that Iceberg accepts."""
     lower = text.lower()
     if lower in _PLAIN:
         return TypeName(lower)
@@ -95,7 +97,81 @@ def _crs(found: str | None, text: str, place: str) -> str:
     return crs
 
 
-def _unknown(place: str, expected: str, text: str) -> InputError:
-    return InputError(
-        "iceberg_type_unknown", f"the type at {place} is not known", expected=expected, got=shown(text), place=place
-    )
+def _unknown(place: str, expected: str, text: str) -> PvdmError:
+    words, got = f"the type at {place} is not known", shown(text)
+    return Code.ICEBERG_SCHEMA_INVALID(words, reason="iceberg_type_unknown", expected=expected, got=got, place=place)
+
+
+_DATE: Final = r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,9})?)?"
+_HEX: Final = re.compile(r"[0-9a-fA-F]*+")
+_TEXT_FORMS: Final = {
+    "uuid": re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"),
+    "date": re.compile(_DATE),
+    "time": re.compile(_TIME),
+    "timestamp": re.compile(f"{_DATE}T{_TIME}"),
+    "timestamp_ns": re.compile(f"{_DATE}T{_TIME}"),
+    "timestamptz": re.compile(rf"{_DATE}T{_TIME}(?:\+00:00|Z)"),
+    "timestamptz_ns": re.compile(rf"{_DATE}T{_TIME}(?:\+00:00|Z)"),
+}
+_DECIMAL_VALUE: Final = re.compile(r"[+-]?(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]+))?")
+# No double has a longer exponent, and some readers fail at one of twenty digits.
+_FLOAT_VALUE: Final = re.compile(r"-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]{1,4})?+")
+_FLOAT_LAST: Final = 3.4028234663852886e38
+# 64 bits of nanoseconds reach from 1677 into 2262.
+_NANO_YEARS: Final = range(1678, 2262)
+
+
+def fits(kind: TypeName, value: Json) -> bool:
+    """Whether the value is a default of the type; unknown, variant and geometry types have none."""
+    match kind.base:
+        case "boolean":
+            return isinstance(value, bool)
+        case "int":
+            return type(value) is int and -INT_LAST - 1 <= value <= INT_LAST
+        case "long":
+            return type(value) is int and LONG_MIN <= value <= LONG_LAST
+        case "float" | "double":
+            return isinstance(value, Number) and _float_fits(value.text, kind.base)
+        case "string":
+            return isinstance(value, str)
+        case "decimal":
+            return isinstance(value, str) and _decimal_fits(value, kind.parameters)
+        case "binary" | "fixed":
+            size = _hex_bytes(value)
+            return size is not None and kind.parameters in ((), (size,))
+        case base if base in _TEXT_FORMS:
+            found = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
+            return found is not None and _day_fits(found.groupdict().get("date"), base)
+        case _:
+            return False
+
+
+def _float_fits(text: str, base: str) -> bool:
+    """Whether the text is a number in range, spelled as Iceberg's reader accepts it: 1.0, not 1."""
+    number = abs(float(text)) if _FLOAT_VALUE.fullmatch(text) else math.inf
+    return text != "-0" and math.isfinite(number) and (base == "double" or number <= _FLOAT_LAST)
+
+
+def _hex_bytes(value: Json) -> int | None:
+    """The number of bytes in hexadecimal digits; None if it is other text."""
+    return len(value) // 2 if isinstance(value, str) and len(value) % 2 == 0 and _HEX.fullmatch(value) else None
+
+
+def _day_fits(text: str | None, base: str) -> bool:
+    if text is None:
+        return True
+    try:
+        found = date.fromisoformat(text)
+    except ValueError:
+        return False
+    return not base.endswith("_ns") or found.year in _NANO_YEARS
+
+
+def _decimal_fits(text: str, parameters: tuple[int | str, ...]) -> bool:
+    precision, scale = parameters
+    found = _DECIMAL_VALUE.fullmatch(text)
+    if found is None:
+        return False
+    whole, part = found["whole"].lstrip("0"), found["part"] or ""
+    return len(part) == int(scale) and len(whole) + len(part) <= int(precision)

@@ -1,21 +1,19 @@
-"""A table's next state while a commit is applied to it: what Iceberg's own metadata builder keeps, and how it ends."""
+"""A table's next state while the updates of a commit are applied to it, as in Iceberg's metadata builder."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json
-from pvdm.lake.format.json.node import INT_LAST, Raw, shown
+from pvdm.lake.format.json_document import INT_LAST, Json, Raw, shown
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.snapshots import EncryptedKey, Snapshot, SnapshotRef, StatisticsFile
+from pvdm.lake.format.table.snapshots import EncryptedKey, SnapshotRef, StatisticsFile
 from pvdm.lake.format.table.specs import TableOrder, TableSpec, spec_raw
-from pvdm.lake.format.table.structural_index import Alike
 
 PREVIOUS_VERSIONS_PROPERTY: Final = "write.metadata.previous-versions-max"
 PREVIOUS_VERSIONS_DEFAULT: Final = 100
@@ -25,7 +23,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 class Draft:
-    """Changeable on purpose, and never kept: `finish` gives the new state, judged as a whole."""
+    """The parts of the next state, which updates change. `finish` checks and returns the state."""
 
     def __init__(
         self,
@@ -48,21 +46,21 @@ class Draft:
         self.next_row_id = base.next_row_id if base else 0
         self.last_column_id = base.last_column_id if base else 0
         self.last_partition_id = base.last_partition_id if base else 0
-        self.schemas: dict[int, TableSchema] = {}
-        self.specs: dict[int, TableSpec] = {}
-        self.orders: dict[int, TableOrder] = {}
+        self.schemas = {each.schema_id: _with_schema_id(each) for each in base.schemas} if base else {}
+        self.specs = {each.spec_id: _with_field_ids(each) for each in base.specs} if base else {}
+        self.orders = {each.order_id: each for each in base.sort_orders} if base else {}
         self.current_schema_id = base.current_schema_id if base else 0
         self.default_spec_id = base.default_spec_id if base else 0
         self.default_order_id = base.default_sort_order_id if base else 0
         self.properties: dict[str, str] = dict(base.properties) if base else {}
         self.current_snapshot_id = base.current_snapshot_id if base else None
-        self.snapshots: dict[int, Snapshot] = {}
+        self.snapshots = {each.snapshot_id: each for each in base.snapshots} if base else {}
         self.refs: dict[str, SnapshotRef] = dict(base.refs) if base else {}
         self.statistics = _by_snapshot(base.statistics if base else ())
         self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
         self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
         self.snapshot_log: list[Raw] = _objects(base.raw.get("snapshot-log")) if base else []
-        # What this commit did, as far as later updates of it ask.
+        # What this commit did, for its later updates.
         self.last_updated_ms: int | None = None
         self.added_schemas: set[int] = set()
         self.added_specs: set[int] = set()
@@ -73,26 +71,21 @@ class Draft:
         self.added_snapshots: set[int] = set()
         self.shown_by_main: list[int] = []
         self.removed_snapshots = False
-        if base:
-            self.schemas = {schema.schema_id: _with_schema_id(schema) for schema in base.schemas}
-            self.specs = {spec.spec_id: _with_field_ids(spec) for spec in base.specs}
-            self.orders = {order.order_id: order for order in base.sort_orders}
-            self.snapshots = {snapshot.snapshot_id: snapshot for snapshot in base.snapshots}
 
     @cached_property
-    def alike_schemas(self) -> Alike[TableSchema]:
-        """The schemas by what they mean."""
-        return Alike(self.schemas, lambda schema: schema.meaning)
+    def alike_schemas(self) -> MeaningIndex[TableSchema]:
+        """The schemas by their meaning."""
+        return MeaningIndex(self.schemas, lambda schema: schema.meaning)
 
     @cached_property
-    def alike_specs(self) -> Alike[TableSpec]:
-        """The partition specs by what they mean."""
-        return Alike(self.specs, lambda spec: spec.meaning)
+    def alike_specs(self) -> MeaningIndex[TableSpec]:
+        """The partition specs by their meaning."""
+        return MeaningIndex(self.specs, lambda spec: spec.meaning)
 
     @cached_property
-    def alike_orders(self) -> Alike[TableOrder]:
-        """The sort orders by what they mean."""
-        return Alike(self.orders, lambda order: order.meaning)
+    def alike_orders(self) -> MeaningIndex[TableOrder]:
+        """The sort orders by their meaning."""
+        return MeaningIndex(self.orders, lambda order: order.meaning)
 
     @cached_property
     def ref_names(self) -> dict[int, set[str]]:
@@ -103,16 +96,15 @@ class Draft:
         return found
 
     def finish(self, previous_location: str | None) -> TableMetadata:
-        """The new state; the old one itself if nothing changed."""
+        """The new state, or the old one if nothing changed."""
         if self.base is not None and not self.changed:
             return self.base
         if self.last_updated_ms is None:
             self.last_updated_ms = self.now_ms
-        raw = self.document(previous_location)
-        return TableMetadata.from_json(raw, known=self.base)
+        return TableMetadata.from_json(self.document(previous_location), known=self.base)
 
     def document(self, previous_location: str | None) -> dict[str, Json]:
-        """The new state's JSON, not judged yet; what did not change is the same objects as before."""
+        """The new state's JSON, not checked yet. Parts that did not change are the same objects as before."""
         raw: dict[str, Json] = dict(self.base.raw) if self.base else {}
         raw["format-version"] = self.format_version
         if self.table_uuid is not None:
@@ -127,7 +119,7 @@ class Draft:
         raw["last-column-id"] = self.last_column_id
         self._write_structure(raw)
         raw["properties"] = dict(self.properties)
-        # Before format 3 readers want a number here: Iceberg writes -1 for none.
+        # Before format 3 readers expect a number: Iceberg writes -1 for none.
         none_yet = None if self.format_version >= 3 else -1
         raw["current-snapshot-id"] = none_yet if self.current_snapshot_id is None else self.current_snapshot_id
         if self.format_version >= 3:
@@ -145,7 +137,7 @@ class Draft:
         return raw
 
     def _write_structure(self, raw: dict[str, Json]) -> None:
-        """Format 1 also names the current schema and spec the old way; later formats must not."""
+        """Format 1 also has the current schema and spec in its own fields; later formats must not."""
         if self.format_version == 1:
             schema, spec = self.schemas.get(self.current_schema_id), self.specs.get(self.default_spec_id)
             raw["schema"] = None if schema is None else schema.raw
@@ -162,7 +154,7 @@ class Draft:
         raw["sort-orders"] = [order.raw for order in self.orders.values()]
 
     def _finished_log(self) -> list[Raw]:
-        """The log without what `main` never showed, and without all that lies before an expired snapshot."""
+        """The log without snapshots that `main` did not keep, and without entries before an expired snapshot."""
         passed = {
             snapshot_id
             for snapshot_id in self.shown_by_main
@@ -174,17 +166,14 @@ class Draft:
         for entry in self.snapshot_log:
             snapshot_id = entry["snapshot-id"]
             if snapshot_id not in self.snapshots:
-                # A gap would tell a lie: what lies before it would seem to have been current until after it.
+                # With a gap, an entry before it would seem to have been current until after the gap.
                 kept = [] if self.removed_snapshots else kept
             elif snapshot_id not in passed:
                 kept.append(entry)
         current = self.current_snapshot_id
         if current is not None and self.snapshot_log and (not kept or kept[-1]["snapshot-id"] != current):
-            raise Code.SNAPSHOT_INVALID(
-                reason="snapshot_log_broken",
-                expected=str(current),
-                got=str(kept[-1]["snapshot-id"]) if kept else "an empty log",
-            )
+            got = str(kept[-1]["snapshot-id"]) if kept else "an empty log"
+            raise Code.SNAPSHOT_INVALID(reason="snapshot_log_broken", expected=str(current), got=got)
         return kept
 
     def _metadata_log(self, previous_location: str | None) -> list[Raw]:
@@ -199,14 +188,13 @@ class Draft:
 
 
 def whole_property(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property that must be a whole number of 32 bits when it is there."""
+    """A property that must be a whole number of 32 bits if it is set. Raises if it is not."""
     text = properties.get(name)
     if text is None:
         return default
     if not _WHOLE.fullmatch(text) or not -INT_LAST - 1 <= int(text) <= INT_LAST:
-        raise Code.PROPERTY_INVALID(
-            f"the property {name} cannot be accepted", reason="property_not_integer", got=shown(text)
-        )
+        words = f"the property {name} is not a whole number"
+        raise Code.PROPERTY_INVALID(words, reason="property_not_integer", got=shown(text))
     return int(text)
 
 
@@ -218,18 +206,45 @@ def _by_snapshot(files: Iterable[StatisticsFile]) -> dict[int, list[StatisticsFi
 
 
 def _objects(value: Json) -> list[Raw]:
-    # `dict` first: asking for a mapping takes ten times as long, and logs grow with the table.
+    # `dict` first: the check for a mapping takes ten times as long, and logs grow with the table.
     return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
 
 
 def _with_schema_id(schema: TableSchema) -> TableSchema:
-    """Documents of format 1 may have a schema without an id; in the list of schemas it needs one."""
+    """The schema with an id: format 1 documents may have one without, and the list of schemas needs it."""
     if schema.raw.get("schema-id") is not None:
         return schema
     return replace(schema, raw={**schema.raw, "schema-id": schema.schema_id})
 
 
 def _with_field_ids(spec: TableSpec) -> TableSpec:
-    """Old writers left partition field ids out; they are written down with the next commit."""
+    """The spec with the field ids that old writers left out."""
     raw = spec_raw(spec.spec_id, spec.fields, spec.raw)
     return spec if raw == spec.raw else replace(spec, raw=raw)
+
+
+_T = TypeVar("_T")
+
+
+class MeaningIndex(Generic[_T]):
+    """The ids of parts by their meaning. Of parts that mean the same, the first is found."""
+
+    def __init__(self, parts: Mapping[int, _T], meaning: Callable[[_T], Hashable]) -> None:
+        self._meaning = meaning
+        self._ids: dict[Hashable, dict[int, None]] = {}
+        self._meanings: dict[int, Hashable] = {}
+        for part_id, part in parts.items():
+            self.add(part_id, part)
+
+    def find(self, part: _T) -> int | None:
+        """The id of the part that means the same."""
+        return next(iter(self._ids.get(self._meaning(part), ())), None)
+
+    def add(self, part_id: int, part: _T) -> None:
+        """Add a part."""
+        meaning = self._meanings[part_id] = self._meaning(part)
+        self._ids.setdefault(meaning, {})[part_id] = None
+
+    def remove(self, part_id: int) -> None:
+        """Remove a part."""
+        del self._ids[self._meanings.pop(part_id)][part_id]

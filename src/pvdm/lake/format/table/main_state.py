@@ -1,14 +1,15 @@
-"""Everything that `main` of a table shows, as one value: two states are equal or their differences can be said."""
+"""What `main` of a table shows, as facts to compare, and the structure of the table as a document with a hash."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.lake.format.json.document import Json, canonical
-from pvdm.lake.format.schema.document import normal_form
+from pvdm.lake.format.json_document import Json, Node, canonical, dump_json
+from pvdm.lake.format.schema.document import TableSchema, normal_form
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
 from pvdm.lake.format.table.specs import order_raw, spec_raw
@@ -42,29 +43,24 @@ KNOWN_FIELDS: Final = frozenset(
         "encryption-keys",
     }
 )
-_SHOWN_CHARACTERS: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class MainState:
-    """Facts by their names in words; what is not a fact here a commit may change without changing what `main` shows."""
+    """The facts by their names. A commit that changes none of them does not change what `main` shows."""
 
     facts: Mapping[str, str]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> MainState:
-        """Snapshot, ancestry, their schemas, specs, orders, properties, statistics, keys, log and unknown fields."""
+        """The facts of this document, unknown fields included."""
         return metadata.memo("state of main", lambda: cls(MappingProxyType(dict(_facts(metadata)))))
 
     def __hash__(self) -> int:
         return hash(frozenset(self.facts.items()))
 
-    def differences(self, after: MainState) -> tuple[str, ...]:
-        """What is other afterwards, one sentence each, in the order of the facts."""
-        return tuple(_sentence(name, self.facts.get(name), after.facts.get(name)) for name in self.changed(after))
-
     def changed(self, after: MainState) -> tuple[str, ...]:
-        """The names of the facts that are other afterwards, in their order."""
+        """The names of the facts that differ afterwards, in their order."""
         names = [*self.facts, *(name for name in after.facts if name not in self.facts)]
         return tuple(name for name in names if self.facts.get(name) != after.facts.get(name))
 
@@ -81,7 +77,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         yield f"snapshot {snapshot.snapshot_id}", snapshot.canonical()
     main = metadata.refs.get(MAIN)
     if main is not None:
-        # Retention decides which of main's history the next expiry takes away.
+        # Retention decides which of main's snapshots the next expiry removes.
         yield "retention of main", canonical({key: value for key, value in main.raw.items() if key != "snapshot-id"})
     yield "snapshot log", canonical([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
     yield from _history(metadata, {snapshot.snapshot_id for snapshot in ancestry})
@@ -98,14 +94,14 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
 
 
 def _history(metadata: TableMetadata, shown: set[int]) -> Iterator[tuple[str, str]]:
-    """What main once showed and the log still names, with its content; one that is gone comes back as no other."""
+    """The earlier snapshots that the log still names. A removed id may not come back with other content."""
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - shown):
         found = metadata.snapshot(snapshot_id)
         yield f"snapshot {snapshot_id}", "gone" if found is None else found.canonical()
 
 
 def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
-    """Schemas that main or its history is read with; every spec and order, as files of main may name any of them."""
+    """The schemas that main and its history are read with, and every spec and order: files of main may use any."""
     yield "current schema", str(metadata.current_schema_id)
     read_with = schema_ids | {metadata.current_schema_id}
     for schema in metadata.schemas:
@@ -122,7 +118,7 @@ def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator
 def _statistics(
     what: str, metadata: TableMetadata, files: tuple[StatisticsFile, ...], shown: set[int]
 ) -> Iterator[tuple[str, str]]:
-    """Files of main's own snapshots, and of snapshots that are not there: those could come to be main's."""
+    """The files of main's snapshots, and of snapshots that the table does not have, which may become main's."""
     by_snapshot: dict[int, list[Json]] = {}
     for file in files:
         if file.snapshot_id in shown or metadata.snapshot(file.snapshot_id) is None:
@@ -131,17 +127,50 @@ def _statistics(
         yield f"{what} of snapshot {snapshot_id}", canonical(raws)
 
 
-def _sentence(name: str, before: str | None, after: str | None) -> str:
-    if before is None:
-        return f"{name} was not there and is now {_cut(after)}"
-    if after is None:
-        return f"{name} was {_cut(before)} and is gone"
-    if len(before) > _SHOWN_CHARACTERS and len(after) > _SHOWN_CHARACTERS and _cut(before) == _cut(after):
-        place = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), 0)
-        before, after = before[max(0, place - 40) :], after[max(0, place - 40) :]
-    return f"{name} was {_cut(before)} and is now {_cut(after)}"
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
-def _cut(text: str | None) -> str:
-    text = text or "empty"
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+def structure_of(metadata: TableMetadata) -> dict[str, Json]:
+    """What `main` is read by, without snapshots, refs, statistics and logs, in one spelling for all writers."""
+    found: dict[str, Json] = {
+        "format-version": metadata.format_version,
+        "location": metadata.location,
+        "last-column-id": metadata.last_column_id,
+        "current-schema-id": metadata.current_schema_id,
+        "schemas": [_schema(each) for each in metadata.schemas],
+        "default-spec-id": metadata.default_spec_id,
+        "partition-specs": [spec_raw(each.spec_id, each.fields, each.raw) for each in metadata.specs],
+        "last-partition-id": metadata.last_partition_id,
+        "default-sort-order-id": metadata.default_sort_order_id,
+        "sort-orders": [order_raw(each.order_id, each.fields, each.raw) for each in metadata.sort_orders],
+        "properties": dict(metadata.properties),
+        "encryption-keys": [each.raw for each in metadata.encryption_keys],
+    }
+    # A reader may use fields that are unknown here.
+    found.update({name: metadata.raw[name] for name in metadata.raw.keys() - KNOWN_FIELDS})
+    return found
+
+
+def _schema(schema: TableSchema) -> dict[str, Json]:
+    """The schema's JSON. Some writers spell no identifier fields as an empty list, others leave the key out."""
+    found: dict[str, Json] = {**schema.raw, "type": "struct", "schema-id": schema.schema_id}
+    if not found.get("identifier-field-ids"):
+        found.pop("identifier-field-ids", None)
+    return found
+
+
+def structure_bytes(structure: Json) -> bytes:
+    """The structure as it is hashed: keys sorted, no white space, numbers as they were written."""
+    return dump_json(structure, sort_keys=True)
+
+
+def structure_sha256(metadata: TableMetadata) -> str:
+    """The hash of the structure, as signed statements name it."""
+    return hashlib.sha256(structure_bytes(structure_of(metadata))).hexdigest()
+
+
+def without_data(structure: Json) -> TableMetadata:
+    """An empty table of this structure, to try updates of the structure on."""
+    raw = dict(Node(structure, "$").raw)
+    raw.update({"table-uuid": _NO_UUID, "last-updated-ms": 0, "last-sequence-number": 0, "next-row-id": 0})
+    return TableMetadata.from_json(raw)

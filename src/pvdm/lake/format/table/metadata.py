@@ -1,4 +1,4 @@
-"""The table metadata document: its JSON kept whole, its facts as typed values, its validity judged on the way in."""
+"""Table metadata documents: the whole JSON, its facts as typed values, checked when it is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical, dump_json, parse_json, require_size, unzip, zipped
-from pvdm.lake.format.json.node import Node, Raw, invalid, shown
+from pvdm.lake.format.json_document import (
+    Json,
+    Node,
+    Raw,
+    canonical,
+    dump_json,
+    invalid,
+    parse_json,
+    require_size,
+    shown,
+    unzip,
+)
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import validity
 from pvdm.lake.format.table.snapshots import (
@@ -31,7 +41,6 @@ from pvdm.lake.format.table.snapshots import (
     parse_snapshot,
     parse_snapshot_log_entry,
     parse_statistics,
-    ref_raw,
 )
 from pvdm.lake.format.table.specs import (
     PARTITION_ID_FIRST,
@@ -50,7 +59,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableMetadata:
-    """One state of a table; `raw` is the whole document, unknown fields too, and is never changed in place."""
+    """One state of a table. `raw` is the whole document with its unknown fields and is never changed in place."""
 
     format_version: int
     table_uuid: str | None
@@ -82,28 +91,26 @@ class TableMetadata:
 
     @classmethod
     def parse(cls, data: bytes) -> TableMetadata:
-        """The state that the bytes of a metadata file hold, plain or gzip; anything not valid is an error."""
+        """Read a metadata file, plain or gzip. Raises if it is not valid."""
         return cls.from_json(parse_json(unzip(data)))
 
     @classmethod
     def from_json(cls, value: Json, *, place: str = "$", known: TableMetadata | None = None) -> TableMetadata:
-        """The state of a parsed document; parts that `known` holds as the same objects are not read again."""
+        """Read a parsed document. Parts that are the same objects as in `known` are not read again."""
         metadata = _read(Node(value, place), _Known(known))
         validity.judge(metadata)
         return metadata
 
-    def to_bytes(self, *, compress: bool = False) -> bytes:
-        """The document as a metadata file has it; the same document gives the same bytes."""
+    def to_bytes(self) -> bytes:
+        """The bytes of the metadata file, cached; equal documents give equal bytes."""
         if self._bytes is None:
-            # Spelled once: a commit writes these bytes to a file and then tells them to whoever asks.
             object.__setattr__(self, "_bytes", require_size(self.spelled()))
-        data = self._bytes or b""
-        return zipped(data) if compress else data
+        return self._bytes or b""
 
     def spelled(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
-        """The document as `dump_json` gives it, with other values `instead` of some of its fields.
+        """The document as `dump_json` writes it, with the values of `instead` for some fields.
 
-        Snapshots that an earlier document had are not spelled again.
+        Snapshots of an earlier document are not written again.
         """
         parts = []
         listed = isinstance(self.raw.get("snapshots"), list) and "snapshots" not in instead
@@ -116,7 +123,7 @@ class TableMetadata:
         return b"{" + b",".join(parts) + b"}"
 
     def to_json(self) -> dict[str, Json]:
-        """A copy of the document that may be changed."""
+        """A copy of the document, which may be changed."""
         return copy.deepcopy(dict(self.raw))
 
     def __eq__(self, other: object) -> bool:
@@ -129,21 +136,27 @@ class TableMetadata:
     @property
     def current_schema(self) -> TableSchema:
         """The schema that writers use."""
-        return validity.schema_by_id(self, self.current_schema_id)
+        parts = {schema.schema_id: schema for schema in self.schemas}
+        code = Code.ICEBERG_SCHEMA_INVALID
+        return validity.require_part(parts, self.current_schema_id, code, "schema_unknown", "$.schemas")
 
     @property
     def default_spec(self) -> TableSpec:
         """The spec that writers use."""
-        return validity.spec_by_id(self, self.default_spec_id)
+        parts = {spec.spec_id: spec for spec in self.specs}
+        code = Code.PARTITION_SPEC_INVALID
+        return validity.require_part(parts, self.default_spec_id, code, "spec_unknown", "$.partition-specs")
 
     @property
     def default_sort_order(self) -> TableOrder:
         """The sort order that writers use."""
-        return validity.order_by_id(self, self.default_sort_order_id)
+        parts = {order.order_id: order for order in self.sort_orders}
+        code = Code.SORT_ORDER_INVALID
+        return validity.require_part(parts, self.default_sort_order_id, code, "sort_order_unknown", "$.sort-orders")
 
     @property
     def current_snapshot(self) -> Snapshot | None:
-        """What `main` shows, if it shows anything yet."""
+        """The snapshot that `main` shows, or None."""
         return None if self.current_snapshot_id is None else self._snapshots_by_id[self.current_snapshot_id]
 
     @property
@@ -159,10 +172,6 @@ class TableMetadata:
         """The partition spec of an id."""
         return next((spec for spec in self.specs if spec.spec_id == spec_id), None)
 
-    def sort_order(self, order_id: int) -> TableOrder | None:
-        """The sort order of an id."""
-        return next((order for order in self.sort_orders if order.order_id == order_id), None)
-
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot of an id."""
         return self._snapshots_by_id.get(snapshot_id)
@@ -170,12 +179,12 @@ class TableMetadata:
     def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         """The snapshot and its ancestors, newest first, as far as the table still has them."""
         if snapshot_id == self.current_snapshot_id:
-            # A commit asks for main's several times, and it is as long as the table's history.
+            # A commit needs main's several times, and it is as long as the table's history.
             return iter(self.memo("ancestry of main", lambda: tuple(self._ancestry(snapshot_id))))
         return self._ancestry(snapshot_id)
 
     def memo(self, name: str, make: Callable[[], _T]) -> _T:
-        """Cache a value that follows from the document alone; each name has values of one type."""
+        """A value that follows from the document alone, cached by name."""
         if name not in self._memo:
             self._memo[name] = make()
         return self._memo[name]  # type: ignore[return-value]
@@ -190,7 +199,7 @@ class TableMetadata:
 
 
 class _Known:
-    """Parts of an earlier state by the identity of their JSON: a commit reads only what it changed."""
+    """The parts of an earlier state by the identity of their JSON, so that a commit parses only what it changed."""
 
     def __init__(self, known: TableMetadata | None) -> None:
         parts: list[TableSchema | TableSpec | TableOrder | Snapshot | SnapshotRef] = []
@@ -202,16 +211,12 @@ class _Known:
         self._kept = known
 
     def find(self, raw: object, kind: type[_T]) -> _T | None:
-        """The part that was made of this very object, if it is known."""
+        """The part that was made from this very object, if there is one."""
         found = self._parts.get(id(raw))
         return found if isinstance(found, kind) else None
 
-    def read(self, node: Node, kind: type[_T], parse: Callable[[Node], _T]) -> _T:
-        found = self._parts.get(id(node.raw))
-        return found if isinstance(found, kind) else parse(node)
-
     def read_all(self, node: Node, key: str, kind: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
-        """The parts of an array that grows with the table: those that are known cost next to nothing."""
+        """The parts of an array. Known parts are not parsed again: some arrays grow with the table."""
         parts, place = self._parts, node.at(key)
         found: list[_T] = []
         for position, item in enumerate(node.items(key) if node.has(key) else []):
@@ -224,7 +229,7 @@ def _read(node: Node, known: _Known) -> TableMetadata:
     version = node.integer("format-version")
     if version not in FORMAT_VERSIONS:
         raise Code.TABLE_METADATA_INVALID(
-            "the table is of a format version that cannot be read",
+            "the table's format version cannot be read",
             reason="format_version_unsupported",
             expected="1, 2 or 3",
             got=str(version),
@@ -240,7 +245,7 @@ def _read(node: Node, known: _Known) -> TableMetadata:
     return TableMetadata(
         version,
         _uuid(node, version),
-        _location(node),
+        stripped_location(node.text("location"), node.at("location")),
         node.long("last-sequence-number") if version > 1 else 0,
         node.long("last-updated-ms"),
         node.integer("last-column-id"),
@@ -273,16 +278,10 @@ def _uuid(node: Node, version: int) -> str | None:
 
 
 def check_uuid(text: str, place: str) -> str:
-    """A UUID in its usual spelling."""
+    """The text. Raises if it is not a UUID."""
     if not UUID_FORM.fullmatch(text):
-        raise Code.TABLE_METADATA_INVALID(
-            f"the UUID at {place} cannot be accepted", reason="table_uuid_invalid", got=shown(text), place=place
-        )
+        raise Code.TABLE_METADATA_INVALID(reason="table_uuid_invalid", got=shown(text), place=place)
     return text
-
-
-def _location(node: Node) -> str:
-    return stripped_location(node.text("location"), node.at("location"))
 
 
 def stripped_location(text: str, place: str) -> str:
@@ -295,11 +294,11 @@ def stripped_location(text: str, place: str) -> str:
 
 def _schemas(node: Node, version: int, known: _Known) -> tuple[tuple[TableSchema, ...], int]:
     if version == 1 and not node.given("schemas"):
-        only = known.read(node.node("schema"), TableSchema, parse_schema)
+        given = node.node("schema")
+        only = known.find(given.raw, TableSchema) or parse_schema(given)
         return (only,), only.schema_id
     node.items("schemas")
-    found = tuple(known.read(item, TableSchema, parse_schema) for item in node.nodes("schemas"))
-    return found, node.integer("current-schema-id")
+    return known.read_all(node, "schemas", TableSchema, parse_schema), node.integer("current-schema-id")
 
 
 def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ...], int]:
@@ -308,8 +307,7 @@ def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ..
         raw: Raw = {"spec-id": 0, "fields": node.raw["partition-spec"]}
         return (TableSpec(0, fields, raw, node.at("partition-spec")),), 0
     node.items("partition-specs")
-    found = tuple(known.read(item, TableSpec, parse_spec) for item in node.nodes("partition-specs"))
-    return found, node.integer("default-spec-id")
+    return known.read_all(node, "partition-specs", TableSpec, parse_spec), node.integer("default-spec-id")
 
 
 def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, ...], int]:
@@ -317,8 +315,7 @@ def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, 
         raw: Raw = {"order-id": 0, "fields": []}
         return (TableOrder(0, (), raw, node.at("sort-orders")),), 0
     node.items("sort-orders")
-    found = tuple(known.read(item, TableOrder, parse_order) for item in node.nodes("sort-orders"))
-    return found, node.integer("default-sort-order-id")
+    return known.read_all(node, "sort-orders", TableOrder, parse_order), node.integer("default-sort-order-id")
 
 
 def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -> int:
@@ -328,9 +325,9 @@ def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -
 
 
 def _refs(node: Node, current: int | None, known: _Known) -> dict[str, SnapshotRef]:
-    """The refs; `main` is always there when there is a current snapshot, written down or not.
+    """The refs. If there is a current snapshot, `main` is there even if the document does not name it.
 
-    Each attempt under way has one, so those that are known are not parsed again.
+    Each open attempt has a ref, so known ones are not parsed again.
     """
     found: dict[str, SnapshotRef] = {}
     if node.given("refs"):
@@ -339,6 +336,6 @@ def _refs(node: Node, current: int | None, known: _Known) -> dict[str, SnapshotR
             ref = known.find(value, SnapshotRef)
             found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]")) if ref is None else ref
     if MAIN not in found and current is not None:
-        implied = SnapshotRef(current, RefType.BRANCH)
-        found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=ref_raw(implied))
+        raw: Raw = {"snapshot-id": current, "type": RefType.BRANCH.value}
+        found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=raw)
     return found

@@ -1,4 +1,4 @@
-"""What a protected table may not have, since some engine cannot read it or reads it differently."""
+"""Checks of a table before it is protected: engines must be able to read it, and read it alike."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import dump_json
+from pvdm.lake.format.json_document import dump_json
 from pvdm.lake.format.manifest.fields import avro_name
-from pvdm.lake.format.partition.spec import PartitionSpec, source_types
+from pvdm.lake.format.partition_spec import PartitionSpec, source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.reader_settings import require_no_reader_settings
-from pvdm.model.schema import Field, FixedType, ListType, MapType, StructType, Type
+from pvdm.model.schema import FixedType, ListType, MapType, StructType, Type
 
 RESERVED_NAMES: Final = frozenset(
     {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
@@ -21,7 +20,7 @@ RESERVED_NAMES: Final = frozenset(
 
 
 def require_protectable(metadata: TableMetadata) -> None:
-    """Refuse column names, partitions and properties by which some engine reads the table differently or not at all."""
+    """Raise for column names, partitions and properties with which engines read the table differently or not at all."""
     _require_names(metadata)
     _require_partitions(metadata)
     require_no_reader_settings(metadata)
@@ -31,64 +30,40 @@ def _require_names(metadata: TableMetadata) -> None:
     columns = to_model(metadata.current_schema).fields
     for each in columns:
         if each.name.lower() in RESERVED_NAMES:
-            raise Code.COLUMN_NAME_RESERVED(
-                f"column {each.name} has a name that Iceberg keeps for itself: Spark cannot read such a table",
-                got=each.name,
-            )
+            words = f"column {each.name} has a name that Iceberg reserves: Spark cannot read such a table"
+            raise Code.COLUMN_NAME_RESERVED(words, got=each.name)
     in_table: dict[str, str] = {}
     in_files: dict[str, str] = {}
-    for path, path_in_files in _paths(columns):
-        name = ".".join(path)
-        for seen, lowered in ((in_table, name.lower()), (in_files, ".".join(path_in_files).lower())):
+    for path in _paths(StructType(columns)):
+        name, name_in_files = (".".join(parts) for parts in zip(*path, strict=True))
+        for seen, lowered in ((in_table, name.lower()), (in_files, name_in_files.lower())):
             other = seen.setdefault(lowered, name)
             if other != name:
-                raise Code.COLUMN_NAMES_COLLIDE(
-                    f"columns {other} and {name} have one name for engines that ignore upper case",
-                    got=f"{other} and {name}",
-                )
+                words = f"columns {other} and {name} have one name for engines that ignore upper case"
+                raise Code.COLUMN_NAMES_COLLIDE(words, got=f"{other} and {name}")
 
 
-def _paths(columns: tuple[Field, ...]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Every named field at any depth: its path, and the path that it has in files."""
-    for each in columns:
-        own, in_files = (each.name,), (avro_name(each.name),)
-        yield own, in_files
-        for inner, inner_in_files in _paths_inside(each.type):
-            yield own + inner, in_files + inner_in_files
-
-
-def _paths_inside(kind: Type) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
+    """The path of every named field at any depth; each part with its name in the table and in files."""
     match kind:
         case StructType(fields):
-            yield from _paths(fields)
+            for field in fields:
+                own = ((field.name, avro_name(field.name)),)
+                yield own
+                yield from (own + inner for inner in _paths(field.type))
         case ListType(element):
-            yield from _below("element", element.type)
+            yield from ((("element", "element"), *inner) for inner in _paths(element.type))
         case MapType(key, value):
-            yield from _below("key", key.type)
-            yield from _below("value", value.type)
-
-
-def _below(name: str, kind: Type) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    for own, in_files in _paths_inside(kind):
-        yield (name, *own), (name, *in_files)
+            for name, part in (("key", key), ("value", value)):
+                yield from (((name, name), *inner) for inner in _paths(part.type))
 
 
 def _require_partitions(metadata: TableMetadata) -> None:
-    """No partition is a column of `fixed` itself.
+    """Raise if a partition of any spec is the value of a column of type `fixed`.
 
-    Iceberg's Java library writes a length before such values in manifests and reads them so (apache/iceberg#17501).
-    Avro has none there: Spark would show other values than every reader that follows the specification.
+    Iceberg's Java library has a length before such values in manifests (apache/iceberg#17501). The specification has
+    none, so that Spark would show other values than readers that follow it.
     """
-    found = _fixed_partition(metadata)
-    if found is not None:
-        raise Code.PARTITION_FIXED_REFUSED(
-            f"partition field {found} is a column of type fixed, whose values engines read differently",
-            got=f"identity of a fixed column, in {found}",
-        )
-
-
-def _fixed_partition(metadata: TableMetadata) -> str | None:
-    """The name of a partition field, of any spec of the table, that is the value of a column of type fixed."""
     fixed = {
         field_id
         for schema in metadata.schemas
@@ -99,5 +74,54 @@ def _fixed_partition(metadata: TableMetadata) -> str | None:
         spec = PartitionSpec.from_text(each.spec_id, dump_json(each.raw["fields"]).decode())
         for field in spec.fields:
             if field.transform.name == "identity" and fixed.intersection(field.source_ids):
-                return field.name
-    return None
+                words = f"partition field {field.name} is a column of type fixed, whose values engines read differently"
+                raise Code.PARTITION_FIXED_REFUSED(words, got=f"identity of a fixed column, in {field.name}")
+
+
+# Properties of a table that PyIceberg uses when it reads files. They override the settings of its user.
+_PREFIXES: Final = (
+    "adls.",
+    "auth.",
+    "client.",
+    "encryption.kms",
+    "gcs.",
+    "hdfs.",
+    "header.",
+    "hf.",
+    "oauth2",
+    "oss.",
+    "rest.",
+    "s3.",
+    "ssl.",
+)
+_NAMES: Final = frozenset(
+    {
+        "credential",
+        "default_netloc",
+        "default_scheme",
+        "io-impl",
+        "py-catalog-impl",
+        "py-io-impl",
+        "token",
+        "uri",
+        "warehouse",
+        "write.py-location-provider.impl",
+    }
+)
+
+
+def is_reader_setting(name: str) -> bool:
+    """Whether a reader uses a property of this name when it opens files."""
+    plain = name.strip().lower()
+    return plain in _NAMES or plain.startswith(_PREFIXES)
+
+
+def require_no_reader_settings(metadata: TableMetadata) -> None:
+    """Raise for properties that change where a reader finds files, or which code it loads.
+
+    In PyIceberg a table's properties override the user's settings: `s3.endpoint` makes it read files from another
+    address, which can serve any rows, and `py-io-impl` makes it load a class.
+    """
+    found = sorted(name for name in metadata.properties if is_reader_setting(name))
+    if found:
+        raise Code.READER_SETTING_REFUSED(got=ascii(found[0][:80]))

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical, dump_json
-from pvdm.lake.format.json.node import Node, Raw, invalid, shown
+from pvdm.lake.format.json_document import Node, Raw, canonical, dump_json, invalid, shown
 
 MAIN: Final = "main"
 REF_FIELDS_MAX: Final = 100
@@ -21,7 +20,7 @@ RETENTION: Final = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age
 
 
 class RefType(Enum):
-    """A branch moves, a tag stays."""
+    """A branch moves with commits, a tag does not."""
 
     BRANCH = "branch"
     TAG = "tag"
@@ -49,13 +48,13 @@ class Snapshot:
     _canonical: str | None = attribute(default=None, init=False, repr=False, compare=False)
 
     def spelled(self) -> bytes:
-        """The snapshot as a document has it; made once, since every later document of the table has it too."""
+        """The snapshot's JSON as a document has it, cached: every later document of the table has it too."""
         if self._spelled is None:
             object.__setattr__(self, "_spelled", dump_json(self.raw))
         return self._spelled or b""
 
     def canonical(self) -> str:
-        """The snapshot as it is compared; made once."""
+        """The snapshot's JSON in the form that is compared, cached."""
         if self._canonical is None:
             object.__setattr__(self, "_canonical", canonical(self.raw))
         return self._canonical or ""
@@ -63,7 +62,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """A branch or tag and how long it keeps what."""
+    """A branch or tag with its retention settings."""
 
     snapshot_id: int
     type: RefType
@@ -75,7 +74,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLogEntry:
-    """When `main` came to show a snapshot."""
+    """The time at which `main` came to show a snapshot."""
 
     timestamp_ms: int
     snapshot_id: int
@@ -83,7 +82,7 @@ class SnapshotLogEntry:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogEntry:
-    """An earlier metadata file and when it was the table's state."""
+    """An earlier metadata file and its time."""
 
     timestamp_ms: int
     metadata_file: str
@@ -109,7 +108,7 @@ class EncryptedKey:
 
 
 def parse_snapshot(node: Node) -> Snapshot:
-    """A snapshot, judged by itself."""
+    """Read a snapshot and check it by itself."""
     summary = node.given_strings("summary")
     operation = summary.get("operation", "overwrite" if summary else None)
     first_row_id, added_rows = node.optional_long("first-row-id"), node.optional_long("added-rows")
@@ -122,21 +121,13 @@ def parse_snapshot(node: Node) -> Snapshot:
         if number is not None and number < 0:
             raise invalid(node.at(key), "a number from 0", str(number))
     if first_row_id is not None and added_rows is None:
-        raise Code.SNAPSHOT_INVALID(
-            f"the snapshot at {node.place} assigns row ids but does not say how many",
-            reason="snapshot_added_rows_missing",
-            got="no added-rows",
-            place=node.at("added-rows"),
-        )
+        got = "no added-rows"
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_added_rows_missing", got=got, place=node.at("added-rows"))
     manifest_list = node.text("manifest-list") if node.given("manifest-list") else None
     manifests = node.texts("manifests") if node.given("manifests") else ()
     if (manifest_list is None) != node.given("manifests"):
-        raise Code.SNAPSHOT_INVALID(
-            f"the snapshot at {node.place} must name its manifests in one way",
-            reason="snapshot_manifests_invalid",
-            got="neither" if manifest_list is None else "both",
-            place=node.place,
-        )
+        got = "neither" if manifest_list is None else "both"
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_manifests_invalid", got=got, place=node.place)
     return Snapshot(
         node.long("snapshot-id"),
         node.given_long("parent-snapshot-id"),
@@ -156,7 +147,7 @@ def parse_snapshot(node: Node) -> Snapshot:
 
 
 def parse_ref(node: Node) -> SnapshotRef:
-    """A ref; a tag keeps no snapshots of its own, and every retention is a positive number."""
+    """Read a ref. Raises if a tag keeps snapshots or a retention is not a positive number."""
     text = node.text("type").lower()
     found = next((choice for choice in RefType if choice.value == text), None)
     if found is None:
@@ -167,30 +158,21 @@ def parse_ref(node: Node) -> SnapshotRef:
         if number is None:
             continue
         if number <= 0 or (found is RefType.TAG and key != "max-ref-age-ms"):
-            raise Code.REF_INVALID(
-                f"the retention at {node.at(key)} cannot be accepted",
-                reason="ref_retention_invalid",
-                got=f"{number} on a {found.value}",
-                place=node.at(key),
-            )
+            got = f"{number} on a {found.value}"
+            raise Code.REF_INVALID(reason="ref_retention_invalid", got=got, place=node.at(key))
     require_few_fields(node.raw, node.place)
     return SnapshotRef(node.long("snapshot-id"), found, keep, snapshot_age, ref_age, node.raw)
 
 
 def require_few_fields(ref: Raw, place: str) -> None:
-    """Few enough fields, known or not: every move of a ref copies them."""
+    """Raise if a ref has too many fields, known or not: every move of the ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
-        raise Code.REF_INVALID(
-            f"the ref at {place} has too many fields",
-            reason="ref_fields_too_many",
-            expected=f"at most {REF_FIELDS_MAX}",
-            got=str(len(ref)),
-            place=place,
-        )
+        most = f"at most {REF_FIELDS_MAX}"
+        raise Code.REF_INVALID(reason="ref_fields_too_many", expected=most, got=str(len(ref)), place=place)
 
 
 def parse_statistics(node: Node) -> StatisticsFile:
-    """A statistics file with the list of its blobs."""
+    """Read a statistics file with the list of its blobs."""
     node.long("file-footer-size-in-bytes")
     node.items("blob-metadata")
     for blob in node.nodes("blob-metadata"):
@@ -203,14 +185,14 @@ def parse_statistics(node: Node) -> StatisticsFile:
 
 
 def parse_partition_statistics(node: Node) -> StatisticsFile:
-    """A partition statistics file."""
+    """Read a partition statistics file."""
     return StatisticsFile(
         node.long("snapshot-id"), node.text("statistics-path"), node.long("file-size-in-bytes"), node.raw
     )
 
 
 def parse_key(node: Node) -> EncryptedKey:
-    """An encrypted key; its bytes are base64."""
+    """Read an encrypted key. Raises if its bytes are not base64."""
     text = node.text("encrypted-key-metadata")
     try:
         base64.b64decode(text, validate=True)
@@ -221,21 +203,10 @@ def parse_key(node: Node) -> EncryptedKey:
 
 
 def parse_snapshot_log_entry(node: Node) -> SnapshotLogEntry:
-    """One line of the snapshot log."""
+    """Read one entry of the snapshot log."""
     return SnapshotLogEntry(node.long("timestamp-ms"), node.long("snapshot-id"))
 
 
 def parse_metadata_log(node: Node, key: str) -> tuple[MetadataLogEntry, ...]:
-    """The metadata log."""
+    """Read the metadata log."""
     return tuple(MetadataLogEntry(item.long("timestamp-ms"), item.text("metadata-file")) for item in node.nodes(key))
-
-
-def ref_raw(ref: SnapshotRef) -> dict[str, Json]:
-    """The JSON of a ref that no document has spelled yet."""
-    made: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
-    for key, number in zip(
-        RETENTION, (ref.min_snapshots_to_keep, ref.max_snapshot_age_ms, ref.max_ref_age_ms), strict=True
-    ):
-        if number is not None:
-            made[key] = number
-    return made

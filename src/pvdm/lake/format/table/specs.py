@@ -1,17 +1,15 @@
-"""Partition specs and sort orders of the metadata document, and whether a schema can carry them."""
+"""Partition specs and sort orders of table metadata: read, and checked against a schema."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical
-from pvdm.lake.format.json.node import INT_LAST, Node, Raw, invalid, shown
-from pvdm.lake.format.partition.spec import Transform
+from pvdm.lake.format.json_document import INT_LAST, Json, Node, Raw, canonical, invalid, shown
+from pvdm.lake.format.partition_spec import Transform
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
 from pvdm.lake.format.schema.logical import primitive
 from pvdm.lake.format.schema.type_names import TypeName
@@ -39,7 +37,7 @@ class SpecField:
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What makes two fields the same; the field id does not."""
+        """Two fields with the same key are the same field, whatever their ids."""
         return self.source_id, self.transform, self.name
 
 
@@ -59,7 +57,7 @@ class TableSpec:
 
     @property
     def meaning(self) -> tuple[tuple[tuple[int, str, str], ...], str]:
-        """Sources, transforms and names in their order, but no field ids; what Iceberg does not know counts too."""
+        """Equal for specs with the same sources, transforms and names in order, and the same unknown fields."""
         return tuple(field.key for field in self.fields), extras(self.raw, _SPEC_KEYS)
 
 
@@ -84,54 +82,41 @@ class TableOrder:
 
     @property
     def meaning(self) -> tuple[tuple[SortField, ...], str]:
-        """The fields in their order; what Iceberg does not know counts too, but there is one unsorted order only."""
+        """Equal for orders with the same fields and unknown fields; all unsorted orders are equal."""
         return self.fields, extras(self.raw, _ORDER_KEYS) if self.fields else ""
 
 
 def parse_spec(node: Node, *, id_needed: bool = True) -> TableSpec:
-    """A spec; where old writers left the field ids out, they count up from the first."""
+    """Read a spec; field ids that an old writer left out count up from the first."""
     spec_id = node.integer("spec-id") if id_needed else node.optional_integer("spec-id") or 0
     return TableSpec(spec_id, parse_spec_fields(node, "fields"), node.raw, node.place)
 
 
 def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
-    """The fields of a spec: all with ids, or none."""
+    """Read the fields of a spec. Raises unless all of them have ids, or none."""
     node.items(key)
     found = list(node.nodes(key))
     with_ids = [item for item in found if item.given("field-id")]
     if with_ids and len(with_ids) != len(found):
-        raise Code.PARTITION_SPEC_INVALID(
-            f"some fields of the partition spec at {node.at(key)} have ids",
-            reason="spec_field_ids_mixed",
-            got=f"{len(with_ids)} ids on {len(found)} fields",
-            place=node.at(key),
-        )
+        got = f"{len(with_ids)} ids on {len(found)} fields"
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_field_ids_mixed", got=got, place=node.at(key))
     names: set[str] = set()
     fields = []
     for position, item in enumerate(found):
         name = item.text("name")
         if not name or name in names:
-            raise Code.PARTITION_SPEC_INVALID(
-                f"the name at {item.at('name')} cannot be accepted",
-                reason="spec_name_invalid",
-                got=shown(name),
-                place=item.at("name"),
-            )
+            raise Code.PARTITION_SPEC_INVALID(reason="spec_name_invalid", got=shown(name), place=item.at("name"))
         names.add(name)
         field_id = item.integer("field-id") if with_ids else PARTITION_ID_FIRST + position
         fields.append(SpecField(_source(item), field_id, name, parse_transform(item)))
     if len({field.field_id for field in fields}) != len(fields):
-        raise Code.PARTITION_SPEC_INVALID(
-            f"two fields of the partition spec at {node.at(key)} have one id",
-            reason="spec_field_id_duplicate",
-            got=", ".join(str(field.field_id) for field in fields),
-            place=node.at(key),
-        )
+        ids = ", ".join(str(field.field_id) for field in fields)
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_field_id_duplicate", got=ids, place=node.at(key))
     return tuple(fields)
 
 
 def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
-    """A sort order; id 0 is the unsorted one and no other."""
+    """Read a sort order. Raises unless id 0 is the unsorted order and only that."""
     node.items("fields")
     fields = tuple(
         SortField(
@@ -148,17 +133,13 @@ def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
             node.integer("order-id")
         order_id = SORT_ORDER_ID_FIRST if fields else UNSORTED_ID
     if (order_id == UNSORTED_ID) != (not fields):
-        raise Code.SORT_ORDER_INVALID(
-            f"the id of the sort order at {node.place} cannot be accepted",
-            reason="sort_order_id_reserved",
-            got=f"id {order_id} with {len(fields)} fields",
-            place=node.at("order-id"),
-        )
+        got = f"id {order_id} with {len(fields)} fields"
+        raise Code.SORT_ORDER_INVALID(reason="sort_order_id_reserved", got=got, place=node.at("order-id"))
     return TableOrder(order_id, fields, node.raw, node.place)
 
 
 def parse_transform(node: Node) -> str:
-    """The transform in one spelling; one that is not known stays as it is, as readers must bear it."""
+    """The transform in its normal spelling; an unknown one is kept as it is."""
     text = node.text("transform")
     if found := _WIDTH.fullmatch(text):
         name, digits = found[1].lower(), found[2].lstrip("0") or "0"
@@ -170,12 +151,12 @@ def parse_transform(node: Node) -> str:
 
 
 def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
-    """A partition may bear the name of its own source column, never that of another one."""
+    """Raise if a partition has the name of a column that is not its source."""
     for field in spec.fields:
         column = schema.find(field.name)
         if field.source_id in schema.fields and column is not None and column.field_id != field.source_id:
             raise Code.PARTITION_SPEC_INVALID(
-                f"partition {field.name} bears the name of a column it is not made from",
+                f"partition {field.name} has the name of a column that is not its source",
                 reason="spec_name_conflict",
                 expected=f"another name than column {column.field_id}'s",
                 got=f"a partition of column {field.source_id}",
@@ -184,8 +165,7 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
-    """A spec that is no longer the default may have lost a column, but Iceberg reads no table where the column is
-    there under a type that the transform does not take."""
+    """Raise if a source column has a type that the transform does not take; an old spec may have lost its column."""
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
         if column is not None and not _takes(field.transform, column):
@@ -199,7 +179,7 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
-    """Every source is a primitive column in structs only, of a type that the transform takes."""
+    """Raise unless each source is a primitive column, inside structs only, of a type that the transform takes."""
     for field in spec.fields:
         if field.transform != "void" and (unfit := _unfit(schema, field.source_id, field.transform, structs_only=True)):
             raise Code.PARTITION_SPEC_INVALID(
@@ -212,7 +192,7 @@ def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_order(order: TableOrder, schema: TableSchema) -> None:
-    """Every source is a primitive column of a type that the transform takes."""
+    """Raise unless each source is a primitive column of a type that the transform takes."""
     for field in order.fields:
         if unfit := _unfit(schema, field.source_id, field.transform, structs_only=False):
             raise Code.SORT_ORDER_INVALID(
@@ -225,12 +205,12 @@ def judge_order(order: TableOrder, schema: TableSchema) -> None:
 
 
 def has_sequential_ids(spec: TableSpec) -> bool:
-    """Format 1 knows partition fields by their place: ids count up from the first."""
+    """Whether the field ids count up from the first, as format 1 requires."""
     return all(field.field_id == PARTITION_ID_FIRST + place for place, field in enumerate(spec.fields))
 
 
 def _unfit(schema: TableSchema, source_id: int, transform: str, *, structs_only: bool) -> tuple[str, str] | None:
-    """What a source column should be and what it is, if it does not fit."""
+    """What a source column should be and what it is; None if it fits."""
     column = schema.fields.get(source_id)
     if column is None:
         return "a column of the current schema", f"id {source_id}"
@@ -238,35 +218,27 @@ def _unfit(schema: TableSchema, source_id: int, transform: str, *, structs_only:
         return "a primitive column", f"{column.name}, {column.type}"
     if not _takes(transform, column):
         return f"a type that {transform} takes", f"{column.name}, {column.type}"
-    for outer in _outer(schema, column):
-        if structs_only and outer.type != "struct":
+    parent = column.parent_id if structs_only else None
+    while parent is not None:
+        outer = schema.fields[parent]
+        if outer.type != "struct":
             return "a column in structs only", f"{column.name} in a {outer.type}"
+        parent = outer.parent_id
     return None
 
 
 def _takes(transform: str, column: SchemaField) -> bool:
-    """As readers apply it; one that is not known may take anything, and a struct stands for itself."""
+    """Whether readers can apply the transform to the column; an unknown transform may take any type."""
     known = Transform.parse(transform)
     if not isinstance(column.type, TypeName):
         return not known.known or known.name in ("identity", "void")
     return not known.known or known.accepts(primitive(column.type))
 
 
-def _outer(schema: TableSchema, column: SchemaField) -> Iterator[SchemaField]:
-    parent = column.parent_id
-    while parent is not None:
-        outer = schema.fields[parent]
-        yield outer
-        parent = outer.parent_id
-
-
 def _source(node: Node) -> int:
     if not node.has("source-id") and node.has("source-ids"):
         raise Code.PARTITION_SPEC_INVALID(
-            f"the transform at {node.place} takes several columns, which no reader here can apply",
-            reason="transform_arguments_unsupported",
-            got="source-ids",
-            place=node.at("source-ids"),
+            reason="transform_arguments_unsupported", got="source-ids", place=node.at("source-ids")
         )
     return node.integer("source-id")
 
@@ -279,7 +251,7 @@ def _word(node: Node, key: str, words: tuple[str, ...]) -> str:
 
 
 def extras(raw: Raw, known: frozenset[str]) -> str:
-    """What a spec or order has besides the keys that are known, as text that can be compared."""
+    """The fields of a spec or order that Iceberg does not define, as text to compare."""
     left: dict[str, Json] = {key: value for key, value in raw.items() if key not in known and key != "fields"}
     fields = raw.get("fields")
     if isinstance(fields, list):
@@ -291,7 +263,7 @@ def extras(raw: Raw, known: frozenset[str]) -> str:
 
 
 def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: Raw) -> dict[str, Json]:
-    """The JSON of a spec with these ids; what the given JSON has besides stays."""
+    """The JSON of a spec with these ids; other fields are taken from `like`."""
     made: list[Json] = [
         {
             "transform": field.transform,
@@ -306,7 +278,7 @@ def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: Raw) -> dict[str
 
 
 def order_raw(order_id: int, fields: tuple[SortField, ...], like: Raw) -> dict[str, Json]:
-    """The JSON of a sort order with these ids; what the given JSON has besides stays."""
+    """The JSON of a sort order with these ids; other fields are taken from `like`."""
     made: list[Json] = [
         {**old, "source-id": field.source_id} for field, old in zip(fields, _field_objects(like), strict=True)
     ]

@@ -1,10 +1,11 @@
-"""Updates of what a table holds: snapshots, refs, statistics files, encryption keys."""
+"""Updates of a table's snapshots, refs, statistics files and encryption keys."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, canonical
-from pvdm.lake.format.json.node import Node, invalid
+from pvdm.lake.format.json_document import Json, Node, canonical, invalid
 from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.snapshots import (
     MAIN,
@@ -25,7 +26,7 @@ _REF_KEYS = frozenset({"snapshot-id", "type", *RETENTION})
 
 
 def add_snapshot(draft: Draft, node: Node) -> None:
-    """add-snapshot: a new id, a sequence number above the last, and from format 3 on row ids not given yet."""
+    """add-snapshot: with a new id, a sequence number above the last, and from format 3 on new row ids."""
     given = node.node("snapshot")
     given.text("manifest-list")
     given.node("summary").text("operation")
@@ -33,16 +34,11 @@ def add_snapshot(draft: Draft, node: Node) -> None:
     for found, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
         if not found:
             raise Code.SNAPSHOT_INVALID(
-                f"a snapshot comes before the table has a {what}",
-                reason="snapshot_too_early",
-                expected=f"a {what} first",
-                got="none yet",
-                place=given.place,
+                reason="snapshot_too_early", expected=f"a {what} first", got="none yet", place=given.place
             )
     if snapshot.snapshot_id in draft.snapshots:
-        raise Code.SNAPSHOT_INVALID(
-            reason="snapshot_exists", got=str(snapshot.snapshot_id), place=given.at("snapshot-id")
-        )
+        got = str(snapshot.snapshot_id)
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_exists", got=got, place=given.at("snapshot-id"))
     if draft.format_version > 1:
         _require_sequence(draft, snapshot)
     draft.last_sequence_number = max(draft.last_sequence_number, snapshot.sequence_number)
@@ -54,9 +50,9 @@ def add_snapshot(draft: Draft, node: Node) -> None:
 
 
 def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
-    """A child's number is above the last; a first snapshot's may equal it, as Iceberg has it, but not lie below.
+    """Raise unless a child's number is above the last, and a first snapshot's at least equal to it, as in Iceberg.
 
-    Where numbers are shared, the parent's number takes the place of the last.
+    Where numbers are shared, a snapshot's number must be above its parent's.
     """
     last, number = draft.last_sequence_number, snapshot.sequence_number
     if draft.shared_numbers:
@@ -73,30 +69,23 @@ def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
 
 def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
     first, following = snapshot.first_row_id, draft.next_row_id
+    wanted = f"first-row-id {following}"
     if first is None:
         raise Code.SNAPSHOT_INVALID(
-            reason="snapshot_first_row_id_missing",
-            expected=f"first-row-id {following}",
-            got="none",
-            place=snapshot.place,
+            reason="snapshot_first_row_id_missing", expected=wanted, got="none", place=snapshot.place
         )
     if first < following and not draft.shared_numbers:
-        raise Code.SNAPSHOT_STALE(
-            reason="snapshot_row_ids_stale", expected=f"first-row-id {following}", got=str(first), place=snapshot.place
-        )
+        got = str(first)
+        raise Code.SNAPSHOT_STALE(reason="snapshot_row_ids_stale", expected=wanted, got=got, place=snapshot.place)
     if first > following:
-        # Iceberg's builder lets it pass and then gives ids twice: next-row-id only grows by the rows added.
-        raise Code.SNAPSHOT_INVALID(
-            reason="snapshot_row_ids_skipped",
-            expected=f"first-row-id {following}",
-            got=str(first),
-            place=snapshot.place,
-        )
+        # Iceberg's builder accepts this and then assigns ids twice: next-row-id only grows by the rows added.
+        got = str(first)
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_row_ids_skipped", expected=wanted, got=got, place=snapshot.place)
     draft.next_row_id = max(following, first + (snapshot.added_rows or 0))
 
 
 def remove_snapshots(draft: Draft, node: Node) -> None:
-    """remove-snapshots: with them go their statistics and the refs that point to them."""
+    """remove-snapshots: with their statistics and the refs that point to them."""
     gone = {found for found in node.longs("snapshot-ids") if found in draft.snapshots}
     if not gone:
         return
@@ -111,7 +100,7 @@ def remove_snapshots(draft: Draft, node: Node) -> None:
 
 
 def set_snapshot_ref(draft: Draft, node: Node) -> None:
-    """set-snapshot-ref: main is a branch and moves the current snapshot and the log with it."""
+    """set-snapshot-ref: a move of main, which must be a branch, also changes the current snapshot and the log."""
     name = node.text("ref-name")
     if not name:
         raise invalid(node.at("ref-name"), "a name", "an empty string")
@@ -121,12 +110,9 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
         return
     snapshot = draft.snapshots.get(ref.snapshot_id)
     if snapshot is None:
-        raise Code.REF_INVALID(
-            f"{ref.type.value} {name[:64]!r} would point to a snapshot that the table does not have",
-            reason="ref_snapshot_unknown",
-            got=str(ref.snapshot_id),
-            place=node.at("snapshot-id"),
-        )
+        words = f"{ref.type.value} {name[:64]!r} would point to a snapshot that the table does not have"
+        got = str(ref.snapshot_id)
+        raise Code.REF_INVALID(words, reason="ref_snapshot_unknown", got=got, place=node.at("snapshot-id"))
     if name == MAIN:
         if ref.type is not RefType.BRANCH:
             raise Code.REF_INVALID(reason="main_not_a_branch", got="tag", place=node.at("type"))
@@ -143,7 +129,7 @@ def _show_on_main(draft: Draft, snapshot: Snapshot) -> None:
     draft.current_snapshot_id = snapshot.snapshot_id
     if draft.last_updated_ms is None:
         draft.last_updated_ms = draft.now_ms
-    # A snapshot of this commit was current from its own time on; going back to an older one happens now.
+    # A snapshot of this commit is current from its own time on; a change back to an older one happens now.
     is_new = snapshot.snapshot_id in draft.added_snapshots
     when = snapshot.timestamp_ms if is_new else draft.last_updated_ms
     draft.snapshot_log.append({"timestamp-ms": when, "snapshot-id": snapshot.snapshot_id})
@@ -151,7 +137,7 @@ def _show_on_main(draft: Draft, snapshot: Snapshot) -> None:
 
 
 def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> SnapshotRef:
-    """The ref with its JSON: what the old one or the update has besides the known fields stays."""
+    """The ref with its JSON, which keeps the unknown fields of the old ref and of the update."""
     unknown: dict[str, Json] = {}
     if existing is not None:
         unknown = {key: value for key, value in existing.raw.items() if key not in _REF_KEYS}
@@ -160,14 +146,7 @@ def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> Snap
     raw |= {key: node.raw[key] for key in RETENTION if node.has(key)}
     raw |= unknown
     require_few_fields(raw, node.place)
-    return SnapshotRef(
-        ref.snapshot_id,
-        ref.type,
-        ref.min_snapshots_to_keep,
-        ref.max_snapshot_age_ms,
-        ref.max_ref_age_ms,
-        raw,
-    )
+    return replace(ref, raw=raw)
 
 
 def _unknown(node: Node) -> dict[str, Json]:
@@ -175,12 +154,12 @@ def _unknown(node: Node) -> dict[str, Json]:
 
 
 def _news(node: Node, existing: SnapshotRef) -> bool:
-    """Whether the update says something of the ref that is not known here and not written down yet."""
+    """Whether the update changes an unknown field of the ref."""
     return any(canonical(existing.raw.get(key)) != canonical(value) for key, value in _unknown(node).items())
 
 
 def remove_snapshot_ref(draft: Draft, node: Node) -> None:
-    """remove-snapshot-ref; without main nothing is current."""
+    """remove-snapshot-ref; without main there is no current snapshot."""
     name = node.text("ref-name")
     if name in draft.refs:
         _remove_ref(draft, name)
@@ -195,7 +174,7 @@ def _remove_ref(draft: Draft, name: str) -> None:
 
 
 def set_statistics(draft: Draft, node: Node) -> None:
-    """set-statistics: one file a snapshot."""
+    """set-statistics: one file for each snapshot."""
     file = parse_statistics(node.node("statistics"))
     named = node.optional_long("snapshot-id")
     if named is not None and named != file.snapshot_id:
@@ -209,18 +188,17 @@ def set_statistics(draft: Draft, node: Node) -> None:
 
 
 def remove_statistics(draft: Draft, node: Node) -> None:
-    """remove-statistics; of a snapshot without any it changes nothing."""
+    """remove-statistics of a snapshot, if it has any."""
     draft.changed |= draft.statistics.pop(node.long("snapshot-id"), None) is not None
 
 
 def set_partition_statistics(draft: Draft, node: Node) -> None:
-    """set-partition-statistics: one file a snapshot."""
-    file = parse_partition_statistics(node.node("partition-statistics"))
-    _put_statistics(draft, draft.partition_statistics, file)
+    """set-partition-statistics: one file for each snapshot."""
+    _put_statistics(draft, draft.partition_statistics, parse_partition_statistics(node.node("partition-statistics")))
 
 
 def remove_partition_statistics(draft: Draft, node: Node) -> None:
-    """remove-partition-statistics; of a snapshot without any it changes nothing."""
+    """remove-partition-statistics of a snapshot, if it has any."""
     draft.changed |= draft.partition_statistics.pop(node.long("snapshot-id"), None) is not None
 
 
@@ -231,7 +209,7 @@ def _put_statistics(draft: Draft, files: dict[int, list[StatisticsFile]], file: 
 
 
 def add_encryption_key(draft: Draft, node: Node) -> None:
-    """add-encryption-key; a key of a known id is not added again."""
+    """add-encryption-key, unless the table has one of this id."""
     key = parse_key(node.node("encryption-key"))
     if key.key_id not in draft.keys:
         draft.keys[key.key_id] = key
@@ -239,5 +217,5 @@ def add_encryption_key(draft: Draft, node: Node) -> None:
 
 
 def remove_encryption_key(draft: Draft, node: Node) -> None:
-    """remove-encryption-key; one that is not there is already gone."""
+    """remove-encryption-key, if the table has it."""
     draft.changed |= draft.keys.pop(node.text("key-id"), None) is not None

@@ -1,14 +1,14 @@
-"""Updates of what a table is: UUID, format version, schemas, partition specs, sort orders, location, properties."""
+"""Updates of a table's UUID, format version, schemas, partition specs, sort orders, location and properties."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.node import Node, shown
+from pvdm.errors import Code
+from pvdm.lake.format.json_document import Node, shown
 from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
-from pvdm.lake.format.table.draft import LAST_ADDED, Draft
+from pvdm.lake.format.table.draft import LAST_ADDED, Draft, MeaningIndex
 from pvdm.lake.format.table.metadata import FORMAT_VERSIONS, check_uuid, stripped_location
 from pvdm.lake.format.table.specs import (
     PARTITION_ID_FIRST,
@@ -27,9 +27,11 @@ from pvdm.lake.format.table.specs import (
     spec_raw,
 )
 
+_Part = TypeVar("_Part")
+
 
 class Described(Protocol):
-    """A draft that has a location and properties: a table's or a view's."""
+    """A draft with a location and properties: of a table or a view."""
 
     location: str | None
     properties: dict[str, str]
@@ -45,30 +47,23 @@ def assign_uuid(draft: Draft, node: Node) -> None:
 
 
 def upgrade_format_version(draft: Draft, node: Node) -> None:
-    """upgrade-format-version: up only, and no higher than is known."""
-    upgrade(draft, node.integer("format-version"), node.at("format-version"))
-
-
-def upgrade(draft: Draft, version: int, place: str) -> None:
-    """Raise the format version."""
+    """upgrade-format-version: to a later supported version only."""
+    version, place = node.integer("format-version"), node.at("format-version")
     require_version(version, place)
     if version < draft.format_version:
-        raise Code.TABLE_METADATA_INVALID(
-            reason="format_version_downgrade",
-            expected=f"at least {draft.format_version}",
-            got=str(version),
-            place=place,
-        )
+        least = f"at least {draft.format_version}"
+        got = str(version)
+        raise Code.TABLE_METADATA_INVALID(reason="format_version_downgrade", expected=least, got=got, place=place)
     if version != draft.format_version:
         draft.format_version = version
         draft.changed = True
 
 
 def require_version(version: int, place: str) -> None:
-    """A format version that can be written."""
+    """Raise if this format version cannot be written."""
     if version not in FORMAT_VERSIONS:
         raise Code.TABLE_METADATA_INVALID(
-            "a format version that cannot be written",
+            "the format version cannot be written",
             reason="format_version_unsupported",
             expected="1, 2 or 3",
             got=str(version),
@@ -77,13 +72,13 @@ def require_version(version: int, place: str) -> None:
 
 
 def add_schema(draft: Draft, node: Node) -> None:
-    """add-schema; the last column id is worked out here, whatever the client says it is."""
+    """add-schema; the client's last column id is not used, it follows from the schema."""
     node.optional_integer("last-column-id")
     put_schema(draft, parse_schema(node.node("schema")))
 
 
 def put_schema(draft: Draft, schema: TableSchema) -> int:
-    """Add the schema or find the one that is the same; its id."""
+    """Add the schema unless the table has the same one. Returns its id."""
     judge_version(schema, draft.format_version)
     last = max(draft.last_column_id, schema.highest_field_id)
     known = draft.alike_schemas.find(schema)
@@ -105,41 +100,26 @@ def put_schema(draft: Draft, schema: TableSchema) -> int:
 
 def set_current_schema(draft: Draft, node: Node) -> None:
     """set-current-schema."""
-    make_schema_current(draft, node.integer("schema-id"), node.at("schema-id"))
-
-
-def make_schema_current(draft: Draft, schema_id: int, place: str) -> None:
-    """Make a schema that the table has the current one."""
-    if schema_id == LAST_ADDED:
-        schema_id = last_added(draft.last_added_schema, "schema", place)
-    if schema_id == draft.current_schema_id:
-        return
-    _schema(draft, schema_id, place)
-    draft.current_schema_id = schema_id
-    draft.changed = True
+    schema_id = _read_id(node, "schema-id", draft.last_added_schema, "schema")
+    if schema_id != draft.current_schema_id:
+        _require_schema(draft, schema_id, node.at("schema-id"))
+        draft.current_schema_id = schema_id
+        draft.changed = True
 
 
 def remove_schemas(draft: Draft, node: Node) -> None:
-    """remove-schemas: any but the current one; ids that are not there are already gone."""
-    ids = _unused(node, "schema-ids", draft.current_schema_id, "schema_in_use", "the current schema", "schemas")
-    for schema_id in ids & draft.schemas.keys():
-        draft.alike_schemas.remove(schema_id)
-        del draft.schemas[schema_id]
+    """remove-schemas: any but the current one; ids that the table does not have are ignored."""
+    ids, current, place = set(node.integers("schema-ids")), draft.current_schema_id, node.at("schema-ids")
+    if current in ids:
+        raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_in_use", got=str(current), place=place)
+    _remove(draft, ids, draft.schemas, draft.alike_schemas)
+
+
+def _remove(draft: Draft, ids: set[int], parts: dict[int, _Part], alike: MeaningIndex[_Part]) -> None:
+    for part_id in ids & parts.keys():
+        alike.remove(part_id)
+        del parts[part_id]
     draft.changed |= bool(ids)
-
-
-def _unused(node: Node, key: str, used: int | None, code: str, what: str, kind: str) -> set[int]:
-    """The ids that go; the one in use does not."""
-    ids = set(node.integers(key))
-    if used in ids:
-        raise InputError(
-            code,
-            f"{what} cannot be removed",
-            expected=f"other {kind} than {used}",
-            got=", ".join(str(found) for found in sorted(ids)),
-            place=node.at(key),
-        )
-    return ids
 
 
 def add_spec(draft: Draft, node: Node) -> None:
@@ -152,7 +132,7 @@ def add_spec(draft: Draft, node: Node) -> None:
 
 
 def _with_free_ids(draft: Draft, spec: TableSpec) -> TableSpec:
-    """Ids for fields that came without: from format 2 on those the table has for the same field, else new ones."""
+    """Give ids to fields without one: from format 2 on the table's id of the same field, else a new one."""
     if draft.format_version == 1:
         return spec
     known = {
@@ -172,13 +152,13 @@ def _with_free_ids(draft: Draft, spec: TableSpec) -> TableSpec:
 
 
 def put_spec(draft: Draft, spec: TableSpec) -> int:
-    """Add the spec or find the one that is the same, field ids aside; its id."""
-    schema = _schema(draft, draft.current_schema_id, spec.place)
+    """Add the spec unless the table has the same one with any field ids. Returns its id."""
+    schema = _require_schema(draft, draft.current_schema_id, spec.place)
     judge_spec_names(spec, schema)
     judge_spec(spec, schema)
     known = draft.alike_specs.find(spec)
     if known is not None:
-        # Iceberg's builder calls it the last added one if this commit added any spec, else none.
+        # As Iceberg's builder: it is the last added one if this commit added any spec.
         draft.last_added_spec = known if draft.last_added_spec in draft.added_specs else None
         return known
     spec_id = max(0, max(draft.specs, default=-1) + 1)
@@ -199,26 +179,19 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
 
 
 def set_default_spec(draft: Draft, node: Node) -> None:
-    """set-default-spec; that the spec exists is judged when all updates are applied."""
-    make_spec_default(draft, node.integer("spec-id"), node.at("spec-id"))
-
-
-def make_spec_default(draft: Draft, spec_id: int, place: str) -> None:
-    """Make a spec the default."""
-    if spec_id == LAST_ADDED:
-        spec_id = last_added(draft.last_added_spec, "spec", place)
+    """set-default-spec; whether the spec exists is checked after all updates."""
+    spec_id = _read_id(node, "spec-id", draft.last_added_spec, "spec")
     if spec_id != draft.default_spec_id:
         draft.default_spec_id = spec_id
         draft.changed = True
 
 
 def remove_specs(draft: Draft, node: Node) -> None:
-    """remove-partition-specs: any but the default one; ids that are not there are already gone."""
-    ids = _unused(node, "spec-ids", draft.default_spec_id, "spec_in_use", "the default partition spec", "specs")
-    for spec_id in ids & draft.specs.keys():
-        draft.alike_specs.remove(spec_id)
-        del draft.specs[spec_id]
-    draft.changed |= bool(ids)
+    """remove-partition-specs: any but the default one; ids that the table does not have are ignored."""
+    ids, default, place = set(node.integers("spec-ids")), draft.default_spec_id, node.at("spec-ids")
+    if default in ids:
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_in_use", got=str(default), place=place)
+    _remove(draft, ids, draft.specs, draft.alike_specs)
 
 
 def add_sort_order(draft: Draft, node: Node) -> None:
@@ -227,8 +200,8 @@ def add_sort_order(draft: Draft, node: Node) -> None:
 
 
 def put_order(draft: Draft, order: TableOrder) -> int:
-    """Add the sort order or find the one that is the same; its id."""
-    judge_order(order, _schema(draft, draft.current_schema_id, order.place))
+    """Add the sort order unless the table has the same one. Returns its id."""
+    judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
     known = draft.alike_orders.find(order)
     if known is not None:
         draft.last_added_order = known if draft.last_added_order in draft.added_orders else None
@@ -243,14 +216,8 @@ def put_order(draft: Draft, order: TableOrder) -> int:
 
 
 def set_default_sort_order(draft: Draft, node: Node) -> None:
-    """set-default-sort-order; that the order exists is judged when all updates are applied."""
-    make_order_default(draft, node.integer("sort-order-id"), node.at("sort-order-id"))
-
-
-def make_order_default(draft: Draft, order_id: int, place: str) -> None:
-    """Make a sort order the default."""
-    if order_id == LAST_ADDED:
-        order_id = last_added(draft.last_added_order, "sort order", place)
+    """set-default-sort-order; whether the order exists is checked after all updates."""
+    order_id = _read_id(node, "sort-order-id", draft.last_added_order, "sort order")
     if order_id != draft.default_order_id:
         draft.default_order_id = order_id
         draft.changed = True
@@ -258,46 +225,43 @@ def make_order_default(draft: Draft, order_id: int, place: str) -> None:
 
 def set_location(draft: Described, node: Node) -> None:
     """set-location."""
-    move(draft, stripped_location(node.text("location"), node.at("location")))
-
-
-def move(draft: Described, location: str) -> None:
-    """Give the table, or the view, a location."""
+    location = stripped_location(node.text("location"), node.at("location"))
     if location != draft.location:
         draft.location = location
         draft.changed = True
 
 
 def set_properties(draft: Described, node: Node) -> None:
-    """set-properties; early clients say `updated`."""
+    """set-properties; early clients send `updated`."""
     updates = node.strings("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
     draft.properties.update(updates)
     draft.changed |= bool(updates)
 
 
 def remove_properties(draft: Described, node: Node) -> None:
-    """remove-properties; early clients say `removed`. One that is not there is already gone."""
+    """remove-properties; early clients send `removed`. Unknown names are ignored."""
     removals = node.texts("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
     for name in removals:
         draft.properties.pop(name, None)
     draft.changed |= bool(removals)
 
 
-def _schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
+def _require_schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
     found = draft.schemas.get(schema_id)
     if found is None:
-        raise Code.ICEBERG_SCHEMA_INVALID(
-            "no schema has this id",
-            reason="schema_unknown",
-            expected=f"one of {', '.join(str(known) for known in draft.schemas) or 'none'}",
-            got=str(schema_id),
-            place=place,
-        )
+        expected = f"one of {', '.join(str(known) for known in draft.schemas) or 'none'}"
+        raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_unknown", expected=expected, got=str(schema_id), place=place)
     return found
 
 
+def _read_id(node: Node, key: str, added: int | None, what: str) -> int:
+    """The id that an update names, or the last added one."""
+    found = node.integer(key)
+    return last_added(added, what, node.at(key)) if found == LAST_ADDED else found
+
+
 def last_added(found: int | None, what: str, place: str) -> int:
-    """The id that -1 stands for in an update."""
+    """The id that -1 stands for in an update. Raises if this commit added none."""
     if found is None:
         raise Code.TABLE_METADATA_INVALID(
             f"-1 means the {what} that this commit added last",

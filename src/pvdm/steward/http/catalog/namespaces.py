@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pvdm.catalog.names import parse_levels, require_levels
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.steward.http.catalog.shared import (
     BodyPart,
     CatalogPart,

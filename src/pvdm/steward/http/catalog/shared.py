@@ -19,8 +19,7 @@ from pvdm.catalog.namespaces import PAGE_ROWS_MAX
 from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.responses import SnapshotMode
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
-from pvdm.lake.format.json.document import Json, dump_json, parse_json
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Json, Node, dump_json, parse_json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.body import invalid_request

@@ -15,7 +15,7 @@ from pvdm.catalog.requests import after_change
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code, NotAllowedError
-from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.json_document import Node
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.catalog.errors import refusal

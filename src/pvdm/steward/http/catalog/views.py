@@ -13,7 +13,7 @@ from pvdm.catalog.names import require_name
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.views import ViewState
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.catalog.path import name_in

@@ -1,8 +1,8 @@
-"""The next snapshot of a branch: manifests and list from its head plus new files, entry by entry.
+"""Builds the next snapshot of a branch: its manifests and manifest list, from the branch's head and new files.
 
-The gate writes what `main` shows so, from verified files, and a stager without a JVM what its own branch shows.
-The gate's files lie in the vault, and so does every manifest that its snapshot lists: those of the head that anybody
-else wrote are read, checked and written again, once. The header of its list has the hash of each manifest.
+The gate builds the snapshots of `main` from verified files, and a stager without a JVM those of its own branch. The
+gate's files are in the vault with every manifest that its snapshot lists. Manifests of the head that others wrote are
+read, checked and written again, once. The header of the list has the hash of each manifest.
 """
 
 from __future__ import annotations
@@ -13,35 +13,42 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.lake.format.json_document import Json, dump_json
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, ManifestList
-from pvdm.lake.format.manifest.write import WrittenManifest, carried, removed, write_manifest
-from pvdm.lake.format.manifest.write_list import write_manifest_list
-from pvdm.lake.format.partition.spec import source_types
+from pvdm.lake.format.manifest.write import (
+    WrittenManifest,
+    carry_entry,
+    delete_entry,
+    write_manifest,
+    write_manifest_list,
+)
+from pvdm.lake.format.partition_spec import source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import RETENTION, Snapshot, SnapshotRef
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
-from pvdm.lake.read.found_manifests import FoundCheck, SteadyFiles, bound_files
-from pvdm.lake.read.manifest_root import (
+from pvdm.lake.read.found_manifests import (
     FOUND_KEY,
     MANIFESTS_KEY,
+    FoundCheck,
+    SteadyFiles,
+    bound_files,
     found_root,
     manifest_hashes_text,
     read_manifest_hashes,
 )
 
-# A manifest of this size, of some thousand entries, is read at once and not written together with others any more.
+# A manifest of this size, of some thousand entries, is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
-# Manifests that are taken over are written together up to so many entries.
+# Manifests that are taken over are merged up to this number of entries.
 MERGED_ENTRIES_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that has to lie there, synced, before anything points to it."""
+    """A file that must be written and synced before anything points to it."""
 
     name: str
     location: str
@@ -49,8 +56,8 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be shown: these files beside those of the head, without those that are removed."""
+class SnapshotChange:
+    """The change to the head: files to add, and files to remove."""
 
     added: tuple[DataFile, ...]
     removed: frozenset[str]
@@ -59,9 +66,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot that is ready to be swapped in, with its files; and how much it takes away of the head's data.
+    """A snapshot that is ready to be committed, with its files, and how much of the head's data it removes.
 
-    `found_sha256` binds the head's list and manifests, where some of them were not the Steward's and were taken over.
+    `found_sha256` binds the head's list and manifests if some were not the Steward's and were taken over.
     """
 
     snapshot_id: int
@@ -74,13 +81,13 @@ class Publication:
 
     @property
     def manifest_list(self) -> str:
-        """Where its list lies, which is written last."""
+        """The location of its list, which is written last."""
         return self.files[-1].location
 
 
 def next_snapshot(
     metadata: TableMetadata,
-    wanted: Wanted,
+    wanted: SnapshotChange,
     *,
     branch: str,
     snapshot_id: int,
@@ -90,10 +97,10 @@ def next_snapshot(
     merge_from: int | None = None,
     in_vault: bool = False,
 ) -> Publication:
-    """The next snapshot of the branch, which need not be there yet; `place` says where a file of that name will lie.
+    """The next snapshot of the branch, which may be new. `place` gives the location for a file name.
 
-    From `merge_from` small manifests in that place on they are written together, so that a list does not grow forever.
-    With `in_vault` nobody else writes in that place, and every manifest that the snapshot lists lies there.
+    `merge_from` or more small manifests are merged, so that a list does not grow forever. With `in_vault` only the
+    Steward writes to that place, and every manifest that the snapshot lists is there.
     """
     writer = _Writer(metadata, snapshot_id, place)
     ref = metadata.refs.get(branch)
@@ -139,20 +146,17 @@ def next_snapshot(
 
 
 def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
+    """The updates that add the snapshot and move the branch. An update without the retention would remove it."""
+    retention: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
     shown: dict[str, Json] = {"ref-name": branch, "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
     return (
         {"action": "add-snapshot", "snapshot": snapshot},
-        {**_retention(ref), "action": "set-snapshot-ref", **shown},
+        {**retention, "action": "set-snapshot-ref", **shown},
     )
 
 
-def _retention(ref: SnapshotRef | None) -> dict[str, Json]:
-    """How long the branch keeps what: an update that does not say it again would take it away."""
-    return {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
-
-
 class _Writer:
-    """Writes manifests and remembers them."""
+    """Writes the manifests of the snapshot."""
 
     def __init__(self, metadata: TableMetadata, snapshot_id: int, place: Callable[[str], str]) -> None:
         self.metadata = metadata
@@ -163,11 +167,11 @@ class _Writer:
         self.gone: list[DataFile] = []
 
     def is_own(self, location: str) -> bool:
-        """Whether it lies where this writer writes."""
+        """Whether the location is in this writer's folder."""
         return location.rpartition("/")[0] == self._home
 
     def added(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
-        """A manifest of new files; none where there is no file."""
+        """A manifest of new files; none if there is no file."""
         if not files:
             return ()
         header = header_of(self.metadata, self.metadata.default_spec_id, ManifestContent.DATA)
@@ -177,15 +181,15 @@ class _Writer:
         return (self._written(header.content, write_manifest(header, entries)),)
 
     def rewritten(self, group: Sequence[ListedManifest], gone: Callable[[ManifestEntry], bool]) -> ManifestFile:
-        """The manifests again, as one: what goes is DELETED by this snapshot, what stays keeps every number it has."""
+        """Merge the manifests into one. Removed files become DELETED by this snapshot, others keep their numbers."""
         version = self.metadata.format_version
         entries = []
         for entry in (entry for read in group for entry in read.entries if entry.is_live):
             if gone(entry):
                 self.gone.append(entry.data_file)
-                entries.append(removed(entry, self.snapshot_id, version))
+                entries.append(delete_entry(entry, self.snapshot_id, version))
             else:
-                entries.append(carried(entry, version))
+                entries.append(carry_entry(entry, version))
         first = group[0].header
         header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
         return self._written(header.content, write_manifest(header, entries))
@@ -198,7 +202,7 @@ class _Writer:
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """As `header_of`; where a partition's column was dropped since, under the newest schema that has it."""
+    """As `header_of`, but with the newest schema that has all source columns of the partition."""
     header = header_of(metadata, spec_id, content)
     wanted = {source for field in header.spec.fields for source in field.source_ids}
     current = metadata.current_schema
@@ -210,7 +214,7 @@ def _header_with_sources(metadata: TableMetadata, spec_id: int, content: Manifes
 
 
 class _Head:
-    """The branch's head and its manifests: those that are listed again, written again, or taken over."""
+    """The manifests of the branch's head: listed again, merged, or taken over."""
 
     def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
         self._writer = writer
@@ -224,7 +228,7 @@ class _Head:
     def kept(self, wanted: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
         """The head's manifests without these files.
 
-        Written again are many small ones, those with a removed file or a delete of one, and all that are taken over.
+        Manifests are rewritten if they are many small ones, have a removed file or its deletes, or are taken over.
         """
         head, metadata = self._head, self._writer.metadata
         listing = None if head is None else manifest_list(metadata, head, self._files)
@@ -249,14 +253,14 @@ class _Head:
         return tuple(found)
 
     def bound(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
-        """What the header of the next list binds: each of its manifests, and what was taken over."""
+        """The hashes for the header of the next list: of each manifest, and of what was taken over."""
         written = {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
         known = self._hashes | written
         extra = [(MANIFESTS_KEY, manifest_hashes_text(known[each.manifest_path] for each in listed).encode())]
         return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
 
     def totals(self) -> dict[str, str]:
-        """The head's totals: counted where every manifest was read, else as its summary has them."""
+        """The head's totals: counted if every manifest was read, else from its summary."""
         if self._head is None:
             return dict.fromkeys(_TOTALS, "0")
         if self._check is not None:
@@ -267,7 +271,7 @@ class _Head:
     def _divided(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
         """The live manifests that may be listed again, and those that are taken over.
 
-        In the vault that is all of them or none: a list that the Steward wrote there names its own manifests only.
+        In the vault either all are taken over or none: a list of the Steward names only its own manifests.
         """
         if self._head is None or listing is None:
             return [], []
@@ -285,7 +289,7 @@ class _Head:
     def _read(
         self, group: Sequence[ManifestFile], wanted: frozenset[str], missing: set[str]
     ) -> tuple[list[ListedManifest], bool]:
-        """The group's manifests, and whether one of them has a file that goes."""
+        """The group's manifests, and whether one of them has a file to remove."""
         read = [self._read_one(each) for each in group]
         gone = _gone(group, wanted)
         hit = [entry for each in read for entry in each.entries if entry.is_live and gone(entry)]
@@ -296,20 +300,30 @@ class _Head:
         read = read_listed(self._writer.metadata, listed, self._files)
         bound = self._hashes.get(listed.manifest_path)
         if bound is not None and self._files.seen[listed.manifest_path] != bound:
-            raise Code.MANIFEST_CHANGED(
-                expected=bound, got=f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}"
-            )
+            got = f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}"
+            raise Code.MANIFEST_CHANGED(expected=bound, got=got)
         if self._check is not None:
             self._check.add(read)
         return read
 
 
 def _gone(group: Sequence[ManifestFile], wanted: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    return _dangling(wanted) if group[0].content is ManifestContent.DELETES else _named(wanted)
+    """Whether an entry is removed: a data file by its path, a delete file if its only data file is removed.
+
+    Delete files of several data files, and equality deletes, stay without effect.
+    """
+    if group[0].content is ManifestContent.DATA:
+        return lambda entry: entry.data_file.file_path in wanted
+
+    def is_dangling(entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        return file.content is FileContent.POSITION_DELETES and file.referenced_data_file in wanted
+
+    return is_dangling
 
 
 def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """What is taken over and written together: manifests of one spec and content, as many as make one of usual size."""
+    """Groups of manifests that are taken over: of one spec and content, up to the usual size."""
     kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
     for each in foreign:
         kinds.setdefault((each.partition_spec_id, each.content), []).append(each)
@@ -326,23 +340,20 @@ def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 
 def _size(listed: ManifestFile) -> tuple[int, int]:
-    """Bytes and live entries; a list that does not say how many has its manifest written alone."""
+    """Bytes and live entries; the limit if the list does not have the counts, so that it is not merged."""
     counts = (listed.added_files_count, listed.existing_files_count)
     entries = MERGED_ENTRIES_MAX if None in counts else sum(each or 0 for each in counts)
     return listed.manifest_length, entries
 
 
 def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None) -> list[list[ManifestFile]]:
-    """What is written together, if it is written: small manifests of one spec where they are many, else each alone."""
+    """Groups of manifests to merge: small ones of one spec if they are many, each other one alone."""
     if merge_from is None:
         return [[each] for each in listed]
     small: dict[int, list[ManifestFile]] = {}
     for each in listed:
-        if (
-            each.content is ManifestContent.DATA
-            and each.manifest_length < MERGED_BYTES
-            and writer.is_own(each.manifest_path)
-        ):
+        is_small = each.content is ManifestContent.DATA and each.manifest_length < MERGED_BYTES
+        if is_small and writer.is_own(each.manifest_path):
             small.setdefault(each.partition_spec_id, []).append(each)
     many = [group for group in small.values() if len(group) >= merge_from]
     merged = {each.manifest_path for group in many for each in group}
@@ -351,7 +362,7 @@ def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | N
 
 
 def _filled(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """The group in parts that are each no longer small; the last one may be."""
+    """Split the group into parts that are no longer small; the last one may be."""
     part: list[ManifestFile] = []
     for each in group:
         part.append(each)
@@ -363,29 +374,15 @@ def _filled(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 
 def _alive(listed: ManifestFile) -> bool:
-    """A manifest of deleted entries alone belongs to the snapshot that wrote it."""
+    """Whether the manifest may have live entries; one of deleted entries belongs to the snapshot that wrote it."""
     return listed.added_files_count != 0 or listed.existing_files_count != 0
-
-
-def _named(paths: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    return lambda entry: entry.data_file.file_path in paths
-
-
-def _dangling(paths: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    """Delete files of one data file that goes; those of several, and equality deletes, stay and do no harm."""
-
-    def gone(entry: ManifestEntry) -> bool:
-        file = entry.data_file
-        return file.content is FileContent.POSITION_DELETES and file.referenced_data_file in paths
-
-    return gone
 
 
 _TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
-def _summary(totals: Mapping[str, str], wanted: Wanted, gone: Sequence[DataFile]) -> dict[str, str]:
-    """As Iceberg's own writers word it; totals are carried on from the head where it has them."""
+def _summary(totals: Mapping[str, str], wanted: SnapshotChange, gone: Sequence[DataFile]) -> dict[str, str]:
+    """The summary in the words of Iceberg's writers; totals continue from the head if it has them."""
     data = [file for file in gone if file.content is FileContent.DATA]
     deletes = [file for file in gone if file.content is not FileContent.DATA]
     changed = {

@@ -1,4 +1,4 @@
-"""Partition values between Avro and Python: the Avro type of each result type, and values of it both ways."""
+"""Partition values in Avro: the Avro type of each result type, and conversion of values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pvdm.errors import InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import FixedNode, Node, OptionNode, PrimitiveNode
 from pvdm.lake.format.schema.single_value import Value, check_value, from_unscaled, unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
@@ -47,7 +47,7 @@ def decimal_bytes(precision: int) -> int:
 
 
 def avro_type(kind: Type, defined: set[str]) -> Any:
-    """The Avro JSON of a type; a named type is written in full the first time and by its name after that."""
+    """The Avro JSON of a type; a named type is written in full the first time and by name after that."""
     match kind:
         case PrimitiveType(name) if name in _PLAIN:
             return _PLAIN[name]
@@ -73,17 +73,12 @@ def _named(defined: set[str], name: str, size: int, parts: dict[str, object]) ->
     return {"type": "fixed", "name": name, "size": size, **parts}
 
 
-def _refused(expected: str, got: object) -> InputError:
-    return InputError(
-        "partition_type_mismatch",
-        "the Avro type of a partition field is not that of its transform",
-        expected=expected,
-        got=repr(got)[:120],
-    )
+def _refused(expected: str, got: object) -> PvdmError:
+    return Code.PARTITION_SPEC_INVALID(reason="partition_type_mismatch", expected=expected, got=repr(got)[:120])
 
 
 def inferred_type(node: Node) -> Type:
-    """The type that Avro's annotations tell, where the spec cannot."""
+    """The type by its Avro annotations, for fields whose spec does not give it."""
     match node:
         case PrimitiveNode(kind, logical, zoned) if (kind, logical, zoned) in _INFERRED:
             return PrimitiveType(_INFERRED[kind, str(logical), zoned])
@@ -100,7 +95,7 @@ def inferred_type(node: Node) -> Type:
 
 
 def require_type(kind: Type, node: Node) -> None:
-    """The Avro type holds values of the type: an annotation that is there must be the right one."""
+    """Raise if the Avro type cannot hold values of the type, or has another annotation."""
     match kind, node:
         case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
             holds = base in {_PLAIN[name], _WIDENED.get(name)}
@@ -152,12 +147,12 @@ def to_raw(kind: Type, value: Value) -> Any:
 
 
 def value_key(value: Value) -> Any:
-    """Equal for equal partition values and for no others: a NaN is itself, and -0.0 is not 0.0."""
+    """A key that is equal only for equal partition values: NaN equals NaN, and -0.0 is not 0.0."""
     if isinstance(value, float):
         return ("float", "nan" if math.isnan(value) else value.hex())
     return (type(value).__name__, value)
 
 
 def tuple_key(partition: Mapping[int, Value]) -> frozenset[tuple[int, Any]]:
-    """The same for a whole tuple, by field id."""
+    """The same for a whole partition tuple."""
     return frozenset((field_id, value_key(value)) for field_id, value in partition.items())

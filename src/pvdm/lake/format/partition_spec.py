@@ -1,15 +1,23 @@
-"""Partition specs: fields, transforms and the types that transforms give (spec, Partition Transforms)."""
+"""Partition specs and transforms: their result types, and transforms applied to values."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any, Final
 
-from pvdm.errors import Code, InputError
-from pvdm.lake.format.json.document import parse_json
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import parse_json
+from pvdm.lake.format.schema.single_value import (
+    Value,
+    check_value,
+    encode_value,
+    from_unscaled,
+    minimal_bytes,
+    unscaled,
+)
 from pvdm.model.schema import (
     NAME_MAX_BYTES,
     DecimalType,
@@ -30,19 +38,18 @@ INT: Final = PrimitiveType(Kind.INT)
 DATE: Final = PrimitiveType(Kind.DATE)
 UNKNOWN: Final = PrimitiveType(Kind.UNKNOWN)
 _ZONED: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
-_BUCKETED: Final = _ZONED | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME, Kind.STRING, Kind.UUID, Kind.BINARY}
+_INTEGERS: Final = _ZONED | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
+_BUCKETED: Final = _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY}
 _TRUNCATED: Final = frozenset({Kind.INT, Kind.LONG, Kind.STRING, Kind.BINARY})
 
 
-def _invalid(expected: str, got: object) -> InputError:
-    return InputError(
-        Code.PARTITION_SPEC_INVALID, "a partition spec cannot be accepted", expected=expected, got=repr(got)[:120]
-    )
+def _invalid(expected: str, got: object) -> PvdmError:
+    return Code.PARTITION_SPEC_INVALID("a partition spec is not valid", expected=expected, got=repr(got)[:120])
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A transform by name, with its number of buckets or width; one that is not known keeps its text."""
+    """A transform with its number of buckets or width; an unknown one keeps its text."""
 
     name: str
     parameter: int | None = None
@@ -88,13 +95,12 @@ class Transform:
                 return False
 
     def result(self, source: Type | None) -> Type | None:
-        """The type of the transform's values; None where only the file can tell."""
+        """The type of the transform's values; None if only the file's schema has it."""
         if not self.known:
             return None
         if source is not None and not self.accepts(source):
-            raise Code.PARTITION_SPEC_INVALID(
-                f"transform {self} is not defined for its source", reason="partition_source_refused", got=str(source)
-            )
+            words = f"transform {self} is not defined for its source"
+            raise Code.PARTITION_SPEC_INVALID(words, reason="partition_source_refused", got=str(source))
         match self.name:
             case "bucket" | "year" | "month" | "hour":
                 return INT
@@ -114,7 +120,7 @@ class PartitionField:
     field_id: int
 
     def to_json(self) -> dict[str, object]:
-        """As Iceberg's Java library writes it."""
+        """The JSON as Iceberg's Java library writes it."""
         source: dict[str, object] = (
             {"source-id": self.source_ids[0]} if len(self.source_ids) == 1 else {"source-ids": list(self.source_ids)}
         )
@@ -130,11 +136,8 @@ class PartitionSpec:
 
     def __post_init__(self) -> None:
         if len(self.fields) > PARTITION_FIELDS_MAX:
-            raise Code.PARTITION_SPEC_INVALID(
-                reason="partition_too_many_fields",
-                expected=f"at most {PARTITION_FIELDS_MAX}",
-                got=str(len(self.fields)),
-            )
+            most, got = f"at most {PARTITION_FIELDS_MAX}", str(len(self.fields))
+            raise Code.PARTITION_SPEC_INVALID(reason="partition_too_many_fields", expected=most, got=got)
         ids, names = {field.field_id for field in self.fields}, {field.name for field in self.fields}
         if len(ids) != len(self.fields) or len(names) != len(self.fields):
             raise _invalid("distinct names and field ids", [field.name for field in self.fields])
@@ -154,17 +157,14 @@ class PartitionSpec:
     def result_types(self, schema: Schema) -> tuple[Type | None, ...]:
         """The type of each field's values over this schema."""
         sources = source_types(schema)
-        return tuple(_result(field, sources) for field in self.fields)
-
-
-def _result(field: PartitionField, sources: Mapping[int, Type]) -> Type | None:
-    if len(field.source_ids) != 1:
-        return None
-    return field.transform.result(sources.get(field.source_ids[0]))
+        return tuple(
+            field.transform.result(sources.get(field.source_ids[0])) if len(field.source_ids) == 1 else None
+            for field in self.fields
+        )
 
 
 def source_types(schema: Schema) -> dict[int, Type]:
-    """The columns that can be a source: those at the top and inside structs, by id."""
+    """The columns that can be a source, at the top and inside structs, by id."""
     found: dict[int, Type] = {}
     pending: list[Field] = list(schema.fields)
     while pending:
@@ -202,3 +202,98 @@ def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise _invalid("an id", value)
     return value
+
+
+_MASK: Final = 0xFFFFFFFF
+_EPOCH: Final = date(1970, 1, 1)
+_HOUR_MICROS: Final = 3_600_000_000
+_DAY_MICROS: Final = 24 * _HOUR_MICROS
+_NANOS: Final = frozenset({Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
+# The Gregorian calendar repeats after this many days and years.
+_CYCLE_DAYS: Final = 146_097
+_CYCLE_YEARS: Final = 400
+
+
+def apply(transform: Transform, source: Type, value: Value) -> Value:
+    """The partition value of a source value; null stays null."""
+    result = transform.result(source)
+    if result is None:
+        words = "an unknown transform cannot be applied"
+        raise Code.PARTITION_SPEC_INVALID(words, reason="partition_transform_unknown", got=str(transform)[:120])
+    if value is None or transform.name == "void":
+        return None
+    check_value(source, value)
+    match transform.name:
+        case "identity":
+            return value
+        case "bucket":
+            return (bucket_hash(source, value) & 0x7FFFFFFF) % (transform.parameter or 1)
+        case "truncate":
+            return _truncated(source, value, transform.parameter or 1)
+        case name:
+            return _since_epoch(name, source, value)
+
+
+def _truncated(source: Type, value: Value, width: int) -> Value:
+    if isinstance(source, DecimalType):
+        number = unscaled(source, value)
+        return from_unscaled(source, number - number % width)
+    if isinstance(value, int):
+        floor = value - value % width
+        check_value(source, floor)
+        return floor
+    return value[:width]
+
+
+def _micros(source: Type, value: int) -> int:
+    return value // 1_000 if isinstance(source, PrimitiveType) and source.kind in _NANOS else value
+
+
+def _since_epoch(name: str, source: Type, value: int) -> int:
+    if source == PrimitiveType(Kind.DATE):
+        days = value
+    else:
+        micros = _micros(source, value)
+        if name == "hour":
+            check_value(INT, hours := micros // _HOUR_MICROS)
+            return hours
+        days = micros // _DAY_MICROS
+    if name == "day":
+        return days
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    day = _EPOCH + timedelta(days=rest)
+    years = day.year - 1970 + cycles * _CYCLE_YEARS
+    return years if name == "year" else years * 12 + day.month - 1
+
+
+def bucket_hash(source: Type, value: Value) -> int:
+    """The 32-bit hash of a value as Appendix B defines it, unsigned."""
+    match source:
+        case DecimalType():
+            return murmur3(minimal_bytes(unscaled(source, value)))
+        case PrimitiveType(kind) if kind in _INTEGERS:
+            return murmur3(_micros(source, value).to_bytes(8, "little", signed=True))
+        case _:
+            return murmur3(encode_value(source, value))
+
+
+def murmur3(data: bytes) -> int:
+    """Murmur3 for x86, 32 bits, seed 0."""
+    state = 0
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        state ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
+        state = ((state << 13) | (state >> 19)) & _MASK
+        state = (state * 5 + 0xE6546B64) & _MASK
+    if whole < len(data):
+        state ^= _mixed(int.from_bytes(data[whole:], "little"))
+    state ^= len(data)
+    state = ((state ^ (state >> 16)) * 0x85EBCA6B) & _MASK
+    state = ((state ^ (state >> 13)) * 0xC2B2AE35) & _MASK
+    return state ^ (state >> 16)
+
+
+def _mixed(part: int) -> int:
+    part = (part * 0xCC9E2D51) & _MASK
+    part = ((part << 15) | (part >> 17)) & _MASK
+    return (part * 0x1B873593) & _MASK

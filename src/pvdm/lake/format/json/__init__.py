@@ -1,1 +1,0 @@
-"""Lossless JSON documents and typed reading of their objects."""

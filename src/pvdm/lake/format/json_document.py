@@ -1,0 +1,380 @@
+"""Lossless JSON documents of Iceberg, read strictly, and typed access to their values."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NoReturn, TypeAlias
+
+from pvdm.errors import Code, PvdmError
+
+Json: TypeAlias = "bool | int | str | Number | Sequence[Json] | Mapping[str, Json] | None"
+
+METADATA_SIZE_MAX_BYTES: Final = 134_217_728
+JSON_DEPTH_MAX: Final = 256
+JSON_VALUES_MAX: Final = 8_000_000
+# Iceberg's reader does not accept longer ones.
+NUMBER_MAX_CHARACTERS: Final = 1_000
+LONG_MIN: Final = -(2**63)
+LONG_LAST: Final = 2**63 - 1
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_PIECE_BYTES: Final = 32_768
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
+_NOT_MARKS: Final = bytes(set(range(256)) - _STEP.keys())
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A JSON number that is not a plain integer, in its original spelling."""
+
+    text: str
+
+
+def parse_json(data: bytes, *, what: str = "the document", size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> Json:
+    """Parse one JSON value. Raises on duplicate keys, NaN, deep nesting and anything over a limit."""
+    require_size(data, size_max_bytes)
+    _judge_shape(data, what)
+    try:
+        value: Json = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_distinct,
+            parse_int=_integer,
+            parse_float=_spelled_number,
+            parse_constant=_no_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise _malformed("UTF-8", f"{error.reason} at byte {error.start}", what) from None
+    except ValueError as error:
+        raise _malformed("one JSON value", str(error)[:200], what) from None
+    if _SURROGATE.search(data):
+        _judge_text(value)
+    return value
+
+
+def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
+    """The bytes. Raises if they are too many: a document that cannot be read again must not be written."""
+    if len(data) > size_max_bytes:
+        raise _too_large(size_max_bytes, str(len(data)))
+    return data
+
+
+def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
+    """The value in one line of UTF-8, with its keys in their order or sorted."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False, default=_spelled
+        )
+    except _SpelledNumber:
+        text = _write(value, sort_keys)
+    return text.encode("utf-8")
+
+
+def canonical(value: Json) -> str:
+    """Text that is equal only for equal values. In Python `1` and `true` would be equal."""
+    return dump_json(value, sort_keys=True).decode("utf-8")
+
+
+def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
+    """The bytes, decompressed if they are gzip. Raises as soon as they are over the limit."""
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    # One stream only: a file of many empty streams would take minutes.
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        found = inflater.decompress(data, size_max_bytes + 1)
+    except zlib.error as error:
+        raise _invalid("lake_gzip_malformed", "one gzip stream", str(error)[:120]) from None
+    if len(found) > size_max_bytes:
+        raise _too_large(size_max_bytes, "more after decompression")
+    if not inflater.eof or inflater.unused_data:
+        got = "bytes after the end" if inflater.eof else "a stream that does not end"
+        raise _invalid("lake_gzip_malformed", "one gzip stream", got)
+    return found
+
+
+class _SpelledNumber(Exception):  # noqa: N818 - a signal to use the slower writer, not an error
+    pass
+
+
+def _spelled(value: object) -> NoReturn:
+    if isinstance(value, Number):
+        raise _SpelledNumber
+    raise _malformed("null, booleans, numbers, strings, arrays and objects", type(value).__name__)
+
+
+def _write(value: Json, sort_keys: bool) -> str:
+    """Write numbers in their original spelling, which the standard encoder cannot do."""
+    match value:
+        case Number(text):
+            return text
+        case Mapping():
+            keys = sorted(value) if sort_keys else value
+            parts = [json.dumps(key, ensure_ascii=False) + ":" + _write(value[key], sort_keys) for key in keys]
+            return "{" + ",".join(parts) + "}"
+        case list() | tuple():
+            return "[" + ",".join([_write(inner, sort_keys) for inner in value]) + "]"
+        case _:
+            return json.dumps(value, ensure_ascii=False, default=_spelled)
+
+
+def _judge_shape(data: bytes, what: str) -> None:
+    """Check depth and number of values before they are made; in pieces, so that memory stays small."""
+    depth = values = start = 0
+    inside = False
+    while start < len(data):
+        piece = data[start : start + _PIECE_BYTES]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece += data[start + len(piece) : start + len(piece) + 1]  # do not split an escape
+        start += len(piece)
+        # Without escapes every quote begins or ends a string, so that every second part is outside of strings.
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        marks = b"".join(parts[int(inside) :: 2]).translate(None, _NOT_MARKS)
+        inside ^= len(parts) % 2 == 0
+        opening = marks.count(b"[") + marks.count(b"{")
+        closing = marks.count(b"]") + marks.count(b"}")
+        if depth + opening > JSON_DEPTH_MAX:
+            deepest = max(accumulate((_STEP[byte] for byte in marks), initial=depth))
+            if deepest > JSON_DEPTH_MAX:
+                words = f"{what} nests too deeply"
+                raise _invalid("lake_json_too_deep", f"{JSON_DEPTH_MAX} levels", "more", words)
+        depth += opening - closing
+        values += len(marks) - closing
+        if values > JSON_VALUES_MAX:
+            words, most = f"{what} has too many values", f"at most {JSON_VALUES_MAX} arrays, objects and commas"
+            raise _invalid("lake_json_values_too_many", most, "more", words)
+
+
+def _integer(text: str) -> int | Number:
+    # As an integer, minus zero would become 0.
+    return _spelled_number(text) if text == "-0" or len(text) > NUMBER_MAX_CHARACTERS else int(text)
+
+
+def _spelled_number(text: str) -> Number:
+    if len(text) > NUMBER_MAX_CHARACTERS:
+        most = f"a number of at most {NUMBER_MAX_CHARACTERS} characters"
+        raise _invalid("lake_json_number_invalid", most, f"{len(text)} characters")
+    return Number(text)
+
+
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise Code.ICEBERG_JSON_INVALID(reason="lake_json_key_duplicate", got=repr(key[:64]))
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise _invalid("lake_json_number_invalid", "a JSON number", text)
+
+
+def _judge_text(value: Json) -> None:
+    match value:
+        case str():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise Code.ICEBERG_JSON_INVALID(reason="lake_json_text_invalid", got="a lone surrogate") from None
+        case Mapping():
+            for key, inner in value.items():
+                _judge_text(key)
+                _judge_text(inner)
+        case Sequence():
+            for inner in value:
+                _judge_text(inner)
+
+
+def _too_large(size_max_bytes: int, got: str) -> PvdmError:
+    return _invalid("lake_json_too_large", f"at most {size_max_bytes} bytes", got)
+
+
+def _malformed(expected: str, got: str, what: str = "the document") -> PvdmError:
+    return _invalid("lake_json_malformed", expected, got, f"{what} is not JSON")
+
+
+def _invalid(reason: str, expected: str, got: str, message: str | None = None) -> PvdmError:
+    return Code.ICEBERG_JSON_INVALID(message, reason=reason, expected=expected, got=got)
+
+
+Raw: TypeAlias = Mapping[str, Json]
+
+INT_LAST: Final = 2**31 - 1
+
+
+class Node:
+    """A JSON object and its place, such as `$.snapshots[3]`. Each getter raises if the value has another type."""
+
+    __slots__ = ("place", "raw")
+
+    def __init__(self, value: Json, place: str) -> None:
+        if not isinstance(value, Mapping):
+            raise invalid(place, "an object", kind(value))
+        self.raw: Raw = value
+        self.place = place
+
+    def at(self, key: str) -> str:
+        """The place of one of its values."""
+        return f"{self.place}.{key}"
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there and its value is not null."""
+        return self.raw.get(key) is not None
+
+    def given(self, key: str) -> bool:
+        """Whether the key is there. Raises if its value is null, which Iceberg's reader does not accept there."""
+        if key in self.raw and self.raw[key] is None:
+            raise invalid(self.at(key), "a value, or no such field", "null")
+        return key in self.raw
+
+    def value(self, key: str) -> Json:
+        """The value. Raises if it is null or absent."""
+        found = self.raw.get(key)
+        if found is None:
+            words, got = (
+                f"a required field is missing at {self.at(key)}",
+                "null" if key in self.raw else "no such field",
+            )
+            raise Code.ICEBERG_JSON_INVALID(
+                words, reason="lake_field_missing", expected=key, got=got, place=self.at(key)
+            )
+        return found
+
+    def integer(self, key: str) -> int:
+        """An integer of 32 bits."""
+        return self._whole(key, -INT_LAST - 1, INT_LAST, "an integer of 32 bits")
+
+    def long(self, key: str) -> int:
+        """An integer of 64 bits."""
+        return self._whole(key, LONG_MIN, LONG_LAST, "an integer of 64 bits")
+
+    def optional_integer(self, key: str) -> int | None:
+        """An integer of 32 bits, or None."""
+        return self.integer(key) if self.has(key) else None
+
+    def optional_long(self, key: str) -> int | None:
+        """An integer of 64 bits, or None."""
+        return self.long(key) if self.has(key) else None
+
+    def given_long(self, key: str) -> int | None:
+        """An integer of 64 bits, or None if the key is absent. Raises for null."""
+        return self.long(key) if self.given(key) else None
+
+    def text(self, key: str) -> str:
+        """A string."""
+        found = self.value(key)
+        if not isinstance(found, str):
+            raise invalid(self.at(key), "a string", kind(found))
+        return found
+
+    def optional_text(self, key: str) -> str | None:
+        """A string, or None."""
+        return self.text(key) if self.has(key) else None
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        found = self.value(key)
+        if not isinstance(found, bool):
+            raise invalid(self.at(key), "true or false", kind(found))
+        return found
+
+    def node(self, key: str) -> Node:
+        """An object."""
+        return Node(self.value(key), self.at(key))
+
+    def items(self, key: str) -> list[Json]:
+        """An array."""
+        found = self.value(key)
+        if not isinstance(found, list):
+            raise invalid(self.at(key), "an array", kind(found))
+        return found
+
+    def given_nodes(self, key: str) -> Iterator[Node]:
+        """The objects of an array, none if the key is absent. Raises for null."""
+        return self.nodes(key) if self.given(key) else iter(())
+
+    def nodes(self, key: str) -> Iterator[Node]:
+        """The objects of an array, none if it is null or absent."""
+        for position, item in enumerate(self.items(key) if self.has(key) else []):
+            yield Node(item, f"{self.at(key)}[{position}]")
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """An array of integers of 32 bits."""
+        return self._numbers(key, -INT_LAST - 1, INT_LAST)
+
+    def longs(self, key: str) -> tuple[int, ...]:
+        """An array of integers of 64 bits."""
+        return self._numbers(key, LONG_MIN, LONG_LAST)
+
+    def _numbers(self, key: str, least: int, most: int) -> tuple[int, ...]:
+        found = []
+        for position, item in enumerate(self.items(key)):
+            if type(item) is not int or not least <= item <= most:
+                raise invalid(f"{self.at(key)}[{position}]", f"an integer from {least} to {most}", kind(item))
+            found.append(item)
+        return tuple(found)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An array of strings."""
+        found = []
+        for position, item in enumerate(self.items(key)):
+            if not isinstance(item, str):
+                raise invalid(f"{self.at(key)}[{position}]", "a string", kind(item))
+            found.append(item)
+        return tuple(found)
+
+    def strings(self, key: str) -> dict[str, str]:
+        """An object whose values are strings."""
+        found: dict[str, str] = {}
+        for name, value in self.node(key).raw.items():
+            if not isinstance(value, str):
+                raise invalid(f"{self.at(key)}[{name[:64]!r}]", "a string", kind(value))
+            found[name] = value
+        return found
+
+    def given_strings(self, key: str) -> dict[str, str]:
+        """An object whose values are strings, empty if the key is absent. Raises for null."""
+        return self.strings(key) if self.given(key) else {}
+
+    def _whole(self, key: str, least: int, most: int, expected: str) -> int:
+        found = self.value(key)
+        if type(found) is int and least <= found <= most:
+            return found
+        raise invalid(self.at(key), expected, kind(found))
+
+
+def kind(value: object) -> str:
+    """The JSON type's name, and the value of a number."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return f"the integer {str(value)[:24]}"
+        case Number(text):
+            return f"the number {text[:24]}"
+        case str():
+            return "a string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
+
+
+def invalid(place: str, expected: str, got: str) -> PvdmError:
+    """The error of a value that does not have the type or form that its place needs."""
+    words = f"the value at {place} is not valid"
+    return Code.ICEBERG_JSON_INVALID(words, reason="lake_value_invalid", expected=expected, got=got, place=place)
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,1 +1,0 @@
-"""Partition specs, transforms and partition values."""

@@ -1,0 +1,440 @@
+"""View metadata documents: read and checked, made for a new view, and changed by the updates of a commit."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as attribute
+from types import MappingProxyType
+from typing import Final
+
+from pvdm.errors import Code
+from pvdm.lake.format.json_document import (
+    INT_LAST,
+    Json,
+    Node,
+    Raw,
+    canonical,
+    dump_json,
+    parse_json,
+    require_size,
+    shown,
+    unzip,
+)
+from pvdm.lake.format.schema.document import TableSchema, parse_schema
+from pvdm.lake.format.table import update_structure as structure
+from pvdm.lake.format.table.commit_request import read_kinds
+from pvdm.lake.format.table.draft import LAST_ADDED, MeaningIndex, whole_property
+from pvdm.lake.format.table.metadata import check_uuid, stripped_location
+
+VIEW_SIZE_MAX_BYTES: Final = 16_777_216
+VIEW_FORMAT_VERSION: Final = 1
+SQL: Final = "sql"
+
+# Two versions that differ only in these fields mean the same.
+_OWN: Final = frozenset({"version-id", "timestamp-ms"})
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """One query of a view version. Only SQL is read; representations of other types are kept as they are."""
+
+    type: str
+    dialect: str | None
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVersion:
+    """One version of a view. `raw` is the JSON it was read from and is never changed in place."""
+
+    version_id: int
+    timestamp_ms: int
+    schema_id: int
+    summary: Mapping[str, str]
+    representations: tuple[Representation, ...]
+    default_catalog: str | None
+    default_namespace: tuple[str, ...]
+    raw: Raw = attribute(repr=False, compare=False)
+    place: str = attribute(repr=False, compare=False, default="$")
+
+    @property
+    def dialects(self) -> frozenset[str]:
+        """The SQL dialects of the version, in lower case."""
+        return frozenset(each.dialect.lower() for each in self.representations if each.dialect is not None)
+
+    @property
+    def meaning(self) -> str:
+        """Text that is equal for versions that differ only in id and time; unknown fields count too."""
+        return canonical({key: value for key, value in self.raw.items() if key not in _OWN and value is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLogEntry:
+    """The time at which a version became current."""
+
+    version_id: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewMetadata:
+    """One state of a view. `raw` is the whole document with its unknown fields and is never changed in place."""
+
+    view_uuid: str
+    format_version: int
+    location: str
+    properties: Mapping[str, str]
+    schemas: tuple[TableSchema, ...]
+    current_version_id: int
+    versions: tuple[ViewVersion, ...]
+    version_log: tuple[VersionLogEntry, ...]
+    raw: Raw = attribute(repr=False)
+
+    @classmethod
+    def parse(cls, data: bytes) -> ViewMetadata:
+        """Read a metadata file, plain or gzip. Raises if it is not valid."""
+        plain = unzip(data, size_max_bytes=VIEW_SIZE_MAX_BYTES)
+        return cls.from_json(parse_json(plain, size_max_bytes=VIEW_SIZE_MAX_BYTES))
+
+    @classmethod
+    def from_json(cls, value: Json, *, place: str = "$") -> ViewMetadata:
+        """Read a parsed document."""
+        metadata = _read(Node(value, place))
+        _judge(metadata, place)
+        return metadata
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the metadata file; equal documents give equal bytes."""
+        return require_size(dump_json(self.raw), VIEW_SIZE_MAX_BYTES)
+
+    def to_json(self) -> dict[str, Json]:
+        """A copy of the document that may be changed."""
+        return copy.deepcopy(dict(self.raw))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ViewMetadata):
+            return NotImplemented
+        return canonical(self.raw) == canonical(other.raw)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def current_version(self) -> ViewVersion:
+        """The current version."""
+        return next(each for each in self.versions if each.version_id == self.current_version_id)
+
+
+def parse_version(node: Node) -> ViewVersion:
+    """Read one version of a view."""
+    node.items("representations")
+    return ViewVersion(
+        node.integer("version-id"),
+        node.long("timestamp-ms"),
+        node.integer("schema-id"),
+        MappingProxyType(node.strings("summary")),
+        tuple(_representation(item) for item in node.nodes("representations")),
+        node.optional_text("default-catalog"),
+        node.texts("default-namespace"),
+        node.raw,
+        node.place,
+    )
+
+
+def require_view_format(version: int, place: str) -> None:
+    """Raise if the view's format version is not supported."""
+    if version != VIEW_FORMAT_VERSION:
+        raise Code.TABLE_METADATA_INVALID(
+            "the view's format version is not supported",
+            reason="format_version_unsupported",
+            expected=str(VIEW_FORMAT_VERSION),
+            got=str(version),
+            place=place,
+        )
+
+
+def _representation(node: Node) -> Representation:
+    kind = node.text("type").lower()
+    if kind != SQL:
+        return Representation(kind, None, None)
+    return Representation(kind, node.text("dialect"), node.text("sql"))
+
+
+def _read(node: Node) -> ViewMetadata:
+    version = node.integer("format-version")
+    require_view_format(version, node.at("format-version"))
+    for name in ("schemas", "versions", "version-log"):
+        node.items(name)
+    return ViewMetadata(
+        check_uuid(node.text("view-uuid"), node.at("view-uuid")),
+        version,
+        stripped_location(node.text("location"), node.at("location")),
+        MappingProxyType(node.given_strings("properties")),
+        tuple(parse_schema(item) for item in node.nodes("schemas")),
+        node.integer("current-version-id"),
+        tuple(parse_version(item) for item in node.nodes("versions")),
+        tuple(
+            VersionLogEntry(item.integer("version-id"), item.long("timestamp-ms")) for item in node.nodes("version-log")
+        ),
+        node.raw,
+    )
+
+
+def _judge(metadata: ViewMetadata, place: str) -> None:
+    """Check that ids are unique and that every id that is referred to exists."""
+    schema_ids = [schema.schema_id for schema in metadata.schemas]
+    version_ids = [version.version_id for version in metadata.versions]
+    for what, ids in (("schemas", schema_ids), ("versions", version_ids)):
+        twice = next((found for found, times in Counter(ids).items() if times > 1), None)
+        if twice is not None:
+            words = f"two {what} of the view have one id"
+            raise Code.VIEW_INVALID(words, reason="view_id_twice", got=str(twice), place=f"{place}.{what}")
+    if metadata.current_version_id not in version_ids:
+        raise Code.VIEW_INVALID(
+            "no version has the id of the current one",
+            reason="view_version_unknown",
+            expected=f"one of {_join_ids(version_ids)}",
+            got=str(metadata.current_version_id),
+            place=f"{place}.current-version-id",
+        )
+    known = frozenset(schema_ids)
+    for version in metadata.versions:
+        if version.schema_id not in known:
+            raise Code.ICEBERG_SCHEMA_INVALID(
+                f"version {version.version_id} of the view names a schema that the view does not have",
+                reason="schema_unknown",
+                expected=f"one of {_join_ids(schema_ids)}",
+                got=str(version.schema_id),
+                place=f"{version.place}.schema-id",
+            )
+
+
+def _join_ids(ids: list[int]) -> str:
+    return ", ".join(str(found) for found in ids[:32]) or "none"
+
+
+VIEW_UPDATES_MAX: Final = 1_000
+HISTORY_PROPERTY: Final = "version.history.num-entries"
+HISTORY_DEFAULT: Final = 10
+DROP_DIALECT_PROPERTY: Final = "replace.drop-dialect.allowed"
+ASSERT_UUID: Final = "assert-view-uuid"
+
+
+class ViewDraft:
+    """A view's next state while updates are applied to it. `finish` checks and returns it."""
+
+    def __init__(self, base: ViewMetadata | None, *, now_ms: int, view_uuid: str) -> None:
+        self.base = base
+        self.now_ms = now_ms
+        self.changed = base is None
+        self.view_uuid = view_uuid
+        self.location: str | None = base.location if base else None
+        self.properties: dict[str, str] = dict(base.properties) if base else {}
+        self.schemas: dict[int, TableSchema] = {each.schema_id: each for each in base.schemas} if base else {}
+        self.versions: dict[int, ViewVersion] = {each.version_id: each for each in base.versions} if base else {}
+        self.current_id: int | None = base.current_version_id if base else None
+        self._alike_schemas = MeaningIndex(self.schemas, lambda schema: schema.meaning)
+        self._alike_versions = MeaningIndex(self.versions, lambda version: version.meaning)
+        # What this commit did, for its later updates.
+        self.last_schema: int | None = None
+        self.last_version: int | None = None
+        self.added_versions: set[int] = set()
+        self.log_entry: Raw | None = None
+
+    def put_schema(self, schema: TableSchema) -> None:
+        """Add the schema unless the view has the same one."""
+        known = self._alike_schemas.find(schema)
+        if known is not None:
+            # Another writer may have added the same schema just before.
+            self.last_schema = known
+            return
+        schema_id = max(self.schemas, default=-1) + 1
+        raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
+        self.schemas[schema_id] = replace(schema, schema_id=schema_id, raw=raw)
+        self._alike_schemas.add(schema_id, self.schemas[schema_id])
+        self.last_schema = schema_id
+        self.changed = True
+
+    def put_version(self, version: ViewVersion) -> None:
+        """Add the version unless the view has one that means the same."""
+        if version.schema_id == LAST_ADDED:
+            schema_id = structure.last_added(self.last_schema, "schema", f"{version.place}.schema-id")
+            version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
+        known = self._alike_versions.find(version)
+        if known is not None:
+            self.last_version = known
+            return
+        _judge_new(version)
+        version_id = max(version.version_id, max(self.versions, default=0) + 1)
+        if not 0 < version.version_id <= version_id <= INT_LAST:
+            raise Code.VIEW_INVALID(
+                reason="view_version_id_invalid",
+                expected=f"1 to {INT_LAST}, and room for the next",
+                got=str(version.version_id),
+                place=f"{version.place}.version-id",
+            )
+        self.versions[version_id] = replace(
+            version, version_id=version_id, raw={**version.raw, "version-id": version_id}
+        )
+        self._alike_versions.add(version_id, self.versions[version_id])
+        self.added_versions.add(version_id)
+        self.last_version = version_id
+        self.changed = True
+
+    def make_current(self, version_id: int, place: str) -> None:
+        """Make one of the view's versions the current one."""
+        if version_id == LAST_ADDED:
+            version_id = structure.last_added(self.last_version, "version", place)
+        if version_id == self.current_id:
+            return
+        found = self.versions.get(version_id)
+        if found is None:
+            raise Code.VIEW_INVALID(
+                "no version has this id",
+                reason="view_version_unknown",
+                expected=f"one of {_join_ids(list(self.versions))}",
+                got=str(version_id),
+                place=place,
+            )
+        # An older version becomes current again now, not at the time when it was made.
+        time = found.timestamp_ms if version_id in self.added_versions else self.now_ms
+        self.log_entry = {"timestamp-ms": time, "version-id": version_id}
+        self.current_id = version_id
+        self.changed = True
+
+    def finish(self) -> ViewMetadata:
+        """The new state, or the old one if nothing changed."""
+        if self.base is not None and not self.changed:
+            return self.base
+        if self.base is not None:
+            self._judge_dialects(self.base.current_version)
+        kept = self._kept()
+        raw: dict[str, Json] = dict(self.base.raw) if self.base else {}
+        raw["view-uuid"] = self.view_uuid
+        raw["format-version"] = VIEW_FORMAT_VERSION
+        if self.base is None or self.location != self.base.location:
+            raw["location"] = self.location
+        if self.properties or "properties" in raw:
+            raw["properties"] = dict(self.properties)
+        raw["schemas"] = [schema.raw for schema in self.schemas.values()]
+        raw["current-version-id"] = self.current_id
+        raw["versions"] = [version.raw for version in self.versions.values() if version.version_id in kept]
+        raw["version-log"] = self._log(kept)
+        return ViewMetadata.from_json(raw)
+
+    def _kept(self) -> set[int]:
+        """The ids of the newest versions, as many as the property says, with the current and the new ones."""
+        size = whole_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
+        if size < 1:
+            words = f"the property {HISTORY_PROPERTY} cannot be accepted"
+            raise Code.VIEW_INVALID(words, reason="view_history_size_invalid", got=str(size))
+        kept = set(self.added_versions) | {found for found in (self.current_id,) if found is not None}
+        for version_id in sorted(self.versions, reverse=True):
+            if len(kept) >= size:
+                break
+            kept.add(version_id)
+        return kept
+
+    def _log(self, kept: set[int]) -> list[Json]:
+        old = self.base.raw.get("version-log") if self.base else None
+        whole = [entry for entry in (old if isinstance(old, list) else []) if isinstance(entry, Mapping)]
+        whole += [] if self.log_entry is None else [self.log_entry]
+        entries: list[Json] = []
+        for entry in whole:
+            if entry["version-id"] in self.versions and entry["version-id"] not in kept:
+                # With a gap, an entry before it would seem to have been current until after the gap.
+                entries.clear()
+            else:
+                entries.append(entry)
+        return entries
+
+    def _judge_dialects(self, previous: ViewVersion) -> None:
+        current = self.versions[self.current_id] if self.current_id is not None else previous
+        lost = previous.dialects - current.dialects
+        if lost and self.properties.get(DROP_DIALECT_PROPERTY, "false").lower() != "true":
+            raise Code.VIEW_INVALID(
+                reason="view_dialect_dropped",
+                expected=f"a query for {', '.join(sorted(previous.dialects))}",
+                got=", ".join(sorted(current.dialects)) or "none",
+                hint=f"set {DROP_DIALECT_PROPERTY}=true in the view's properties if that is meant",
+            )
+
+
+def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> ViewMetadata:
+    """The first state of a view that a client creates; its schema gets id 0."""
+    node = Node(request, "$")
+    draft = ViewDraft(None, now_ms=now_ms, view_uuid=check_uuid(view_uuid, "$.view-uuid"))
+    draft.location = stripped_location(location, "$.location")
+    draft.properties.update(node.strings("properties") if node.has("properties") else {})
+    draft.put_schema(parse_schema(node.node("schema")))
+    version = parse_version(node.node("view-version"))
+    draft.put_version(replace(version, schema_id=LAST_ADDED))
+    draft.make_current(LAST_ADDED, "$.view-version")
+    return draft.finish()
+
+
+def apply_view_updates(base: ViewMetadata, updates: Sequence[Json], *, now_ms: int) -> ViewMetadata:
+    """Apply the updates to `base`. Returns `base` if they change nothing."""
+    draft = ViewDraft(base, now_ms=now_ms, view_uuid=base.view_uuid)
+    for node, kind in read_kinds(updates, "update", _UPDATES, most=VIEW_UPDATES_MAX, of="views"):
+        _UPDATES[kind](draft, node)
+    return draft.finish()
+
+
+def check_view_requirements(base: ViewMetadata, requirements: Sequence[Json]) -> None:
+    """Raise a conflict if the UUID that is required is not the view's; no other requirement is known."""
+    for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), most=VIEW_UPDATES_MAX, of="views"):
+        if node.text("uuid").lower() != base.view_uuid.lower():
+            raise Code.REQUIREMENT_FAILED(
+                reason="requirement_uuid", expected=shown(node.text("uuid")), got=base.view_uuid, place=node.place
+            )
+
+
+def _assign_uuid(draft: ViewDraft, node: Node) -> None:
+    wanted = check_uuid(node.text("uuid"), node.at("uuid"))
+    if wanted.lower() != draft.view_uuid.lower():
+        raise Code.VIEW_INVALID(reason="view_uuid_changed", expected=draft.view_uuid, got=wanted, place=node.at("uuid"))
+
+
+def _upgrade(draft: ViewDraft, node: Node) -> None:
+    """upgrade-format-version: there is only one version."""
+    del draft
+    require_view_format(node.integer("format-version"), node.at("format-version"))
+
+
+_UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyType(
+    {
+        "assign-uuid": _assign_uuid,
+        "upgrade-format-version": _upgrade,
+        "set-location": structure.set_location,
+        "set-properties": structure.set_properties,
+        "remove-properties": structure.remove_properties,
+        "add-schema": lambda draft, node: draft.put_schema(parse_schema(node.node("schema"))),
+        "add-view-version": lambda draft, node: draft.put_version(parse_version(node.node("view-version"))),
+        "set-current-view-version": lambda draft, node: draft.make_current(
+            node.integer("view-version-id"), node.at("view-version-id")
+        ),
+    }
+)
+
+
+def _judge_new(version: ViewVersion) -> None:
+    """Raise unless a new version has SQL queries only, at least one, and one for each dialect."""
+    seen: set[str] = set()
+    for each in version.representations:
+        if each.type != SQL or each.dialect is None:
+            raise Code.VIEW_INVALID(
+                reason="view_representation_unsupported",
+                expected=SQL,
+                got=shown(each.type),
+                place=f"{version.place}.representations",
+            )
+        dialect = each.dialect.lower()
+        if dialect in seen:
+            words = f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}"
+            raise Code.VIEW_DIALECT_TWICE(words, got=shown(dialect), place=f"{version.place}.representations")
+        seen.add(dialect)
+    if not seen:
+        raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=f"{version.place}.representations")

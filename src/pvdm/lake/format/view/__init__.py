@@ -1,1 +1,0 @@
-"""View metadata documents and their updates."""

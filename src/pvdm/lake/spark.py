@@ -1,0 +1,298 @@
+"""Spark sessions with catalogs of a Steward. The only module that starts Spark."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pvdm.errors import Code
+from pvdm.model.secret import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+
+ICEBERG_RUNTIME: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+"""Iceberg's client of object stores, for sessions with tables in one."""
+EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
+_CATALOG_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_RESERVED: Final = frozenset({"spark_catalog", "system"})
+_PACKAGES: Final = "spark.jars.packages"
+_CONNECT: Final = "pyspark.sql.connect"
+_JAVA_LEAST: Final = 17
+_JAVA_VERSION: Final = re.compile(r'version "(\d+)')
+_JAVA_PACKAGES: Final = (
+    "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-21-openjdk-headless; "
+    "macOS: brew install openjdk@17"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCatalog:
+    """A catalog of a session, as in `select * from NAME.namespace.table`, with the rights of one token.
+
+    With the token's id Iceberg's client exchanges it for short-lived tokens and renews them. Without it, as for an
+    attempt's token, the token itself is sent until it ends.
+    """
+
+    name: str
+    uri: str
+    token: Secret
+    token_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _CATALOG_NAME.fullmatch(self.name) or self.name.lower() in _RESERVED:
+            raise Code.SPARK_CATALOG_NAME(got=ascii(self.name)[:80])
+
+    @property
+    def secret_key(self) -> str:
+        """The setting that holds the secret."""
+        return f"spark.sql.catalog.{self.name}.{'token' if self.token_id is None else 'credential'}"
+
+    def settings(self) -> dict[str, str]:
+        """Spark's settings for this catalog."""
+        prefix, secret = f"spark.sql.catalog.{self.name}", self.token.reveal().decode("ascii")
+        found = {
+            prefix: CATALOG_CLASS,
+            f"{prefix}.type": "rest",
+            f"{prefix}.uri": self.uri,
+            f"{prefix}.rest.auth.type": "oauth2",
+            f"{prefix}.oauth2-server-uri": f"{self.uri}/v1/oauth/tokens",
+            # Changes by other processes are visible at once.
+            f"{prefix}.cache-enabled": "false",
+        }
+        if self.token_id is not None:
+            return found | {self.secret_key: f"{self.token_id}:{secret}"}
+        # This token cannot be renewed: a try would only log a refusal.
+        return found | {self.secret_key: secret, f"{prefix}.token-refresh-enabled": "false"}
+
+
+def spark_session(
+    catalogs: Sequence[SparkCatalog],
+    *,
+    app_name: str = "pvdm",
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    object_store: bool = False,
+    ca_file: Path | None = None,
+) -> SparkSession:
+    """A session with these catalogs. They are added to a running session. Raises if that has no Iceberg.
+
+    Spark downloads Iceberg's runtime unless `config` names jars or packages that have it, and with `object_store` its
+    S3 client. With `ca_file` a new session also trusts these certificate authorities; a running one keeps its own.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Code.SPARK_MISSING(got="none") from None
+    wanted = dict(config or {})
+    _require_classic(wanted)
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        _require_java()
+        builder = SparkSession.builder.appName(app_name)
+        if master is not None:
+            builder = builder.master(master)
+        settings = _started(wanted, object_store=object_store)
+        if ca_file is not None:
+            settings = with_trust_store(settings, ca_file)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    else:
+        _require_same(spark, wanted, master)
+    for catalog in catalogs:
+        # Not with the builder, whose settings are on the command line of Spark's process.
+        wire(spark, catalog)
+    return spark
+
+
+def running_session() -> SparkSession | None:
+    """The session of this process, or None."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    return SparkSession.getActiveSession()
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is of Spark Connect."""
+    return type(spark).__module__.startswith(_CONNECT)
+
+
+def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
+    """Add a catalog to a running session, unless it has it. Raises if the name is taken."""
+    if is_remote(spark):
+        raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if EXTENSIONS not in extensions:
+        raise Code.SPARK_WITHOUT_ICEBERG(expected=EXTENSIONS, got=extensions or "none")
+    if all(spark.conf.get(key, None) == value for key, value in catalog.settings().items()):
+        return
+    if spark.conf.get(f"spark.sql.catalog.{catalog.name}", None) is not None:
+        raise Code.SPARK_CATALOG_TAKEN(expected=f"a name that is free, for {catalog.uri}", got=catalog.name)
+    # The event log hides a session's secret only if its key is in the context's configuration too.
+    spark.sparkContext._jsc.sc().conf().set(catalog.secret_key, "kept by the session")
+    for key, value in catalog.settings().items():
+        spark.conf.set(key, value)
+
+
+def unwire(spark: SparkSession, catalog: SparkCatalog) -> None:
+    """Remove a catalog's settings with its token from a running session."""
+    for key in catalog.settings():
+        spark.conf.unset(key)
+
+
+def _require_java() -> None:
+    """Raise unless the Java that PySpark starts is new enough for Spark 4."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    said = ""
+    if java is not None:
+        try:
+            # It prints to standard error: openjdk version "17.0.15" 2025-04-15
+            said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+        except OSError:
+            java = None
+    found = _JAVA_VERSION.search(said)
+    if java is None or found is None or int(found[1]) < _JAVA_LEAST:
+        expected = f"Java {_JAVA_LEAST} or newer, by JAVA_HOME or on the path"
+        got = "none" if found is None else f"Java {found[1]}"
+        raise Code.JAVA_MISSING(expected=expected, got=got, hint=_JAVA_PACKAGES)
+
+
+def _started(given: Mapping[str, str], *, object_store: bool = False) -> dict[str, str]:
+    """The settings of a new session: the caller's, with Iceberg's extensions and runtime."""
+    extensions = given.get("spark.sql.extensions", "")
+    found = dict(given)
+    if EXTENSIONS not in extensions:
+        found["spark.sql.extensions"] = ",".join(each for each in (extensions, EXTENSIONS) if each)
+    packages = given.get(_PACKAGES, "")
+    for name, package in (("iceberg-spark-runtime", ICEBERG_RUNTIME), ("iceberg-aws-bundle", AWS_BUNDLE)):
+        wanted = package is ICEBERG_RUNTIME or object_store
+        if wanted and not any(name in named for named in (packages, given.get("spark.jars", ""))):
+            packages = found[_PACKAGES] = ",".join(each for each in (packages, package) if each)
+    return found
+
+
+def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | None) -> None:
+    """Raise unless the running session has these settings; Spark would ignore most of them."""
+    asked = dict(wanted) if master is None else {**wanted, "spark.master": master}
+    for key, value in asked.items():
+        found = spark.conf.get(key, None)
+        held = found == value or (key in (_PACKAGES, "spark.sql.extensions") and value in (found or ""))
+        if not held:
+            words = f"a Spark session is running with another {key}"
+            raise Code.SPARK_SETTINGS_DIFFER(words, expected=value[:200], got="none" if found is None else found[:200])
+
+
+def _require_classic(config: Mapping[str, str]) -> None:
+    remote = {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"} & set(os.environ)
+    if remote or "spark.remote" in config or config.get("spark.api.mode") == "connect":
+        raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
+
+
+# A trust store holds public certificates. Java needs a password, and its own store has this one.
+_PASSWORD: Final = "changeit"  # noqa: S105
+_TRUST_STORE_NAME: Final = "pvdm-trust.p12"
+_DRIVER: Final = "spark.driver.defaultJavaOptions"
+_EXECUTOR: Final = "spark.executor.defaultJavaOptions"
+_FILES: Final = "spark.files"
+CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
+    """Spark settings with which driver and executors also trust these certificate authorities.
+
+    They have an effect only when Java starts. The caller's options come later on Java's command line and win. The
+    store is removed when this process ends.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pvdm-trust-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    store = folder / _TRUST_STORE_NAME
+    store.write_bytes(trust_store(ca_file))
+    return {
+        **config,
+        _DRIVER: _joined(config.get(_DRIVER), _options(str(store))),
+        # Spark copies the file to the working folder of each executor.
+        _EXECUTOR: _joined(config.get(_EXECUTOR), _options(_TRUST_STORE_NAME)),
+        _FILES: ",".join(each for each in (config.get(_FILES), str(store)) if each),
+    }
+
+
+def trust_store(ca_file: Path) -> bytes:
+    """A PKCS#12 trust store of the system's certificate authorities and those of a PEM file."""
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
+
+    found = {each.public_bytes(Encoding.DER): each for each in (*_system(), *_certificates(ca_file))}
+    entries = [pkcs12.PKCS12Certificate(each, f"ca-{at}".encode()) for at, each in enumerate(found.values())]
+    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_PASSWORD.encode()))
+
+
+def _certificates(ca_file: Path) -> list[Certificate]:
+    from cryptography import x509
+
+    try:
+        with ca_file.open("rb") as file:
+            return x509.load_pem_x509_certificates(file.read(CA_FILE_MAX_BYTES))
+    except (OSError, ValueError):
+        words = "the file of certificate authorities cannot be used"
+        raise Code.CA_FILE_INVALID(words, expected="certificates in PEM form", got=ascii(str(ca_file))[:200]) from None
+
+
+def _system() -> list[Certificate]:
+    """The certificates that Python trusts by default, without those that cannot be read."""
+    from cryptography import x509
+    from cryptography.utils import CryptographyDeprecationWarning
+
+    found: list[Certificate] = []
+    with warnings.catch_warnings():
+        # Some old certificates have serial numbers that a later version will not read.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        for each in ssl.create_default_context().get_ca_certs(binary_form=True):
+            with contextlib.suppress(ValueError):
+                found.append(x509.load_der_x509_certificate(each))
+    return found
+
+
+def _options(store: str) -> str:
+    wanted = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": _PASSWORD}
+    return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in wanted.items())
+
+
+def _joined(given: str | None, added: str) -> str:
+    """Both options; the caller's are last, since Java uses the later of two."""
+    return f"{added} {given}" if given else added
+
+
+# The first line of py4j's messages, which names the call only.
+CALLING: Final = "An error occurred while calling "
+_CAUSE: Final = "Caused by: "
+_PACKAGE: Final = re.compile(r"(?:[a-z_][\w$]*\.)+(?=[A-Z])")
+_MAX_CHARACTERS: Final = 400
+
+
+def cause_of(error: BaseException) -> str:
+    """The deepest cause in a Java stack trace, or the first line of the message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    others = [line.removeprefix(":").strip() for line in lines if not line.startswith(CALLING)]
+    found = (causes[-1:] or others or [type(error).__name__])[0]
+    return _PACKAGE.sub("", found, count=1)[:_MAX_CHARACTERS]

@@ -1,1 +1,0 @@
-"""Spark sessions that reach tables through a Steward's catalog. The one place that starts Spark."""

@@ -1,1 +1,0 @@
-"""Writing the next snapshot of a branch, and removing branches."""
