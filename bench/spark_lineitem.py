@@ -19,8 +19,7 @@ from pvdm.lake.spark import SparkCatalog, unwire, wire
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.physical.spark import SparkStager
-from pvdm.verify.fetch import Files
-from pvdm.verify.freeze import freeze
+from pvdm.verify.fetch import Files, freeze
 from pvdm.verify.job import VerifyJob, verify
 from pvdm.verify.locate import Bounds
 from tests.support.gate.approvals import SALES

@@ -13,7 +13,7 @@ from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.physical.spark_expressions import condition, fitted, spark_name, spark_type
+from pvdm.physical.spark import condition, fitted, spark_name, spark_type
 from pvdm.verify.filtering import kept
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pvdm.model.filter.text import parse_expression
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.physical.spark_expressions import condition
+from pvdm.physical.spark import condition
 from pvdm.verify.filtering import kept
 from tests.support.oracles.filters import float_filters, keeps
 from tests.support.steward.shop import Disk, Shop, contract, shop_at

@@ -28,11 +28,11 @@ from pvdm.model.schema import (
     StructType,
 )
 from pvdm.model.statements.core import ExtractionPath
-from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
-from pvdm.verify.file_orders import Ground, Held, SourceOrder, Work
+from pvdm.verify.findings import Partials
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.job import Verified, VerifyJob, verify
+from pvdm.verify.readers import JobInputs, JobKeys, SourceOrder, Work
 from pvdm.verify.spark.extracting import extracted_intent, job_folder
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.support.services import SHORT_LIVED, require
@@ -163,26 +163,26 @@ def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: 
     bound = read(("projections/identity", ["id"]), ("boundary/where", "id < 28")).bind({})
     plan = digest_plan(bound.contract, COLUMNS)
     chunk = replace(ALL, where=None, files=(source.scan.files[1].location,)) if named else ALL
-    ground = Ground(plan, lab.bench.state().metadata, bound, chunk, source)
+    inputs = JobInputs(plan, lab.bench.state().metadata, bound, chunk, source)
     notary = lab.bench.scene.notary
     job_id = f"verify:deletes:{named}"
     handle = notary.handles.issue(job_id, redemptions=1_000)
     notary.handles.freeze(job_id, context_of(core_of("one"), notary.keys.epoch_for(None)))
     keys: Keys = notary.handles.redeem(handle, job_id=job_id, worker="steward")
-    held = Held(job_id, handle, keys)
+    held = JobKeys(job_id, handle, keys)
     by_threads = digest_intent(bound, source, chunk, plan, keys, fetch)
     with job_folder(lab.settings.scratch, job_id) as folder:
-        by_reader = extracted_intent(lab.desk.extraction, ground, folder, held)
-    by_workers = lab.desk.reader.read(Work(ground, (), tuple(_orders(ground))), held).intent
+        by_reader = extracted_intent(lab.desk.extraction, inputs, folder, held)
+    by_workers = lab.desk.reader.read(Work(inputs, (), tuple(_orders(inputs))), held).intent
     notary.handles.end(job_id)
     assert by_threads[ProjectionName.CONTENT].rows == (9 if named else 24)
     for other in (by_reader, by_workers):
         assert all(_matches(by_threads, other, name) for name in ProjectionName)
 
 
-def _orders(ground: Ground) -> Iterator[SourceOrder]:
-    for file in files_of_chunk(ground.bound, ground.source, ground.chunk):
-        yield SourceOrder(file, tuple(Files().hash(each) for each in ground.source.scan.locations([file])))
+def _orders(inputs: JobInputs) -> Iterator[SourceOrder]:
+    for file in files_of_chunk(inputs.bound, inputs.source, inputs.chunk):
+        yield SourceOrder(file, tuple(Files().hash(each) for each in inputs.source.scan.locations([file])))
 
 
 def _matches(mine: Partials, other: Partials, name: ProjectionName) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from pvdm.ledger.work import handles
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.verify.job import Verified, verify
-from pvdm.verify.spark.application import log_of
+from pvdm.verify.spark.application import DRIVER_LOG
 from tests.support.spark.cluster import Cluster, cluster_at
 from tests.support.spark.traces import keys_of, places, told, traces_in
 from tests.support.spark.verification import Lab, facts, lab_at, worker_token
@@ -119,7 +119,7 @@ def test_a_cluster_finds_what_threads_find_with_1000_files_and_an_executor_kille
     assert facts(scene.spark) == facts(scene.threads)
     assert scene.killed, "an executor was killed after its worker had its keys"
     assert len(scene.workers) >= 2, "another worker came for keys under a name of its own"
-    log = log_of(scene.lab.settings).read_text(errors="replace")
+    log = (scene.lab.settings.scratch / DRIVER_LOG).read_text(errors="replace")
     assert "Lost executor" in log
     assert "Lost task" in log, "it had work in its hands"
 

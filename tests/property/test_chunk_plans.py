@@ -14,8 +14,8 @@ from pvdm.model.contract import Chunking, ChunkingBy
 from pvdm.model.filter.expression import Expression
 from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.verify.chunks import SourceFile, chunk_filter, plan_chunks
 from pvdm.verify.filtering import kept
+from pvdm.verify.planning import chunk_filter, plan_chunks
 from tests.support.oracles.filters import Table, filters, keeps, tables, typed_literals
 
 pytestmark = pytest.mark.property
@@ -78,13 +78,13 @@ def test_a_chunk_is_the_same_after_its_bytes(plans: Any, data: st.DataObject) ->
 
 @given(st.lists(st.integers(0, 100), max_size=40), st.integers(1, 250), st.randoms(use_true_random=False))
 def test_each_file_is_in_just_one_chunk_and_chunks_keep_their_size(sizes: list[int], most: int, rnd: Any) -> None:
-    files = [SourceFile(f"file:/lake/é-{at}.parquet", size) for at, size in enumerate(sizes)]
+    files = [(f"file:/lake/é-{at}.parquet", size) for at, size in enumerate(sizes)]
     chunking = Chunking(ChunkingBy.FILES, (), most, None, ())
     schema = Schema((Field("c", PrimitiveType(Kind.INT)),))
     plan = plan_chunks(chunking, schema, files=files, most=MOST)
     listed = [location for chunk in plan for location in chunk.files or ()]
-    assert sorted(listed) == sorted(each.location for each in files)
-    size = {each.location: each.size for each in files}
+    assert sorted(listed) == sorted(location for location, _ in files)
+    size = dict(files)
     for chunk in plan:
         together = [size[location] for location in chunk.files or ()]
         assert sum(together) <= most or len(together) == 1

@@ -24,7 +24,7 @@ from pvdm.model.filter.expression import Always, Compare, Expression, Operator, 
 from pvdm.model.filter.literal import spelled
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
-from pvdm.verify.intent import Digesting, Intent, digest_plan, files_of_chunk
+from pvdm.verify.intent import Intent, IntentDigest, digest_plan, files_of_chunk
 from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.oracles.filters import POOLS, Row, filters, keeps
@@ -177,7 +177,7 @@ def test_the_intent_of_columns_as_they_are_stored_is_that_of_their_rows(
     wanted = [{RENAMED[name]: value for name, value in row.items()} for row in source.left(where)]
     with tempfile.TemporaryDirectory() as folder:
         given = pinned(source.put(Path(folder)))
-        intent = Digesting(Intent(bound, given, ALL, plan), plan, KEYS)
+        intent = IntentDigest(Intent(bound, given, ALL, plan), plan, KEYS)
         for file in files_of_chunk(bound, given, ALL):
             intent.worker(fetch)(file)
     whole = digest(table_of(target, wanted), plan, KEYS)

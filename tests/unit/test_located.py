@@ -20,8 +20,7 @@ from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.locate_job import LOCATED_MAX_BYTES, fitted
-from pvdm.verify.sample_keys import keys_at, text_of, value_text
+from pvdm.verify.locate import LOCATED_MAX_BYTES, fitted, keys_at, text_of, value_text
 
 MISSING = LocatedClass(
     FailureClass.MISSING,

@@ -1,9 +1,11 @@
-"""Canonical rows, element hash, multiset digest behind one door. May call `pvdm.model` and `pvdm.errors`."""
+"""Canonical rows, element hashes and multiset digests. May call `pvdm.model` and `pvdm.errors`."""
 
 from pvdm.digest.arrow import schema_from_arrow
 from pvdm.digest.digester import (
+    Accumulator,
     ArrowData,
     Digester,
+    Engine,
     KernelMissingWarning,
     Keys,
     batches,
@@ -12,7 +14,6 @@ from pvdm.digest.digester import (
     kernel_engine,
     reference_engine,
 )
-from pvdm.digest.engine import Accumulator, Engine
 from pvdm.digest.partial import Partial, combine, combine_each
 from pvdm.digest.plan import Construction, Mode, Plan, fingerprint
 from pvdm.digest.probe import ProbeResult, probe_coverage

@@ -1,16 +1,16 @@
-"""What an Arrow type means: its logical source type (spec/canonical.md section 7.1), and schemas of Arrow data."""
+"""Arrow data: checks before another implementation reads its memory, and its logical types (spec/canonical.md 7.1)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import lib
 
-from pvdm.digest.exported import judge_types
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.model.schema import (
     FIELD_ID_MAX,
     NESTING_DEPTH_MAX,
@@ -28,21 +28,138 @@ from pvdm.model.schema import (
     Type,
 )
 
+BATCH_ROWS_MAX: Final = 2**31 - 1
+# Dictionaries and run ends are no depth of a value, but readers descend into them.
+_LAYERS_MAX: Final = 4 * NESTING_DEPTH_MAX
 
-class Shape(Enum):
-    """The source types that have parts."""
+
+@dataclass(frozen=True, slots=True)
+class CheckedSchema:
+    """A schema that was checked, and its columns that have arrays inside."""
+
+    schema: pa.Schema
+    layered: tuple[int, ...]
+
+
+def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> CheckedSchema:
+    """Raise unless names, depth, sizes and offsets keep a reader within the batch's own buffers; values are not read.
+
+    The result may be `known` for the next batch, so that the same schema is not checked again.
+    """
+    if batch.num_rows > BATCH_ROWS_MAX:
+        raise Code.BATCH_TOO_LARGE(expected=f"at most {BATCH_ROWS_MAX}", got=str(batch.num_rows))
+    schema = batch.schema
+    if known is None or not schema.equals(known.schema):
+        check_types(schema)
+        known = CheckedSchema(schema, tuple(at for at, kind in enumerate(schema.types) if _is_layered(kind)))
+    try:
+        batch.validate()
+    except pa.ArrowInvalid as error:
+        raise Code.ARROW_INVALID(got=str(error)[:400]) from None
+    # `validate` checks an array completely if it has rows and no other array inside.
+    for position in known.layered if batch.num_rows else range(batch.num_columns):
+        for node in nodes(batch.column(position)):
+            _check_node(node)
+    return known
+
+
+def _is_layered(kind: pa.DataType) -> bool:
+    encoded = isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType | pa.BaseExtensionType)
+    return encoded or kind.num_fields > 0
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Raise for names that cannot be exported, types that nest too deeply, and extensions inside an encoding."""
+    pending: list[tuple[str, Any, int]] = []
+    for position in range(len(schema)):
+        pending.append((_name(schema.field(position), ""), schema.field(position).type, 1))
+    while pending:
+        path, kind, depth = pending.pop()
+        if depth > _LAYERS_MAX:
+            raise Code.NESTING_TOO_DEEP("a column nests too deeply", expected=f"{NESTING_DEPTH_MAX} levels", got="more")
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
+            if isinstance(kind.value_type, pa.BaseExtensionType):
+                raise Code.ARROW_TYPE_UNSUPPORTED(
+                    f"column {path!r} hides an extension type in an encoding", got=str(kind)[:200], column=path
+                )
+            pending.append((path, kind.value_type, depth + 1))
+        elif pa.types.is_nested(kind):
+            for position in range(kind.num_fields):
+                field = kind.field(position)
+                pending.append((_name(field, f"{path}."), field.type, depth + 1))
+
+
+def _name(field: pa.Field[Any], prefix: str) -> str:
+    try:
+        name = field.name
+    except UnicodeDecodeError as error:
+        raise Code.ARROW_INVALID(got=f"a name that is not UTF-8: {error.reason}") from None
+    if "\0" in name:
+        # The C data interface ends a name at U+0000, so "a\0b" would be read as "a".
+        raise Code.COLUMN_UNEXPECTED(got=ascii(name)[:200])
+    return prefix + name
+
+
+def nodes(array: Any) -> Iterator[Any]:
+    """The array and every array inside it; not deeper than `check_types` allows."""
+    yield array
+    inside: list[Any] = []
+    if isinstance(array, pa.ExtensionArray):
+        inside = [array.storage]
+    elif isinstance(array, pa.StructArray):
+        inside = [array.field(position) for position in range(array.type.num_fields)]
+    elif isinstance(array, pa.DictionaryArray):
+        inside = [array.dictionary]
+    elif isinstance(array, pa.RunEndEncodedArray):
+        inside = [array.run_ends, array.values]
+    elif pa.types.is_nested(array.type) and not pa.types.is_union(array.type):
+        inside = [array.values]
+    for child in inside:
+        yield from nodes(child)
+
+
+_OFFSETS: Final = (
+    (pa.types.is_string, 4),
+    (pa.types.is_binary, 4),
+    (pa.types.is_list, 4),
+    (pa.types.is_map, 4),
+    (pa.types.is_large_string, 8),
+    (pa.types.is_large_binary, 8),
+    (pa.types.is_large_list, 8),
+)
+
+
+def _check_node(array: Any) -> None:
+    """Check what `validate` does not."""
+    kind = array.type
+    if pa.types.is_fixed_size_list(kind) and (array.offset + len(array)) * kind.list_size > len(array.values):
+        raise Code.ARROW_INVALID(got="a fixed-size list that leaves its child")
+    if len(array) or not array.offset:
+        return
+    # Readers read the first offset of an empty array, to know the size of its data.
+    for is_kind, width in _OFFSETS:
+        if is_kind(kind):
+            offsets = array.buffers()[1]
+            end = (array.offset + 1) * width
+            if offsets is None or offsets.size < end:
+                raise Code.ARROW_INVALID(got="an empty array that begins past its offsets")
+            if int.from_bytes(memoryview(offsets)[end - width : end], "little", signed=True) < 0:
+                raise Code.ARROW_INVALID(got="an empty array with a negative offset")
+
+
+class Shape(StrEnum):
+    """Source types that have parts."""
 
     STRUCT = "struct"
     LIST = "list"
     MAP = "map"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A column, or a part of one, as the input has it."""
+    """A column of the input, or a part of one."""
 
     path: str
     arrow: pa.DataType
@@ -83,11 +200,11 @@ _VARIANT_EXTENSIONS: Final = frozenset({"arrow.parquet.variant", "parquet.varian
 
 
 def source(path: str, part: pa.Field[Any]) -> Source:
-    """The logical type of a field; its parts are not looked into. An unknown type is an error."""
+    """The logical type of a field, without its parts; raises `arrow_type_unsupported`."""
     kind, extensions = _unwrap(part)
     logical = _logical(kind)
     if logical is None:
-        raise type_unsupported(path, part.type, extensions)
+        raise _type_unsupported(path, part.type, extensions)
     storage = Source(path, part.type, logical, _parts(kind))
     match sorted(extensions):
         case []:
@@ -98,7 +215,7 @@ def source(path: str, part: pa.Field[Any]) -> Source:
             return Source(path, part.type, PrimitiveType(Kind.VARIANT))
         case [name] if name in _VARIANT_EXTENSIONS and is_shredded(storage):
             raise variant_shredded(path)
-    raise type_unsupported(path, part.type, extensions)
+    raise _type_unsupported(path, part.type, extensions)
 
 
 def holds_variant(candidate: Source) -> bool:
@@ -117,22 +234,15 @@ def is_shredded(candidate: Source) -> bool:
     return candidate.type is Shape.STRUCT and any(part.name == "typed_value" for part in candidate.parts)
 
 
-def variant_shredded(path: str) -> InputError:
-    """The error for a variant that is not whole in its two columns."""
-    return InputError(
-        Code.VARIANT_SHREDDED,
-        f"column {path!r} is a variant with some of its values in columns of their own",
-        expected="a variant of metadata and value alone",
-        got="typed_value beside them",
-        column=path,
-    )
+def variant_shredded(path: str) -> PvdmError:
+    """The error for a variant with values in columns of their own."""
+    message = f"column {path!r} is a variant with some of its values in columns of their own"
+    return Code.VARIANT_SHREDDED(message, got="typed_value beside them", column=path)
 
 
-def type_unsupported(path: str, kind: pa.DataType, extensions: frozenset[str] = frozenset()) -> InputError:
-    """The error for an Arrow type that has no logical type."""
+def _type_unsupported(path: str, kind: pa.DataType, extensions: frozenset[str]) -> PvdmError:
     name = f"{kind} as extension {', '.join(sorted(extensions))}" if extensions else str(kind)
-    return InputError(
-        Code.ARROW_TYPE_UNSUPPORTED,
+    return Code.ARROW_TYPE_UNSUPPORTED(
         f"column {path!r} has an Arrow type that has no canonical form",
         expected="a type of spec/canonical.md section 7.1",
         got=name[:200],
@@ -193,7 +303,7 @@ def _parts(kind: Any) -> tuple[pa.Field[Any], ...]:
 
 def schema_from_arrow(schema: pa.Schema) -> Schema:
     """The logical schema of Arrow data; field ids are those that Parquet files carry."""
-    judge_types(schema)
+    check_types(schema)
     return Schema(tuple(_field(part.name, part) for part in schema))
 
 

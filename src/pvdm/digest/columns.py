@@ -1,11 +1,12 @@
 """Reads Arrow arrays of any layout as values of their logical source type (spec/canonical.md section 7.1).
 
-Buffers are read as they are: temporal values as integers, floats as bits, text as bytes. No value goes through a Python
-date, float or Decimal, which could lose or refuse it.
+Temporal values are read as integers, floats as bits, text as bytes. No value becomes a Python date or Decimal, which
+could lose or refuse it.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from bisect import bisect_right
@@ -17,13 +18,13 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyarrow import lib
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, PvdmError
 
 _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
 
 Position: TypeAlias = Callable[[int], Any]
-"""Where the value of a position stands: an int, or None for null."""
+"""The position of a value, or None for null."""
 
 
 def _none(at: int) -> Any:
@@ -32,29 +33,28 @@ def _none(at: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An opened array. `value` and `span` may be asked only where `null` is false."""
+    """An opened array. `value` and `span` may be called only where `null` is false."""
 
     null: Callable[[int], bool]
     value: Callable[[int], Any] = _none
     """Scalars: bool, int (floats as bits, decimals unscaled) or bytes."""
     span: Callable[[int], range] = _none
-    """Lists and maps: where the elements stand in `parts`."""
+    """Lists and maps: the positions of the elements in `parts`."""
     parts: Mapping[str, Column] = field(default_factory=dict)
     """Struct fields by name, at the same position; or `element`, or `key` and `value`, at the positions of `span`."""
 
 
 def open_column(array: Any) -> Column:
-    """A column over an array of any supported layout; buffers that contradict themselves are refused."""
+    """A column over an array of any supported layout; raises `arrow_invalid`."""
     try:
         array.validate()
     except pa.ArrowInvalid as error:
-        raise arrow_invalid("buffers as the type needs them", str(error)) from None
+        raise _arrow_invalid("buffers as the type needs them", str(error)) from None
     return _open(array)
 
 
-def arrow_invalid(expected: str, got: str) -> InputError:
-    """The error for buffers that contradict themselves."""
-    return InputError(Code.ARROW_INVALID, "the Arrow buffers contradict themselves", expected=expected, got=got[:200])
+def _arrow_invalid(expected: str, got: str) -> PvdmError:
+    return Code.ARROW_INVALID(expected=expected, got=got[:200])
 
 
 def _open(array: Any) -> Column:
@@ -69,7 +69,7 @@ def _open(array: Any) -> Column:
         case lib.Type_RUN_END_ENCODED:
             return _open_run_ends(array)
         case lib.Type_STRUCT:
-            # `field` cuts the child to the parent's slice; the parent's nulls are asked first.
+            # `field` cuts the child to the parent's slice; callers check the parent's nulls first.
             parts = {kind.field(at).name: _open(array.field(at)) for at in range(kind.num_fields)}
             return Column(_nulls(array), parts=parts)
     if kind.id in _OFFSET_LISTS:
@@ -91,7 +91,7 @@ def _open_dictionary(array: Any) -> Column:
             return None
         found: int = index.value(at)
         if not 0 <= found < size:
-            raise arrow_invalid(f"a dictionary index below {size}", str(found))
+            raise _arrow_invalid(f"a dictionary index below {size}", str(found))
         return found
 
     return _through(position, _open(array.dictionary))
@@ -100,12 +100,12 @@ def _open_dictionary(array: Any) -> Column:
 def _open_run_ends(array: Any) -> Column:
     ends, start = _numbers(array.run_ends, "hiq"[(16, 32, 64).index(array.type.run_end_type.bit_width)]), array.offset
     if any(left >= right for left, right in pairwise((0, *ends))) or (len(array) and ends[-1] < start + len(array)):
-        raise arrow_invalid(f"ascending run ends up to {start + len(array)}", "others")
+        raise _arrow_invalid(f"ascending run ends up to {start + len(array)}", "others")
     return _through(lambda at: bisect_right(ends, start + at), _open(array.values))
 
 
 def _through(position: Position, inner: Column) -> Column:
-    """The column whose values stand elsewhere: position `at` of it is `position(at)` of `inner`, or null."""
+    """A column of values of `inner`: position `at` of it is `position(at)` of `inner`, or null."""
 
     def null(at: int) -> bool:
         there = position(at)
@@ -120,11 +120,11 @@ def _through(position: Position, inner: Column) -> Column:
 def _open_offset_list(array: Any) -> Column:
     values = array.values
     offsets = _offsets(array, _OFFSET_LISTS[array.type.id], len(values))
-    # Only what this slice refers to is opened; spans count from there.
+    # Only the values of this slice are opened, and spans count from their start.
     start = offsets[0]
     inside = values.slice(start, offsets[-1] - start)
     if array.type.id == lib.Type_MAP:
-        # Not `keys` and `items`: they forget that the entries may be a slice themselves.
+        # `keys` and `items` would ignore that the entries may be a slice themselves.
         parts = {"key": _open(inside.field(0)), "value": _open(inside.field(1))}
     else:
         parts = {"element": _open(inside)}
@@ -138,7 +138,7 @@ def _open_view_list(array: Any) -> Column:
     def span(at: int) -> range:
         found = range(starts[at], starts[at] + sizes[at])
         if not 0 <= found.start <= found.stop <= size:
-            raise arrow_invalid(f"a list inside its {size} values", f"{found.start} to {found.stop}")
+            raise _arrow_invalid(f"a list inside its {size} values", f"{found.start} to {found.stop}")
         return found
 
     return Column(_nulls(array), span=span, parts={"element": _open(array.values)})
@@ -151,7 +151,7 @@ def _window(buffer: pa.Buffer | None, start: int, size: int) -> memoryview:
     """`size` bytes from `start`; a buffer that ends before them is refused."""
     data = memoryview(b"") if buffer is None else memoryview(buffer).cast("B")
     if len(data) < start + size:
-        raise arrow_invalid(f"a buffer of at least {start + size} bytes", str(len(data)))
+        raise _arrow_invalid(f"a buffer of at least {start + size} bytes", str(len(data)))
     return data[start : start + size]
 
 
@@ -167,7 +167,7 @@ def _offsets(array: Any, code: str, end: int) -> Sequence[int]:
         return (0,)
     offsets = _numbers(array, code, more=1)
     if offsets[0] < 0 or offsets[-1] > end or any(left > right for left, right in pairwise(offsets)):
-        raise arrow_invalid(f"ascending offsets from 0 to {end}", f"others, from {offsets[0]} to {offsets[-1]}")
+        raise _arrow_invalid(f"ascending offsets from 0 to {end}", f"others, from {offsets[0]} to {offsets[-1]}")
     return offsets
 
 
@@ -203,12 +203,7 @@ _CODES: Final = {
     lib.Type_TIME64: "q",
     lib.Type_TIMESTAMP: "q",
 }
-_BYTES: Final = {
-    lib.Type_STRING: "i",
-    lib.Type_BINARY: "i",
-    lib.Type_LARGE_STRING: "q",
-    lib.Type_LARGE_BINARY: "q",
-}
+_BYTES: Final = {lib.Type_STRING: "i", lib.Type_BINARY: "i", lib.Type_LARGE_STRING: "q", lib.Type_LARGE_BINARY: "q"}
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}
 DAY_MILLISECONDS: Final = 86_400_000
 
@@ -233,7 +228,7 @@ def _scalars(array: Any) -> Callable[[int], Any]:
 
 
 def _views(array: Any) -> Callable[[int], bytes]:
-    """Strings and binaries that stand in their view (up to 12 bytes) or in one of several buffers."""
+    """Strings and binaries that lie in their view (up to 12 bytes) or in one of several buffers."""
     _, first, *others = array.buffers()
     views = _window(first, array.offset * 16, len(array) * 16)
 
@@ -243,10 +238,10 @@ def _views(array: Any) -> Callable[[int], bytes]:
         if 0 <= size <= 12:
             return bytes(view[4 : 4 + size])
         if size < 0 or not 0 <= buffer < len(others) or start < 0:
-            raise arrow_invalid("a view into one of the buffers", f"size {size}, buffer {buffer}, start {start}")
+            raise _arrow_invalid("a view into one of the buffers", f"size {size}, buffer {buffer}, start {start}")
         found = bytes(_window(others[buffer], start, size))
         if found[:4] != prefix:
-            raise arrow_invalid("a view that repeats the first four bytes", "others")
+            raise _arrow_invalid("a view that repeats the first four bytes", "others")
         return found
 
     return value
@@ -268,79 +263,37 @@ def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
 def _days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
-        raise InputError(
-            Code.VALUE_OUT_OF_RANGE, "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
-        )
+        message, got = "the date is not a whole day", f"{rest} ms after it"
+        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected="midnight", got=got)
     return within(days, bits=32)
 
 
 def within(number: int, *, bits: int) -> int:
     """The number, if a signed integer of so many bits can hold it."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise InputError(
-            Code.VALUE_OUT_OF_RANGE,
-            "the value leaves its type",
-            expected=f"a signed integer of {bits} bits",
-            got=str(number),
-        )
+        expected = f"a signed integer of {bits} bits"
+        raise InputError(Code.VALUE_OUT_OF_RANGE, "the value leaves its type", expected=expected, got=str(number))
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
-    """How many bits an IEEE-754 format gives to exponent and fraction."""
-
-    exponent: int
-    fraction: int
-
-    @property
-    def bias(self) -> int:
-        """What is added to an exponent to store it."""
-        return (1 << self.exponent - 1) - 1
-
-    @property
-    def special(self) -> int:
-        """The stored exponent of infinities and NaNs."""
-        return (1 << self.exponent) - 1
-
-    @property
-    def infinity(self) -> int:
-        """The bits of positive infinity."""
-        return self.special << self.fraction
-
-    @property
-    def nan(self) -> int:
-        """The bits of the one NaN that is written: quiet, without sign or payload."""
-        return self.infinity | 1 << self.fraction - 1
-
-    def is_nan(self, bits: int) -> bool:
-        """Whether the bits are one of the format's NaNs, whatever sign and payload."""
-        return bits & (1 << self.exponent + self.fraction) - 1 > self.infinity
+# IEEE-754 formats by their letters in `struct`, and the one NaN that is written: quiet, without sign or payload.
+HALF: Final = "e"
+SINGLE: Final = "f"
+DOUBLE: Final = "d"
+_NAN_BITS: Final = {SINGLE: 0x7FC0_0000, DOUBLE: 0x7FF8_0000_0000_0000}
 
 
-HALF: Final = FloatFormat(5, 10)
-SINGLE: Final = FloatFormat(8, 23)
-DOUBLE: Final = FloatFormat(11, 52)
+def _number(bits: int, kind: str) -> float:
+    found: float = struct.unpack(f">{kind}", bits.to_bytes(struct.calcsize(kind), "big"))[0]
+    return found
 
 
-def canonicalize_nan(bits: int, kind: FloatFormat) -> int:
+def canonicalize_nan(bits: int, kind: str) -> int:
     """Replace every NaN by the format's one NaN (spec/canonical.md section 5.3)."""
-    return kind.nan if kind.is_nan(bits) else bits
+    return _NAN_BITS[kind] if math.isnan(_number(bits, kind)) else bits
 
 
-def widen(bits: int, narrow: FloatFormat, wide: FloatFormat) -> int:
-    """The same number in a wider format, or one of its NaNs for a NaN."""
-    fraction = bits & (1 << narrow.fraction) - 1
-    exponent = bits >> narrow.fraction & narrow.special
-    sign = bits >> narrow.fraction + narrow.exponent
-    if exponent == narrow.special:
-        exponent = wide.special
-    elif exponent:
-        exponent += wide.bias - narrow.bias
-    elif fraction:
-        # Subnormal: every wider format holds it as a normal number, with its highest bit implied.
-        shift = narrow.fraction + 1 - fraction.bit_length()
-        fraction = fraction << shift & (1 << narrow.fraction) - 1
-        exponent = wide.bias - narrow.bias + 1 - shift
-    fraction <<= wide.fraction - narrow.fraction
-    return (sign << wide.exponent | exponent) << wide.fraction | fraction
+def widen(bits: int, narrow: str, wide: str) -> int:
+    """The same number in a wider format, or its one NaN; a Python float holds every number of both exactly."""
+    number = _number(bits, narrow)
+    return _NAN_BITS[wide] if math.isnan(number) else int.from_bytes(struct.pack(f">{wide}", number), "big")

@@ -1,4 +1,4 @@
-"""Digests of Arrow data under a plan: the door that verification, audits and evaluation go through."""
+"""Digests of Arrow data under a plan, and the interface of the two engines that compute them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from pvdm.digest.engine import Engine, ParquetAccumulator
 from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
 from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
@@ -20,6 +19,42 @@ from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 
+
+class Accumulator(Protocol):
+    """Adds rows to the digests of every projection of a plan."""
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add every row of the batch, or raise; after an error the accumulator is void."""
+
+    def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
+        """Rows and sum so far, by projection."""
+
+
+@runtime_checkable
+class ParquetAccumulator(Accumulator, Protocol):
+    """An accumulator that reads files itself."""
+
+    def read_parquet(self, data: bytes, request: str) -> str:
+        """Add every row of a Parquet file in memory; returns its facts as JSON."""
+
+    def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
+        """The same; returns the recipe of the file to publish as well."""
+
+
+class Engine(Protocol):
+    """An implementation of spec/canonical.md and spec/digest.md."""
+
+    @property
+    def name(self) -> str:
+        """`reference` or `kernel`."""
+
+    def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
+        """The canonical rows of one projection, for vectors and tests."""
+
+    def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> Accumulator:
+        """An accumulator at zero, under these element keys."""
+
+
 ArrowData: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 Keys: TypeAlias = Mapping[ProjectionName, DigestKey]
 
@@ -27,15 +62,15 @@ THREADS_MAX: Final = 256
 
 
 class KernelMissingWarning(UserWarning):
-    """The native kernel is not installed and the slow reference is used instead."""
+    """The native kernel is not installed, and the slow reference is used instead."""
 
 
 class Digester:
-    """Adds Arrow data to one digest a projection. For one thread; several take one each and combine."""
+    """Adds Arrow data to one digest a projection. For one thread; several threads have one each, and combine them."""
 
     def __init__(self, plan: Plan, keys: Keys, *, engine: Engine | None = None) -> None:
         self._plan = plan
-        self._keys = _judge_keys(plan, keys)
+        self._keys = _check_keys(plan, keys)
         self._accumulator = (engine or default_engine()).start(
             plan, {name: element_key(key, plan, name) for name, key in self._keys.items()}
         )
@@ -44,12 +79,12 @@ class Digester:
         self._free = threading.Lock()
 
     def update(self, data: ArrowData) -> None:
-        """Add every row; after an error this digester gives no digest any more."""
+        """Add every row; after an error this digester has no digest."""
         for batch in batches(data):
             self.add(batch, first_row=self._rows)
 
     def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
-        """Add one batch, whose first row is row `first_row` of the whole input; errors name rows by that count."""
+        """Add one batch, whose first row is row `first_row` of the whole input, for errors."""
         try:
             with self._adding():
                 self._accumulator.update(batch)
@@ -58,13 +93,13 @@ class Digester:
             raise _explained(refusal, first_row) from None
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
-        """Add every row of a Parquet file in memory, its columns found by field id; gives the file's exact facts.
+        """Add every row of a Parquet file in memory, its columns found by field id; returns the file's exact facts.
 
-        `rewrite` adds how to make the file to publish: the same page bodies under metadata of the Steward's own.
+        `rewrite` adds the recipe of the file to publish: the same page bodies under the Steward's own metadata.
         """
         accumulator = self._accumulator
         if not isinstance(accumulator, ParquetAccumulator):
-            raise kernel_missing("the reference reads no files")
+            raise Code.KERNEL_MISSING(got="the reference reads no files")
         with self._adding():
             if rewrite:
                 found = facts(*accumulator.rewrite_parquet(data, request.to_text()))
@@ -75,12 +110,12 @@ class Digester:
 
     @contextlib.contextmanager
     def _adding(self) -> Iterator[None]:
-        """One thread at a time; void unless it comes to its end, whatever stops it."""
+        """Allow one thread at a time; an error leaves the digester void."""
         if not self._free.acquire(blocking=False):
             raise Code.DIGESTER_IN_USE(got="two threads")
         try:
             if self._failed:
-                raise _void()
+                raise Code.DIGESTER_VOID(got="one that failed")
             self._failed = True
             yield
             self._failed = False
@@ -88,9 +123,9 @@ class Digester:
             self._free.release()
 
     def partials(self) -> dict[ProjectionName, Partial]:
-        """What was seen so far, by projection."""
+        """The digests so far, by projection."""
         if self._failed:
-            raise _void()
+            raise Code.DIGESTER_VOID(got="one that failed")
         return {
             name: Partial(
                 epoch=self._keys[name].epoch,
@@ -106,43 +141,21 @@ class Digester:
         }
 
 
-_HINTS: Final[dict[str, str]] = {
-    Code.ARROW_INVALID: "read the data again; a reader that makes such arrays is broken",
-    Code.ARROW_TYPE_UNSUPPORTED: "cast the column to a type of the target before digesting, or drop it from the source",
-    Code.CAST_REFUSED: "only the lossless casts of spec/canonical.md section 7 are made",
-    Code.COLUMN_DUPLICATE: "source and target are matched by name",
-    Code.COLUMN_MISSING: "source and target are matched by name, upper and lower case included",
-    Code.COLUMN_UNEXPECTED: "source and target are matched by name, upper and lower case included",
-    Code.DECIMAL_NOT_EXACT: "nothing is rounded here: round in the job, or declare a larger scale",
-    Code.DECIMAL_TOO_WIDE: "widen the target's precision",
-    Code.MAP_KEY_DUPLICATE: "make the keys of each map distinct; engines disagree on which entry counts",
-    Code.MAP_KEY_NULL: "map keys are never null",
-    Code.NESTING_TOO_DEEP: "flatten the value, or exclude the column with a reason",
-    Code.NULL_IN_REQUIRED: "fill the value, or make the target's column optional",
-    Code.ROW_TOO_LARGE: "split the value, or exclude the column with a reason",
-    Code.STRING_NOT_UTF8: "store other bytes as binary",
-    Code.STRING_UNASSIGNED_CODE_POINT: "portable mode knows Unicode 14.0.0; remove the character",
-    Code.VALUE_OUT_OF_RANGE: "correct the value in the source",
-    Code.VARIANT_MALFORMED: "write the variant again with a conforming writer",
-}
-
-
 def _explained(refusal: InputError, first_row: int) -> InputError:
-    """The refusal with its row counted from the first of the whole input, and a next step."""
-    details = dict(refusal.details)
-    message = refusal.message
-    row = details.get("row")
-    if isinstance(row, int) and first_row:
-        message = f"{message} (row {first_row + row} of the input)"
-        details["row"] = first_row + row
-    hint = refusal.hint or _HINTS.get(refusal.reason)
-    return InputError(refusal.reason, message, expected=refusal.expected, got=refusal.got, hint=hint, **details)
+    """The refusal with its row counted from the first of the whole input, and the hint of its code."""
+    known = Code.__members__.get(refusal.code.upper())
+    hint = None if known is None else known.entry.hint
+    row = refusal.details.get("row")
+    if not isinstance(row, int) or not first_row:
+        return refusal.with_context(refusal.message, hint=hint)
+    at = first_row + row
+    return refusal.with_context(f"{refusal.message} (row {at} of the input)", hint=hint, row=at)
 
 
 def digest(
     data: ArrowData, plan: Plan, keys: Keys, *, threads: int = 1, engine: Engine | None = None
 ) -> dict[ProjectionName, Partial]:
-    """The digests of all rows of `data`; with several threads each takes the next batch as it is free."""
+    """The digests of all rows of `data`, computed by this number of threads."""
     asked: object = threads  # what a caller without type checks may bring
     if not isinstance(asked, int) or not 1 <= asked <= THREADS_MAX:
         raise Code.THREADS_INVALID(expected=f"1 to {THREADS_MAX}", got=str(asked))
@@ -158,7 +171,7 @@ def digest(
 def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
     """The record batches of a batch, table, reader or any object that exports an Arrow stream; at least one.
 
-    Where there is none, an empty batch stands for the schema, which is judged like any other.
+    Without any, it is an empty batch, so that the schema is checked.
     """
     if isinstance(data, pa.RecordBatch):
         yield data
@@ -178,23 +191,12 @@ def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
 
 
 def kernel_engine() -> Engine:
-    """The native kernel, or an error that says how to get it. Publishing asks for this one."""
+    """The native kernel, which publishing needs; raises `kernel_missing`."""
     try:
         from pvdm.digest.kernel import KernelEngine
     except ImportError as error:
-        raise kernel_missing(str(error)) from None
+        raise Code.KERNEL_MISSING(got=str(error)) from None
     return KernelEngine()
-
-
-def kernel_missing(got: str) -> UnavailableError:
-    """For what only the kernel does."""
-    return UnavailableError(
-        Code.KERNEL_MISSING,
-        "the native kernel is not installed",
-        expected="the package pvdm-kernel",
-        got=got,
-        hint="pip install pvdm-kernel, or `make setup` in a checkout with a Rust toolchain",
-    )
 
 
 def reference_engine() -> Engine:
@@ -206,7 +208,7 @@ def reference_engine() -> Engine:
 
 @cache
 def default_engine() -> Engine:
-    """The kernel where it is installed, else the reference with a visible notice."""
+    """The kernel where it is installed, else the reference with a warning."""
     try:
         return kernel_engine()
     except UnavailableError as error:
@@ -219,14 +221,14 @@ def default_engine() -> Engine:
 
 
 def _numbered(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each batch with the row of the whole input at which it begins."""
+    """Each batch with the number of its first row in the whole input."""
     rows = 0
     for batch in found:
         yield rows, batch
         rows += batch.num_rows
 
 
-def _judge_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
+def _check_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     wanted = {projection.name for projection in plan.projections}
     given: object = keys  # what a caller without type checks may bring
     if not isinstance(given, Mapping) or not all(isinstance(key, DigestKey) for key in given.values()):
@@ -246,13 +248,3 @@ def _judge_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     if len(epochs) > 1:
         raise Code.PARTIAL_MISMATCH(reason="partial_epoch_mismatch", got=", ".join(map(str, sorted(epochs))))
     return dict(keys)
-
-
-def _void() -> InputError:
-    return InputError(
-        Code.DIGESTER_VOID,
-        "this digester met an error and has no digest",
-        expected="a new digester",
-        got="one that failed",
-        hint="digest the whole input again",
-    )

@@ -1,34 +1,38 @@
-"""The native kernel behind the engine interface; importing this module needs the package pvdm-kernel."""
+"""The native kernel: its engine, its reader of Parquet files, and its two passes that locate differing rows.
+
+Importing this module needs the package pvdm-kernel.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
 
 import pvdm_kernel
 import pyarrow as pa
 
-from pvdm.digest import exported
+from pvdm.digest.arrow import CheckedSchema, check_batch
+from pvdm.digest.parquet import FileRequest
 from pvdm.digest.plan import Plan
-from pvdm.errors import Code, InputError, VerificationError
+from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 
 
 class KernelEngine:
-    """The Rust implementation: columnar, without the GIL, several rows hashed at a time."""
+    """The engine in Rust: columnar, without the GIL, several rows hashed at a time."""
+
+    name: Final = "kernel"
 
     def __init__(self, hash_path: str = "auto") -> None:
         self._hash_path = hash_path
 
-    @property
-    def name(self) -> str:
-        """`kernel`."""
-        return "kernel"
-
     def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
         """The canonical rows of one projection."""
-        exported.judge(batch)
+        check_batch(batch)
         position = plan.projections.index(plan.projection(projection))
         with guarded(batch):
             return pvdm_kernel.encode(plan_json(plan), position, batch)
@@ -45,21 +49,21 @@ class KernelAccumulator:
     def __init__(self, plan: Plan, digester: pvdm_kernel.Digester) -> None:
         self._plan = plan
         self._digester = digester
-        self._judged: exported.Judged | None = None
+        self._checked: CheckedSchema | None = None
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch."""
-        self._judged = exported.judge(batch, self._judged)
+        self._checked = check_batch(batch, self._checked)
         with guarded(batch):
             self._digester.update(batch)
 
     def read_parquet(self, data: bytes, request: str) -> str:
-        """Add every row of a Parquet file in memory; gives its facts as JSON."""
+        """Add every row of a Parquet file in memory; returns its facts as JSON."""
         with guarded_file():
             return pvdm_kernel.ParquetFile(data, request).read(self._digester)
 
     def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
-        """The same; gives the recipe of the file to publish as well."""
+        """The same; returns the recipe of the file to publish as well."""
         with guarded_file():
             return pvdm_kernel.ParquetFile(data, request).read_and_rewrite(self._digester)
 
@@ -72,7 +76,7 @@ class KernelAccumulator:
 
     @property
     def hash_seconds(self) -> float:
-        """The part of all updates that went into hashing; benchmarks read it."""
+        """The seconds of all updates that were spent on hashing, for benchmarks."""
         return self._digester.hash_seconds
 
 
@@ -89,7 +93,7 @@ def splice_parquet(recipe: bytes, staged: bytes) -> bytes:
 
 
 def plan_json(plan: Plan) -> str:
-    """As the kernel reads it."""
+    """The plan as JSON for the kernel."""
     return json.dumps(
         {
             "schema": plan.schema.to_json(),
@@ -102,7 +106,7 @@ def plan_json(plan: Plan) -> str:
 
 @contextmanager
 def guarded(batch: pa.RecordBatch) -> Iterator[None]:
-    """What the kernel refuses of a batch, in our words."""
+    """Translate errors of the kernel about a batch."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
@@ -115,7 +119,7 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
 
 @contextmanager
 def guarded_file() -> Iterator[None]:
-    """Whatever is wrong with a file is a fact about the file: a FAIL, not a wrong call."""
+    """Translate errors of the kernel about a file to `VerificationError`, since they lead to a FAIL."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
@@ -128,29 +132,111 @@ def guarded_file() -> Iterator[None]:
 
 def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
     code, column, row, expected, got, group, claim, page = error.args
-    where = f"column {column!r}" if column else "the file"
-    details: dict[str, str | int] = {"column": column}
-    for name, number in (("row_group", group), ("page", page), ("row", row)):
-        if number is not None:
-            where += f", {name.replace('_', ' ')} {number}"
-            details[name] = number
+    where, details = _place("the file", column, row_group=group, page=page, row=row)
     if claim is not None:
         details["claim"] = claim
     message = f"{where} is refused" if claim is None else f"{where}: {claim} does not hold"
-    return VerificationError(code, message, expected=expected, got=got, hint=None, **details)
+    return VerificationError(code, message, expected=expected, got=got, hint=None, **{"column": column, **details})
 
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got, *_ = error.args
     if code in {Code.CAST_REFUSED, Code.ARROW_TYPE_UNSUPPORTED} and batch.schema.names.count(column) == 1:
-        # By the name the user knows: pyarrow's.
+        # Named as pyarrow does.
         got = str(batch.schema.field(column).type)
-    where = f"column {column!r}" if column else "the batch"
-    if row is not None:
-        where += f", row {row}"
-    details: dict[str, str | int] = {}
-    if column:
-        details["column"] = column
-    if row is not None:
-        details["row"] = row
+    where, details = _place("the batch", column, row=row)
     return InputError(code, f"{where} is refused", expected=expected, got=got, hint=None, **details)
+
+
+def _place(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[str, str | int]]:
+    """The place of an error in words and as details."""
+    where = f"column {column!r}" if column else whole
+    details: dict[str, str | int] = {"column": column} if column else {}
+    for name, number in numbers.items():
+        if number is not None:
+            where += f", {name.replace('_', ' ')} {number}"
+            details[name] = number
+    return where, details
+
+
+class Sieve:
+    """The first pass: rows go to buckets by the hash of their identity; each bucket has the difference of both sides.
+
+    For one thread; several threads have one each, and merge them. The key is drawn for one locating, and is no key of a
+    digest, since these hashes must not be comparable with anything in a proof.
+    """
+
+    def __init__(self, plan: Plan, key: bytes, bits: int) -> None:
+        names = (ProjectionName.IDENTITY, ProjectionName.CONTENT)
+        ordered = Plan(plan.schema, tuple(plan.projection(name) for name in names), plan.mode, plan.construction)
+        self._kernel = pvdm_kernel.Sieve(plan_json(ordered), key, bits)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add intended rows."""
+        check_batch(batch)
+        with guarded(batch), _in_bounds():
+            self._kernel.add(batch, False)
+
+    def read(self, data: bytes, request: FileRequest) -> None:
+        """Add every row of a staged Parquet file in memory."""
+        with guarded_file():
+            self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()))
+
+    def merge(self, other: Sieve) -> None:
+        """Merge the buckets of another thread."""
+        with _in_bounds():
+            self._kernel.merge(other._kernel)
+
+    def differing(self) -> tuple[int, int]:
+        """How many buckets differ, and how many rows of both sides lie in them."""
+        return self._kernel.differing()
+
+    def suspects(self, *, fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> Suspects:
+        """The second pass, with a hash of each field if `fields`; rows beyond the memory go to the spool."""
+        return Suspects(self._kernel.suspects(fields, memory_bytes, str(spool), spool_bytes))
+
+
+class Suspects:
+    """The second pass: the rows of the buckets that differ, with their places. For one thread."""
+
+    def __init__(self, kernel: pvdm_kernel.Suspects) -> None:
+        self._kernel = kernel
+
+    def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
+        """Add intended rows of this file; `first_row` is the number of the batch's first row in it."""
+        check_batch(batch)
+        with guarded(batch), _in_bounds():
+            self._kernel.add(batch, file, first_row)
+
+    def read(self, data: bytes, request: FileRequest, file: int) -> None:
+        """Add every row of a staged Parquet file in memory, with the file's number."""
+        with guarded_file(), _in_bounds():
+            self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()), file)
+
+    def absorb(self, other: Suspects) -> None:
+        """Take over the rows of another thread, which cannot be used afterwards."""
+        with _in_bounds():
+            self._kernel.absorb(other._kernel)
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether rows went to the spool."""
+        return self._kernel.is_spooled
+
+    def tally(self, samples: int) -> dict[str, Any]:
+        """The wrong rows by class, with the places of the first `samples` keys of each; the rows are then gone."""
+        with guarded_file(), _in_bounds():
+            found: dict[str, Any] = json.loads(self._kernel.tally(samples))
+        return found
+
+
+@contextlib.contextmanager
+def _in_bounds() -> Iterator[None]:
+    """Translate errors that end a locating and are not about its rows."""
+    try:
+        yield
+    except pvdm_kernel.KernelError as error:
+        code, _, _, expected, got, *_ = error.args
+        if not code.startswith("locate_"):
+            raise
+        raise UnavailableError(code, "locating the rows met its limits", expected=expected, got=got) from None

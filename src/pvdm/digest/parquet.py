@@ -1,4 +1,4 @@
-"""Parquet files through the kernel: rows into a digester, exact facts out, in one pass over bytes in memory."""
+"""Parquet files that the kernel reads: the request, the facts of a file, and its rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pvdm.model.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """What one primitive column outside lists and maps holds; bounds are Iceberg's single values, exact.
+    """Facts of one primitive column outside lists and maps; bounds are exact, in Iceberg's single-value form.
 
-    A column that is not present is null in every row. A bound that is cut is a prefix of the value that bounds.
+    A column that is not present is null in every row. A bound that is cut is a prefix of its value.
     """
 
     values: int
@@ -31,7 +31,7 @@ class LeafFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFacts:
-    """What a manifest entry says of the file that the Steward makes of a staged one; `recipe` tells how to make it."""
+    """Facts of the file that the Steward makes of a staged one; `recipe` makes it."""
 
     size: int
     split_offsets: tuple[int, ...]
@@ -41,7 +41,7 @@ class PublishedFacts:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFacts:
-    """What a file holds, as it was read; by field id."""
+    """Facts of a file, by field id."""
 
     rows: int
     row_groups: int
@@ -54,18 +54,17 @@ class ParquetFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """What the kernel is told of a file.
+    """How the kernel reads a file.
 
-    `schema` names its columns by id. `dropped` are ids that the table once had and a file may have, `needed` optional
-    columns that a file may not lack. `buckets` are pairs of a column and a number of buckets; the facts tell which were
-    seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
-    field id may have, by their exact names; where it is not given, such a file is refused. A file that says that it has
-    more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings and
-    numbers by their dictionary, decimals of 64 bits as such. With `footer_published` consumers read the footer as the
-    producer wrote it, so what engines read differently in it is refused; this holds for files read into a digester.
-    `names` are the names that struct fields have in published files, by id and in the table's order, for a file that is
-    rewritten. With `claims_checked` batches come only of a file whose statistics, indexes and filters hold, and
-    with `parts_from` of one whose row groups others find when they read it in parts from there on.
+    `schema` names its columns by id. `dropped` are ids that the table once had and a file may have. `needed` are
+    optional columns that a file may not lack. `buckets` are pairs of a column and a number of buckets: the facts name
+    the buckets of the rows, two at most. `named` are the columns that a file without field ids may have, by exact name;
+    without it such a file is refused. A file with more rows than `rows_max` is not read. `stored` are columns that
+    batches may have in the file's own encoding. With `footer_published` a footer that engines read differently is
+    refused, since consumers read it; this holds for files read into a digester. `names` are the names of struct fields
+    in published files, by id and in the table's order, for a rewritten file. With `claims_checked` only a file whose
+    statistics, indexes and filters are right is read. With `parts_from` only a file is read whose row groups are found
+    by readers that read it in parts from there on.
     """
 
     schema: Schema
@@ -81,7 +80,7 @@ class FileRequest:
     parts_from: int = 0
 
     def to_text(self) -> str:
-        """As the kernel reads it."""
+        """The request as JSON for the kernel."""
         return json.dumps(
             {
                 "schema": self.schema.to_json(),
@@ -100,7 +99,7 @@ class FileRequest:
 
 
 def facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
-    """What the kernel says of a file, and of the one to publish where there is a recipe for it."""
+    """The facts in the kernel's JSON, and those of the file to publish where there is a recipe for it."""
     found: dict[str, Any] = json.loads(text)
     return ParquetFacts(
         rows=found["rows"],
@@ -132,7 +131,7 @@ def _leaf(found: Mapping[str, Any]) -> LeafFacts:
 
 
 def splice(recipe: bytes, staged: bytes) -> bytes:
-    """The file to publish: the staged page bodies, with page headers, indexes and a footer of the Steward's own."""
+    """The file to publish: the staged page bodies with the Steward's own page headers, indexes and footer."""
     from pvdm.digest.kernel import splice_parquet
 
     return splice_parquet(recipe, staged)
@@ -148,7 +147,7 @@ def read_batches(
     claims_checked: bool = False,
     parts_from: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as batches of those of the schema's columns that it has; nothing else of it is decoded."""
+    """The rows of a file, in those of the schema's columns that it has; other columns are not decoded."""
     from pvdm.digest.kernel import parquet_batches
 
     asked = FileRequest(

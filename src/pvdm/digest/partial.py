@@ -1,14 +1,14 @@
-"""Partial digests: what a worker has seen, combined only with its like (spec/digest.md section 4)."""
+"""Partial digests, which are combined only under the same keys and plan (spec/digest.md section 4)."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
-from pvdm.digest.plan import KEY_CHECK_BYTES, Construction, Mode, framed
-from pvdm.errors import Code, InputError
+from pvdm.digest.plan import KEY_CHECK_BYTES, ByteReader, Construction, Mode, framed
+from pvdm.errors import Code, PvdmError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import EPOCH_MAX
 
@@ -21,7 +21,7 @@ _NAME_MAX_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partial:
-    """Rows seen and the sum of their hashes. The sum is a secret: it is neither printed nor compared with `==`."""
+    """A number of rows and the sum of their hashes. The sum is a secret: it is not printed or compared with `==`."""
 
     epoch: int
     construction: Construction
@@ -44,7 +44,7 @@ class Partial:
             raise _malformed("a sum below 2^256, zero for no rows", "another")
 
     def __eq__(self, other: object) -> NoReturn:
-        raise TypeError("digests are compared with matches(), in constant time and only with their like")
+        raise TypeError("digests are compared with matches(), in constant time")
 
     def __hash__(self) -> NoReturn:
         raise TypeError("digests are secrets and not hashed")
@@ -53,7 +53,7 @@ class Partial:
         raise TypeError("digests are secrets and not pickled; Steward workers report to_bytes()")
 
     def to_bytes(self) -> bytes:
-        """The wire form that Steward workers report."""
+        """The bytes that Steward workers report."""
         return b"".join(
             (
                 _MAGIC,
@@ -70,23 +70,20 @@ class Partial:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Partial:
-        """The partial that `to_bytes` wrote; anything else is an error."""
-        reader = _Reader(bytes(data))
+        """The partial that `to_bytes` wrote; raises `partial_malformed` for anything else."""
+        reader = ByteReader(bytes(data), _malformed)
         if reader.take(len(_MAGIC)) != _MAGIC:
             raise _malformed("the magic bytes of version 1", "others")
-        epoch = int.from_bytes(reader.take(8), "big")
+        epoch = reader.number(8)
         try:
-            construction = Construction(reader.name())
-            mode = Mode(reader.name())
-            projection = ProjectionName(reader.name())
+            construction, mode = Construction(_name(reader)), Mode(_name(reader))
+            projection = ProjectionName(_name(reader))
         except ValueError as error:
             raise _malformed("a known name", str(error)) from None
-        fingerprint = reader.take(_FINGERPRINT_BYTES)
-        check = reader.take(KEY_CHECK_BYTES)
-        rows = int.from_bytes(reader.take(8), "big")
-        total = int.from_bytes(reader.take(32), "big")
-        if reader.rest():
-            raise _malformed("nothing after the sum", f"{reader.rest()} bytes")
+        fingerprint, check = reader.take(_FINGERPRINT_BYTES), reader.take(KEY_CHECK_BYTES)
+        rows, total = reader.number(8), reader.number(32)
+        if left := len(reader.rest()):
+            raise _malformed("nothing after the sum", f"{left} bytes")
         return cls(epoch, construction, mode, projection, fingerprint, check, rows, total)
 
     def require_alike(self, other: Partial) -> None:
@@ -104,9 +101,9 @@ class Partial:
             ("key", self.key_check.hex(), other.key_check.hex()),
         ):
             if ours != theirs:
-                raise InputError(
-                    f"partial_{what}_mismatch",
+                raise Code.PARTIAL_MISMATCH(
                     f"these partial digests do not belong together: the {what} differs",
+                    reason=f"partial_{what}_mismatch",
                     expected=str(ours),
                     got=str(theirs),
                     hint="both sides need one plan and one attempt's keys",
@@ -120,7 +117,7 @@ class Partial:
 
 
 def combine(partials: Iterable[Partial]) -> Partial:
-    """The digest of all rows that these partials saw together."""
+    """The digest of all rows of these partials together."""
     first: Partial | None = None
     rows = total = 0
     for partial in partials:
@@ -132,37 +129,20 @@ def combine(partials: Iterable[Partial]) -> Partial:
         raise Code.PARTIAL_MISMATCH(
             "there is nothing to combine", reason="partial_missing", expected="at least one partial digest", got="none"
         )
-    return Partial(
-        first.epoch, first.construction, first.mode, first.projection, first.fingerprint, first.key_check, rows, total
-    )
+    return replace(first, rows=rows, total=total)
 
 
 def combine_each(seen: Sequence[Mapping[ProjectionName, Partial]]) -> dict[ProjectionName, Partial]:
-    """Of each projection the digest of all rows that these saw together; there is at least one of them."""
+    """For each projection the digest of all rows together; there must be at least one mapping."""
     return {name: combine(partials[name] for partials in seen) for name in seen[0]}
 
 
-def _malformed(expected: str, got: str) -> InputError:
-    return InputError("partial_malformed", "these bytes are not a partial digest", expected=expected, got=got)
+def _malformed(expected: str, got: str) -> PvdmError:
+    return Code.PARTIAL_MISMATCH(reason="partial_malformed", expected=expected, got=got)
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise _malformed(f"{size} bytes", f"{len(part)}")
-        self._at += size
-        return part
-
-    def name(self) -> str:
-        size = self.take(1)[0]
-        if size > _NAME_MAX_BYTES:
-            raise _malformed(f"a name of at most {_NAME_MAX_BYTES} bytes", str(size))
-        return self.take(size).decode("ascii", errors="replace")
-
-    def rest(self) -> int:
-        return len(self._data) - self._at
+def _name(reader: ByteReader) -> str:
+    size = reader.number(1)
+    if size > _NAME_MAX_BYTES:
+        raise _malformed(f"a name of at most {_NAME_MAX_BYTES} bytes", str(size))
+    return reader.take(size).decode("ascii", errors="replace")

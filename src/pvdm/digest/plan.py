@@ -1,15 +1,16 @@
-"""What is hashed and how: target schema, mode, construction, projections; judged before any row is read."""
+"""Digest plans: target schema, mode, construction and projections, checked before any row is read."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.model.projection import Projection, ProjectionName, content
 from pvdm.model.schema import DecimalType, GeoType, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
@@ -23,7 +24,7 @@ class Mode(Enum):
 
 
 class Construction(Enum):
-    """Element hashes that may stand in a proof (spec/digest.md section 3). An unkeyed one is never added here."""
+    """Element hashes of proofs (spec/digest.md section 3). An unkeyed hash must never be added here."""
 
     HMAC_SHA256 = "hmac-sha256"
     BLAKE3 = "blake3"
@@ -31,7 +32,7 @@ class Construction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A judged digest plan; both engines take exactly this."""
+    """A valid digest plan, the input of both engines."""
 
     schema: Schema
     projections: tuple[Projection, ...]
@@ -39,7 +40,7 @@ class Plan:
     construction: Construction = Construction.HMAC_SHA256
 
     def __post_init__(self) -> None:
-        _judge_parts(self)
+        _check_parts(self)
         if not self.projections:
             raise Code.PROJECTION_INVALID(
                 "the plan has no projection",
@@ -53,11 +54,11 @@ class Plan:
                 "a projection is given twice", expected="each at most once", got=str(len(names))
             )
         for projection in self.projections:
-            _judge_coverage(self.schema, projection)
-            _judge(self.schema.select(projection.columns), self.mode)
+            _check_coverage(self.schema, projection)
+            _check_types(self.schema.select(projection.columns), self.mode)
 
     def projection(self, name: ProjectionName) -> Projection:
-        """The projection of that name; one that the plan does not have is an error."""
+        """The projection of that name; raises `projection_unknown`."""
         for projection in self.projections:
             if projection.name is name:
                 return projection
@@ -74,8 +75,8 @@ class Plan:
         return fingerprint(self.projected(name))
 
 
-def _judge_parts(plan: Plan) -> None:
-    """Words where a value of our own is meant would fail much later, and past the checks of its mode."""
+def _check_parts(plan: Plan) -> None:
+    """Refuse parts of other types, such as a text for a mode, which would fail much later."""
     for value, kind in (
         (plan.schema, Schema),
         (plan.mode, Mode),
@@ -86,8 +87,8 @@ def _judge_parts(plan: Plan) -> None:
             raise Code.PLAN_INVALID(expected=f"a {kind.__name__}", got=type(value).__name__)
 
 
-def _judge_coverage(schema: Schema, projection: Projection) -> None:
-    """The projection was made for this very schema: content and its declared exclusions are all of its columns."""
+def _check_coverage(schema: Schema, projection: Projection) -> None:
+    """Require that the projection is of this schema: content and its exclusions are all columns."""
     if projection.name is ProjectionName.CONTENT:
         exclude = {gone.column: gone.reason for gone in projection.excluded}
         content(schema, columns=projection.columns, exclude=exclude)
@@ -95,7 +96,7 @@ def _judge_coverage(schema: Schema, projection: Projection) -> None:
         raise Code.PROJECTION_INVALID("only content excludes columns", expected="none", got=projection.name.value)
 
 
-def _judge(schema: Schema, mode: Mode) -> None:
+def _check_types(schema: Schema, mode: Mode) -> None:
     for path, slot in schema.walk():
         match slot.type:
             case DecimalType(_, _, declared):
@@ -135,20 +136,13 @@ def element_key(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
 
 
 def key_check(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
-    """Tells two keys apart without telling anything about either."""
+    """A value that differs for different keys and discloses nothing about them."""
     return _derive(key, b"pvdm/key-check/v1\0", plan, name)[:KEY_CHECK_BYTES]
 
 
 def _derive(key: DigestKey, label: bytes, plan: Plan, name: ProjectionName) -> bytes:
-    context = b"".join(
-        framed(part)
-        for part in (
-            plan.construction.value.encode(),
-            plan.mode.value.encode(),
-            name.value.encode(),
-            plan.fingerprint(name),
-        )
-    )
+    names = (plan.construction.value, plan.mode.value, name.value)
+    context = b"".join(framed(part) for part in (*(each.encode() for each in names), plan.fingerprint(name)))
     return hmac.digest(key.reveal(), label + context, hashlib.sha256)
 
 
@@ -165,3 +159,28 @@ def uvarint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+class ByteReader:
+    """Takes bytes off the front; where they run out, it raises the error that `malformed(expected, got)` makes."""
+
+    def __init__(self, data: bytes, malformed: Callable[[str, str], PvdmError]) -> None:
+        self._data = data
+        self._at = 0
+        self._malformed = malformed
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise self._malformed(f"{size} more bytes", str(len(part)))
+        self._at += size
+        return part
+
+    def number(self, width: int) -> int:
+        """The next unsigned big-endian number."""
+        return int.from_bytes(self.take(width), "big")
+
+    def rest(self) -> bytes:
+        """All bytes that are left."""
+        return self.take(len(self._data) - self._at)

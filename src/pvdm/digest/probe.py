@@ -1,4 +1,4 @@
-"""The functional-coverage probe: changes every leaf of a schema in turn and sees which digests notice."""
+"""The coverage probe: changes every leaf of a schema in turn and checks which digests change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from pvdm.digest.digester import digest
-from pvdm.digest.engine import Engine
+from pvdm.digest.digester import Engine, digest
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Mode, Plan
 from pvdm.errors import Code
@@ -37,10 +36,10 @@ _DECIMAL128_DIGITS: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One leaf: which changes were tried, and which projections noticed each of them (the others noticed none).
+    """One leaf: the changes that were tried, and the projections whose digests changed each time.
 
     `changes` holds `value` (another value) and `null` (a null instead of a value), as far as the type allows them. It
-    is empty for a leaf that has one possible value only, such as `unknown`: there is nothing that could change.
+    is empty for a leaf that has only one possible value, such as `unknown`.
     """
 
     leaf: str
@@ -53,7 +52,7 @@ _Partials: TypeAlias = dict[ProjectionName, Partial]
 
 
 def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeResult, ...]:
-    """Change each leaf of each column of the target and require that exactly the covering projections notice."""
+    """Change each leaf of each column of the target; raises unless exactly the covering projections' digests change."""
     keys = {projection.name: DigestKey(secrets.token_bytes(32), epoch=0) for projection in plan.projections}
     target = arrow_schema(plan.schema)
     base = [_sample(field, plan.mode) for field in plan.schema.fields]
@@ -75,7 +74,7 @@ def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeRe
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema whose types are read as just this schema (spec/canonical.md section 7.1)."""
+    """The Arrow schema that is read as this schema (spec/canonical.md section 7.1)."""
     return pa.schema(_arrow_fields(schema.fields))
 
 
@@ -97,7 +96,7 @@ def arrow_type(kind: Type) -> pa.DataType:
         case ListType(element):
             return pa.list_(_arrow_field("element", element))
         case MapType(key, value):
-            # Fields, not types: they carry nullability, which the type hints of `map_` do not know.
+            # Fields have nullability, which the type hints of `map_` do not know.
             parts: tuple[Any, Any] = _arrow_field("key", key), _arrow_field("value", value)
             return pa.map_(*parts)
 
@@ -136,7 +135,7 @@ def _variant(number: int) -> dict[str, bytes]:
     return {"metadata": bytes((1, 0, 0)), "value": bytes((3 << 2, number))}
 
 
-# Two neighbouring values of each type: the smallest change there is.
+# Two neighbouring values of each type, which is the smallest change.
 _VALUES: Final[dict[Kind, tuple[Any, ...]]] = {
     Kind.BOOLEAN: (False, True),
     Kind.FLOAT: (1.0, 1.0 + 2**-23),
@@ -151,7 +150,7 @@ _WHOLE: Final = (0, 1)
 
 
 def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
-    """Two values of a type without parts; fewer where there are no two."""
+    """Two values of a type without parts; fewer where it has fewer."""
     match kind:
         case PrimitiveType(name):
             return _VALUES.get(name, _WHOLE)

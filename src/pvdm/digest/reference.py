@@ -1,8 +1,7 @@
 """The readable reference: canonical rows by spec/canonical.md, sections 4 to 7 in their order, then the engine.
 
-Speed lives in the native kernel. Here every rule stands once, in the words of the specification, so that it can be
-checked by reading and followed in another language. Arrow buffers are read in `columns`, variants taken apart in
-`variant`; both hand over plain values: integers (floats as their bits, decimals unscaled) and bytes.
+It is written to be compared with the specification; the native kernel is the fast implementation. `columns` reads Arrow
+buffers and `variant` decodes variants; both return integers (floats as bits, decimals unscaled) and bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 from blake3 import blake3
 
-from pvdm.digest import exported, variant
-from pvdm.digest.arrow import Shape, Source, holds_variant, is_shredded, source, variant_shredded
+from pvdm.digest import variant
+from pvdm.digest.arrow import Shape, Source, check_batch, holds_variant, is_shredded, source, variant_shredded
 from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
@@ -91,7 +90,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 
 
 def require_row_size(size: int) -> None:
-    """Section 8, asked as a row grows, so that hostile buffers cannot make it outgrow the memory."""
+    """Section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
     if size > ROW_SIZE_MAX_BYTES:
         raise _refused(Code.ROW_TOO_LARGE, "the row is too large", f"at most {ROW_SIZE_MAX_BYTES} bytes", "more")
 
@@ -211,7 +210,7 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
             )
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
             raise _refused(Code.PORTABLE_SCALE_UNDECLARED, "the variant holds a decimal", "a declared scale", kind)
-        # Engines copy the bytes of a variant, so that a NaN inside keeps its bits.
+        # Engines copy the bytes of a variant, so a NaN inside keeps its bits.
         case variant.Scalar(PrimitiveType(Kind.FLOAT), int(value)):
             return frame(Tag.FLOAT, value.to_bytes(4, "big"))
         case variant.Scalar(PrimitiveType(Kind.DOUBLE), int(value)):
@@ -229,7 +228,7 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
                 Code.VARIANT_KEY_DUPLICATE, "two names of an object become one", "distinct names", "one twice"
             )
         named[key] = node
-    # Sorted as they are written: normalization may have changed the order. UTF-8 bytes sort like code points.
+    # Sorted again, since normalization may change the order. UTF-8 bytes sort like code points.
     return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
 
 
@@ -250,7 +249,7 @@ class Slot:
 
 
 def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Slot:
-    """Accept a source for its target by the closed list, at every depth, or raise; no value is looked at."""
+    """Accept a source for its target by the closed list of casts, at every depth, or raise; no value is read."""
     path, kind = found.path, target.type
     inside: list[tuple[str, Field | Inner, pa.Field[Any]]] = []
     match kind, found.type:
@@ -275,7 +274,7 @@ def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Sl
 
 
 def accepted(found: Source, target: Field | Inner, mode: Mode) -> bool:
-    """The closed list, and what Arrow types stand for beside their own (section 7.1)."""
+    """Whether the cast is in the closed list, or the Arrow type can mean the target (section 7.1)."""
     if found.type == target.type:
         return True
     match found.type, target.type:
@@ -315,7 +314,7 @@ def cast(value: Any, found: Type | Shape, target: Type) -> Any:
 def by_name(
     path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], beside: Iterable[str] = ()
 ) -> dict[str, pa.Field[Any]]:
-    """The given fields by name: all that are wanted, none twice, none but these and those allowed beside them."""
+    """The given fields by name; raises for a missing, repeated or unexpected one."""
     prefix = f"{path}." if path else ""
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
@@ -335,7 +334,7 @@ def _misnamed(code: str, message: str, path: str) -> InputError:
 
 
 def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
-    """The cell of what stands at position `at`."""
+    """The cell at position `at`."""
     try:
         if not column.null(at):
             return value_cell(slot, column, at, mode)
@@ -343,7 +342,7 @@ def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
             raise _refused(Code.NULL_IN_REQUIRED, "a required value is null", "a value", "null")
         return NULL
     except InputError as error:
-        # The innermost part that failed names itself; the row is added where rows are counted.
+        # The innermost part that failed names itself; `_rows` adds the row.
         error.details.setdefault("column", slot.path)
         error.details.setdefault("type", str(slot.target))
         raise
@@ -389,7 +388,7 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 
 
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The canonical rows of a projection. Names, types and buffers are judged at once, rows as they are asked for."""
+    """The canonical rows of a projection; names, types and buffers are checked before the first row."""
     targets = plan.projected(name).fields
     given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
     slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
@@ -420,8 +419,7 @@ def _located(error: InputError) -> InputError:
         words[0] += f" ({details['type']})"
     if "row" in details:
         words.append(f"row {details['row']}")
-    message = f"{', '.join(words)}: {error.message}"
-    return InputError(error.reason, message, expected=error.expected, got=error.got, hint=error.hint, **details)
+    return error.with_context(f"{', '.join(words)}: {error.message}")
 
 
 # --- The engine (spec/digest.md section 3) ---
@@ -437,13 +435,13 @@ def element_hash(construction: Construction, key: bytes, row: bytes) -> bytes:
 
 
 class ReferenceEngine:
-    """The readable implementation behind `pvdm.digest.engine.Engine`."""
+    """The readable implementation of `Engine`."""
 
     name: Final = "reference"
 
     def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
         """The canonical rows of one projection."""
-        exported.judge(batch)
+        check_batch(batch)
         return list(canonical_rows(plan, projection, batch))
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> ReferenceAccumulator:
@@ -464,7 +462,7 @@ class ReferenceAccumulator:
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch, or raise."""
-        exported.judge(batch)
+        check_batch(batch)
         pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
         for name, encoded in pending.items():
             count, total = self._totals[name]

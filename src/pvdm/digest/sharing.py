@@ -1,51 +1,37 @@
-"""Work that several threads take piece by piece, until there is none or one of them has failed."""
+"""Shares work among threads: each takes the next piece, until none is left or one thread has failed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Final, Generic, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 _To = TypeVar("_To")
 
 _LOOK_SECONDS: Final = 1.0
-"""A signal that comes just before the main thread begins to wait does not wake it: it looks up this often."""
-
-
-class _Waiting(Generic[_T]):
-    """Pieces that threads take one by one."""
-
-    def __init__(self, pieces: Iterable[_T]) -> None:
-        self._pieces = iter(pieces)
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def take(self) -> _T | None:
-        """The next piece; None where there is no more to do."""
-        with self._lock:
-            return None if self._stopped else next(self._pieces, None)
-
-    def stop(self) -> None:
-        """Nobody begins another piece."""
-        # Without the lock: a thread that waits for the source of the pieces must not keep others from stopping.
-        self._stopped = True
+"""How often the main thread looks up: a signal that comes just before it begins to wait does not wake it."""
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
-    """Every piece once, in order, by whichever worker is free, each in a thread of its own.
+    """Give every piece once, in order, to a free worker, each in its own thread.
 
-    After an error, or an interruption, nobody begins another piece.
+    After an error or an interruption no worker begins another piece.
     """
-    waiting = _Waiting(pieces)
+    waiting, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 
     def drain(worker: Callable[[_T], None]) -> None:
         try:
-            while (piece := waiting.take()) is not None:
+            while True:
+                with lock:
+                    piece = None if stopped else next(waiting, None)
+                if piece is None:
+                    return
                 worker(piece)
         except BaseException:
-            waiting.stop()
+            # Without the lock, since another thread may hold it while it waits for the next piece.
+            stopped.append(True)
             raise
 
     if len(workers) == 1:
@@ -53,22 +39,17 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
         return
     with ThreadPoolExecutor(len(workers)) as pool:
         try:
-            for done in [pool.submit(drain, worker) for worker in workers]:
-                _ended(done)
+            for work in [pool.submit(drain, worker) for worker in workers]:
+                while not wait([work], timeout=_LOOK_SECONDS).done:
+                    pass
+                work.result()
         except BaseException:
-            waiting.stop()
+            stopped.append(True)
             raise
 
 
-def _ended(work: Future[None]) -> None:
-    """Wait until it has ended; raises what it raised."""
-    while not wait([work], timeout=_LOOK_SECONDS).done:
-        pass
-    work.result()
-
-
 def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
-    """What becomes of each, in order; after an error nothing more is begun."""
+    """The result for each, in order; after an error nothing more is begun."""
     found: dict[int, _To] = {}
 
     def one(piece: tuple[int, _T]) -> None:

@@ -1,6 +1,6 @@
 """Decodes the Parquet variant encoding, version 1, into plain values, for the reference (spec/canonical.md section 6).
 
-Every byte of the input must belong to exactly one value: what the encoding leaves open, a hostile writer could hide in.
+Every byte of the input must belong to exactly one value, so that a hostile writer cannot hide data in unused bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from pvdm.errors import Code, InputError
+from pvdm.digest.plan import ByteReader
+from pvdm.errors import Code, PvdmError
 from pvdm.model.schema import NESTING_DEPTH_MAX, DecimalType, Kind, PrimitiveType
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -43,28 +44,20 @@ Node: TypeAlias = Scalar | Array | Object | None
 
 
 def decode(metadata: bytes, value: bytes, *, depth: int = 1) -> Node:
-    """The value that both byte strings hold; `depth` is how deep the variant itself stands."""
+    """The value that both byte strings hold; `depth` is the depth of the variant itself."""
     return _node(value, _dictionary(metadata), depth + 1)
 
 
-def malformed(expected: str, got: str) -> InputError:
+def malformed(expected: str, got: str) -> PvdmError:
     """The error for bytes that are no variant."""
-    return InputError(Code.VARIANT_MALFORMED, "the variant cannot be decoded", expected=expected, got=got)
+    return Code.VARIANT_MALFORMED(expected=expected, got=got)
 
 
-class _Reader:
-    """Takes bytes off the front and knows when they run out."""
+class _Reader(ByteReader):
+    """Reads little-endian numbers."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise malformed(f"{size} more bytes", str(len(part)))
-        self._at += size
-        return part
+        super().__init__(data, malformed)
 
     def unsigned(self, width: int) -> int:
         return int.from_bytes(self.take(width), "little")
@@ -75,9 +68,6 @@ class _Reader:
 
     def signed(self, width: int) -> int:
         return int.from_bytes(self.take(width), "little", signed=True)
-
-    def rest(self) -> bytes:
-        return self.take(len(self._data) - self._at)
 
 
 def _dictionary(metadata: bytes) -> list[str]:

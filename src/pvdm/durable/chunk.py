@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pvdm.client import ChunkView, StewardClient, WorkloadView
 from pvdm.client.table import TableClient, split_name
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.schema.logical import schema_from_text, to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -24,6 +24,7 @@ from pvdm.model.contract import BoundContract, columns_read, resolve
 from pvdm.model.filter.bind import bind
 from pvdm.model.role import Role
 from pvdm.model.schema import Schema
+from pvdm.physical.spark import condition, literal, null_of, spark_name, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,10 +96,9 @@ class Source:
             raise self._gone_error(table, f"a table without snapshot {self._snapshot_id}")
         return found
 
-    def _gone_error(self, table: str, got: str) -> InputError:
+    def _gone_error(self, table: str, got: str) -> PvdmError:
         """The error for a source that is not the pinned one; a change of the job cannot fix it."""
-        return InputError(
-            Code.SOURCE_GONE,
+        return Code.SOURCE_GONE(
             f"{table} is not what the workload has pinned any more",
             expected=f"the table {self._workload.source} with snapshot {self._snapshot_id}",
             got=got,
@@ -121,8 +121,6 @@ class Source:
 
     def _with_newer(self, frame: DataFrame) -> DataFrame:
         """Add later columns with their defaults or null, since Spark reads a snapshot by its own schema."""
-        from pvdm.physical.spark_expressions import literal, null_of
-
         defaults = initial_defaults(self._read_schema)
         known = {name.lower() for name in frame.columns}
         for field in self.schema.fields:
@@ -135,8 +133,6 @@ class Source:
     def frame(self, chunk: ChunkDefinition) -> DataFrame:
         """The chunk's rows, by the contract's filter and the chunk's own, built from values and not from SQL text."""
         from pyspark.sql import functions
-
-        from pvdm.physical.spark_expressions import condition
 
         where = condition(self._bound.where(self.schema))
         own = condition(bind(chunk.expression, self.schema, {}))
@@ -153,16 +149,12 @@ class Source:
         return self._with_newer(frame).where(where & own)
 
     def _empty(self) -> DataFrame:
-        from pvdm.physical.spark_expressions import spark_type
-
         listed = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
         return self._spark.createDataFrame([], listed)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
         """Apply the declared mapping: columns renamed, left out, reordered and widened."""
         from pyspark.sql import functions
-
-        from pvdm.physical.spark_expressions import spark_name, spark_type
 
         columns = []
         for each in resolve(self._bound.contract.boundary.mapping, self.schema):
@@ -173,8 +165,6 @@ class Source:
         return frame.select(*columns)
 
     def _name(self, table: str) -> str:
-        from pvdm.physical.spark_expressions import spark_name
-
         levels, name = split_name(table)
         return spark_name(self._catalog, *levels, name)
 

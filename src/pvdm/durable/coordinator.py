@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from pvdm.client import StewardClient, WorkloadView
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.outcome import Outcome
-from pvdm.durable.progress import Watch, unwatched
+from pvdm.durable.outcome import Outcome, Watch, unwatched
 from pvdm.durable.run import Run, Settings
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.physical.small import SmallStager
+from pvdm.physical.spark import SparkStager
 from pvdm.physical.stager import Stager
 
 if TYPE_CHECKING:
@@ -54,9 +53,7 @@ class Coordinator:
     def __enter__(self) -> Coordinator:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -181,8 +178,6 @@ class Coordinator:
     def _stager(self) -> Stager[Any]:
         if self._spark is None:
             return SmallStager(self._client)
-        from pvdm.physical.spark import SparkStager
-
         return SparkStager(self._client, self._spark())
 
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Final
 
 from pvdm.client import AttemptView, WorkloadView
 from pvdm.durable.outcome import SourceMoved, must_read_hint
-from pvdm.errors import Code, ConflictError, RolledBackError, UnavailableError, VerificationError
+from pvdm.errors import (
+    Code,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+    VerificationError,
+)
+from pvdm.lake.spark import CALLING, cause_of
 from pvdm.model.branch import is_stewards
 from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.located import LocatedClass
 from pvdm.model.located_text import counted, fields_that_differ, files_of, first_keys, rest_of_keys, who_sees
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import FailureClass
+from pvdm.model.states import AttemptState
 
 _FAILED: Final = Code.VERIFICATION_FAILED
 
@@ -49,7 +64,7 @@ def failure_error(
         f"nothing was published: {_why(attempt)}",
         expected=None if refusal is None else refusal.expected,
         got=_got(attempt),
-        hint=hint if is_stewards_branch(attempt) else f"{hint}; {kept_branch_note(attempt)}",
+        hint=hint if is_stewards(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
         **details,
     )
 
@@ -98,7 +113,7 @@ def _files_name(each: LocatedClass) -> str:
 
 def _not_tried_note(attempt: AttemptView, what: str) -> str:
     """A note that this is an old result, not one of what was corrected since."""
-    job = "the job was not run" if is_stewards_branch(attempt) else "the branch was not read again"
+    job = "the job was not run" if is_stewards(attempt.branch) else "the branch was not read again"
     return f"this is {what} attempt {attempt.number} at {utc_time(attempt.changed_at)}; {job}"
 
 
@@ -124,15 +139,10 @@ def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBac
 
 def retry_command(attempt: AttemptView) -> str:
     """The command that opens another attempt after a failed one; it needs a reason."""
-    if is_stewards_branch(attempt):
+    if is_stewards(attempt.branch):
         return f"pvdm repair {attempt.workload_id} --reason TEXT"
     table = attempt.table or "TABLE"
     return f"pvdm publish {table} BRANCH --workload-id {attempt.workload_id} --reason TEXT (and its --param)"
-
-
-def is_stewards_branch(attempt: AttemptView) -> bool:
-    """Whether the Steward made the attempt's branch; any other branch was adopted."""
-    return is_stewards(attempt.branch)
 
 
 def kept_branch_note(attempt: AttemptView) -> str:
@@ -160,22 +170,139 @@ def stuck_error(attempt: AttemptView) -> UnavailableError:
     )
 
 
-def abandoned_error(workload: WorkloadView) -> ConflictError:
+def abandoned_error(workload: WorkloadView) -> PvdmError:
     """The error for a workload that was abandoned."""
     claim = workload.claim
     way = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
-    return ConflictError(
-        Code.WORKLOAD_ABANDONED,
-        "the workload was given up, and never goes on",
-        expected="an open workload",
-        got=f"abandoned: {workload.reason}",
-        hint=f"trying this one again changes nothing; {way}",
-    )
+    hint = f"trying this one again changes nothing; {way}"
+    return Code.WORKLOAD_ABANDONED(got=f"abandoned: {workload.reason}", hint=hint)
 
 
-def interrupted_error(*, staged: bool) -> RolledBackError:
+def interrupted_error(*, staged: bool) -> PvdmError:
     """The error for a run that was interrupted; `staged`: the Steward has attempts to verify or publish."""
     hint = "the same call takes the workload up again"
     if staged:
         hint = f"the Steward goes on with what was handed in; {hint}"
-    return RolledBackError(Code.INTERRUPTED, "the run was interrupted", hint=hint)
+    return Code.INTERRUPTED("the run was interrupted", hint=hint)
+
+
+TAKEN_OVER: Final = "another run of the workload took it over"
+_OWN: Final = str(Path(__file__).parents[1])
+_INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+# Errors of these kinds explain themselves; any other error is the job's.
+_TELLING: Final = (InputError, NotAllowedError, UnavailableError, RolledBackError)
+
+
+def reason_for(error: BaseException) -> str:
+    """The reason of the abort, as the ledger stores it."""
+    return "".join(each if each.isprintable() else " " for each in _summary(error, 200))[:200]
+
+
+def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseException:
+    """The error for the caller; `now` is the attempt after the abort.
+
+    An attempt that ended with another `reason` than this run's was ended by another caller.
+    """
+    if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
+        return taken_over_error(now, job=_summary(error, 300))
+    if isinstance(error, _TELLING) or not isinstance(error, Exception):
+        return error
+    summary = _summary(error, 300)
+    if isinstance(error, StateUnknownError) or "CommitStateUnknownException" in summary:
+        # The response to the commit on the branch was lost, which is no fault of the job.
+        return Code.STAGING_UNKNOWN(got=summary)
+    if "NotAuthorizedException" in summary:
+        return Code.CATALOG_TOKEN_REFUSED(got=summary)
+    return Code.JOB_FAILED(got=summary, **_location(error))
+
+
+def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
+    """The error for an attempt that another caller has ended or continues."""
+    what = f"attempt {now.number} at chunk {now.chunk_id}"
+    if now.state is AttemptState.ROLLED_BACK and now.reason != TAKEN_OVER:
+        return Code.ATTEMPT_ROLLED_BACK(f"{what} was rolled back, and not by this run", got=now.reason, **details)
+    return Code.ATTEMPT_TAKEN_OVER(
+        f"another run took {what} over",
+        got=f"{now.state}: {now.reason}",
+        hint=f"let that one come to its end: `pvdm status --workload-id {now.workload_id}` shows how far it is",
+        **details,
+    )
+
+
+def attempts_exhausted_hint(
+    workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int, rolled_back_max: int
+) -> str:
+    """The next step where no attempt at the chunk is left; empty where one is."""
+    counts = (
+        ("failed", AttemptState.VERIFICATION_FAILED, failed_max),
+        ("were rolled back", AttemptState.ROLLED_BACK, rolled_back_max),
+    )
+    for how, state, most in counts:
+        if sum(each.state is state for each in attempts) >= most:
+            return (
+                f"no attempt is left at the chunk, since {most} {how}. Rows that failed and are wanted all the same: "
+                "`pvdm break-glass`, while the workload is open. Else an operator gives it up with "
+                f"`pvdm abandon {workload_id} --reason TEXT`, after which break-glass is no longer possible, and "
+                "another workload id starts again"
+            )
+    return ""
+
+
+def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError) -> PvdmError:
+    """The error of a failed job whose failure could not be reported; `why` is the error of that report."""
+    left = f"attempt {attempt.number} at chunk {attempt.chunk_id} is STAGING as far as is known"
+    if isinstance(why, NotAllowedError):
+        way = "with a good token the same call takes the attempt back and the workload up again"
+        return NotAllowedError(
+            why.reason,
+            f"the chunk could not be staged, and the Steward refuses the run: {why.message}; {left}",
+            expected=why.expected,
+            got=_summary(error, 300),
+            hint=f"{why.hint}; {way}" if why.hint else way,
+            attempt_id=attempt.attempt_id,
+        )
+    return Code.ATTEMPT_LEFT_STAGING(
+        f"the chunk could not be staged, and the Steward could not be reached: {left}",
+        got=_summary(error, 300),
+        attempt_id=attempt.attempt_id,
+        **_location(error),
+    )
+
+
+def _summary(error: BaseException, most: int) -> str:
+    """The error's type and first line; for an error from Java its cause."""
+    said = str(error).strip().splitlines()
+    if said and said[0].startswith(CALLING):
+        said = [cause_of(error)]
+    return f"{type(error).__name__}: {said[0][:most]}" if said else type(error).__name__
+
+
+def _location(error: BaseException) -> dict[str, str]:
+    """The innermost line of the job's own code, without any values."""
+    if isinstance(error, _TELLING):
+        return {}
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_within(step[0], (_OWN,))]
+    # An installed job counts by its own package.
+    home = _package(steps[0][0]) if steps else ""
+    for frame, line in reversed(steps):
+        code = frame.f_code
+        if _package(frame) == home or not (code.co_filename.startswith("<") or _is_within(frame, _INSTALLED)):
+            return {"at": f"{_file(code)}:{line} in {code.co_qualname}"}
+    return {}
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_within(frame: FrameType, folders: tuple[str, ...]) -> bool:
+    """Whether the code lies in one of these folders; compiled code names paths of its build, so both files count."""
+    source = frame.f_code.co_filename
+    files = (source, str(frame.f_globals.get("__file__") or source))
+    return any(Path(file).is_relative_to(folder) for folder in folders for file in files)
+
+
+def _file(code: CodeType) -> str:
+    path, here = Path(code.co_filename), Path.cwd()
+    shown = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return "".join(each if each.isprintable() else "?" for each in shown)[-200:]

@@ -1,8 +1,8 @@
-"""The outcomes of a run, with their exit codes."""
+"""The outcomes of a run with their exit codes, and its progress reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
@@ -13,6 +13,47 @@ from pvdm.model.filter.claim import WAY_TO_CORRECT
 from pvdm.model.plain import counted, view_json
 from pvdm.model.printable import printable, utc_time
 from pvdm.model.states import AttemptState, WorkloadState
+
+
+class Doing(Enum):
+    """What the run does for a chunk now."""
+
+    SKIPPED = "published before"
+    FAILED_BEFORE = "failed before, not tried again"
+    TAKEN_BACK = "taking back what an earlier run left"
+    STAGING = "staging"
+    VERIFYING = "verifying"
+    WAITING = "proved, waits for the other chunks"
+    PUBLISHED = "published"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+    LEFT = "left as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one chunk; `done` chunks of `total` are behind it.
+
+    `note` is what a person should know before the run goes on.
+    """
+
+    workload_id: str
+    chunk_id: str
+    doing: Doing
+    done: int
+    total: int
+    attempt: int | None = None
+    problem: str | None = None
+    note: str | None = None
+
+
+Watch: TypeAlias = Callable[[Step], None]
+
+
+def unwatched(step: Step) -> None:
+    """Ignore the progress report."""
+    del step
+
 
 _OF_APPEND: Final = (
     f"rows of a claim are appended once; to correct what is published, {WAY_TO_CORRECT}, "
@@ -68,19 +109,19 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and its last attempt; None where the run ended before it.
+    """One chunk and its last attempt.
 
     `before`: it was published when the run began.
     """
 
     chunk_id: str
-    attempt: AttemptView | None
+    attempt: AttemptView
     before: bool = False
 
     @property
-    def state(self) -> AttemptState | None:
+    def state(self) -> AttemptState:
         """The attempt's state."""
-        return None if self.attempt is None else self.attempt.state
+        return self.attempt.state
 
     @property
     def published(self) -> Published | None:
@@ -92,8 +133,6 @@ class ChunkOutcome:
     def to_json(self) -> dict[str, object]:
         """As JSON; the Steward's numbers are decimal strings."""
         found = self.attempt
-        if found is None:
-            return {"chunk_id": self.chunk_id, "state": None, "published": None}
         return {
             "chunk_id": self.chunk_id,
             "attempt_id": found.attempt_id,
@@ -140,8 +179,7 @@ class Committed:
     @property
     def snapshot_id(self) -> int | None:
         """The last snapshot that it published to `main`."""
-        found = [each.attempt.snapshot_id for each in self.chunks if each.attempt is not None]
-        return found[-1] if found else None
+        return self.chunks[-1].attempt.snapshot_id if self.chunks else None
 
     @property
     def extent(self) -> ExtentView | None:
@@ -151,7 +189,7 @@ class Committed:
     @property
     def overridden(self) -> tuple[ChunkOutcome, ...]:
         """The chunks that an override published."""
-        return tuple(each for each in self.chunks if each.attempt is not None and each.attempt.overridden)
+        return tuple(each for each in self.chunks if each.attempt.overridden)
 
     def __str__(self) -> str:
         word = "ALREADY PUBLISHED" if self.published is Published.BEFORE else self.name
@@ -168,39 +206,11 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationFailed:
-    """A verdict was FAIL, or the gate refused; nothing was published. The next step is `repair`.
+class _Unpublished:
+    """What the two outcomes without a publication share."""
 
-    `before`: an earlier run ended so, and this one has tried nothing.
-    """
-
-    name: ClassVar[str] = "VERIFICATION_FAILED"
-    exit_code: ClassVar[int] = VerificationError.exit_code
-    workload_id: str
-    table: str
-    chunks: tuple[ChunkOutcome, ...]
-    error: VerificationError
-    source_moved: SourceMoved | None = None
-    before: bool = False
-
-    def __str__(self) -> str:
-        return _failure_text(self)
-
-    def require(self) -> Committed:
-        """Raise the error."""
-        raise self.error
-
-    def to_json(self) -> dict[str, object]:
-        """As JSON."""
-        return _json(self) | {"judged": "before" if self.before else "now", "error": self.error.to_json()}
-
-
-@dataclass(frozen=True, slots=True)
-class RolledBack:
-    """The run stopped early and left nothing half done; the same call continues it."""
-
-    name: ClassVar[str] = "ROLLED_BACK"
-    exit_code: ClassVar[int] = RolledBackError.exit_code
+    name: ClassVar[str]
+    exit_code: ClassVar[int]
     workload_id: str
     table: str
     chunks: tuple[ChunkOutcome, ...]
@@ -208,11 +218,43 @@ class RolledBack:
     source_moved: SourceMoved | None = None
 
     def __str__(self) -> str:
-        return _failure_text(self)
+        """The same lines as the command prints."""
+        error = self.error
+        lines = [f"{self.name}  {self.workload_id} of {self.table}", f"error: {error.message} ({error.reason})"]
+        if tail := comparison(error.expected, error.got):
+            lines.append(f"  {tail}")
+        if error.hint is not None:
+            lines.append(f"hint: {error.hint}")
+        return "\n".join(map(printable, lines))
 
     def require(self) -> Committed:
         """Raise the error."""
         raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationFailed(_Unpublished):
+    """A verdict was FAIL, or the gate refused; nothing was published. The next step is `repair`.
+
+    `before`: an earlier run ended so, and this one has tried nothing.
+    """
+
+    name: ClassVar[str] = "VERIFICATION_FAILED"
+    exit_code: ClassVar[int] = VerificationError.exit_code
+    error: VerificationError
+    before: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON."""
+        return _json(self) | {"judged": "before" if self.before else "now", "error": self.error.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack(_Unpublished):
+    """The run stopped early and left nothing half done; the same call continues it."""
+
+    name: ClassVar[str] = "ROLLED_BACK"
+    exit_code: ClassVar[int] = RolledBackError.exit_code
 
     def to_json(self) -> dict[str, object]:
         """As JSON."""
@@ -222,20 +264,9 @@ class RolledBack:
 Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 
-def _failure_text(outcome: VerificationFailed | RolledBack) -> str:
-    """The same lines as the command prints."""
-    error = outcome.error
-    lines = [f"{outcome.name}  {outcome.workload_id} of {outcome.table}", f"error: {error.message} ({error.reason})"]
-    if tail := comparison(error.expected, error.got):
-        lines.append(f"  {tail}")
-    if error.hint is not None:
-        lines.append(f"hint: {error.hint}")
-    return "\n".join(map(printable, lines))
-
-
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
     """The sum over the published chunks; removals count once for each snapshot."""
-    shown = [each.attempt for each in chunks if each.attempt is not None and each.attempt.snapshot_id is not None]
+    shown = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
     known = {each.snapshot_id: each.extent for each in shown if each.extent is not None}
     if any(each.extent is None for each in shown):
         return None
@@ -252,7 +283,7 @@ def _json(outcome: Outcome) -> dict[str, object]:
     """The common JSON fields; counts are null where the Steward does not know them."""
     extent = extent_of(outcome.chunks)
     counts = ("rows_added", "files_added", "rows_removed", "files_removed")
-    overrides = {each.attempt.override_id for each in outcome.chunks if each.attempt is not None}
+    overrides = {each.attempt.override_id for each in outcome.chunks}
     return {
         "outcome": outcome.name,
         "exit_code": outcome.exit_code,

@@ -9,28 +9,36 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
-from pvdm.durable import staging_errors
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.failure_text import (
+    TAKEN_OVER,
     abandoned_error,
+    attempts_exhausted_hint,
     failure_error,
     interrupted_error,
     no_verdict_error,
+    reason_for,
     retry_command,
+    staging_error,
     stuck_error,
+    taken_over_error,
+    unreported_error,
 )
 from pvdm.durable.outcome import (
     ChunkOutcome,
     Committed,
+    Doing,
     Outcome,
     RolledBack,
     SourceMoved,
+    Step,
     VerificationFailed,
+    Watch,
     extent_of,
     source_moved,
+    unwatched,
 )
-from pvdm.durable.progress import Doing, Step, Watch, unwatched
-from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError, UnavailableError
+from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
@@ -74,7 +82,7 @@ class Run:
         self._bound = bound
         self._settings = settings
         self._table = workload.table or bound.contract.boundary.target
-        self._found: dict[str, AttemptView | None] = {}
+        self._found: dict[str, AttemptView] = {}
         self._before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None
         self._places: dict[str, int] = {}
@@ -89,7 +97,7 @@ class Run:
             with termination_raised():
                 return self._run_chunks()
         except (KeyboardInterrupt, Terminated):
-            staged = any(each is not None and each.state in _WITH_STEWARD for each in self._found.values())
+            staged = any(each.state in _WITH_STEWARD for each in self._found.values())
             return self._rolled_back(interrupted_error(staged=staged))
         except RolledBackError as error:
             return self._rolled_back(error)
@@ -135,29 +143,28 @@ class Run:
 
     def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
         """Bring the chunk's last attempt, or a new one, to its end; returns it."""
-        last = chunk.attempt
-        match None if last is None else last.state:
-            case None:
-                reason = _FIRST
-            case AttemptState.COMMITTED:
-                self._found[chunk.chunk_id] = last
-                if _require_attempt(last).attempt_id != self._settings.handed_in:
-                    self._before.add(chunk.chunk_id)
-                self._report(chunk, Doing.SKIPPED, last)
-                return _require_attempt(last)
-            case AttemptState.VERIFYING | AttemptState.COMMITTING:
-                return self._await_attempt(chunk, self._retry_now(_require_attempt(last)))
-            case AttemptState.STAGING:
-                self._report(chunk, Doing.TAKEN_BACK, last)
-                self._client.abort_attempt(_require_attempt(last).attempt_id, staging_errors.TAKEN_OVER)
-                reason = _AGAIN
-            case ended:
-                refused = _require_attempt(last).refusal is not None
-                if self._settings.repair is None and needs_reason(ended, refused=refused):
-                    self._ended_before = _require_attempt(last).attempt_id != self._settings.handed_in
-                    self._report(chunk, Doing.FAILED_BEFORE if self._ended_before else Doing.FAILED, last)
-                    return _require_attempt(last)
-                reason = self._settings.repair or _AGAIN
+        last, reason = chunk.attempt, _FIRST
+        if last is not None:
+            before = last.attempt_id != self._settings.handed_in
+            match last.state:
+                case AttemptState.COMMITTED:
+                    self._found[chunk.chunk_id] = last
+                    if before:
+                        self._before.add(chunk.chunk_id)
+                    self._report(chunk, Doing.SKIPPED, last)
+                    return last
+                case AttemptState.VERIFYING | AttemptState.COMMITTING:
+                    return self._await_attempt(chunk, self._retry_now(last))
+                case AttemptState.STAGING:
+                    self._report(chunk, Doing.TAKEN_BACK, last)
+                    self._client.abort_attempt(last.attempt_id, TAKEN_OVER)
+                    reason = _AGAIN
+                case ended:
+                    if self._settings.repair is None and needs_reason(ended, refused=last.refusal is not None):
+                        self._ended_before = before
+                        self._report(chunk, Doing.FAILED_BEFORE if before else Doing.FAILED, last)
+                        return last
+                    reason = self._settings.repair or _AGAIN
         self._settings.stager()  # first, so that no attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._found[chunk.chunk_id] = opened
@@ -179,19 +186,10 @@ class Run:
         """Stage the rows on the branch; after an error the attempt is aborted."""
         try:
             given = self._client.attempt_token(attempt.attempt_id)
-            contract = self._bound.contract
-            to = Destination(
-                self._client.url,
-                self._table,
-                attempt.branch,
-                attempt.prefix,
-                attempt.workload_id,
-                attempt.chunk_id,
-                attempt.attempt_id,
-                given.token,
-                contract.boundary.operation,
-                self._bound.partition,
-            )
+            operation, partition = self._bound.contract.boundary.operation, self._bound.partition
+            ids = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id)
+            place = (self._client.url, self._table, attempt.branch, attempt.prefix)
+            to = Destination(*place, *ids, given.token, operation, partition)
             settings, stager = self._settings, self._settings.stager()
             shown = Chunk.of(self._workload, chunk, settings.source)
             watched(
@@ -207,20 +205,17 @@ class Run:
 
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
-        reason = staging_errors.reason_for(error)
+        reason = reason_for(error)
         found = self._abort(attempt, reason)
-        now = found if isinstance(found, AttemptView) else None
-        failure = (
-            staging_errors.unreported_error(error, attempt, found)
-            if isinstance(found, PvdmError)
-            else staging_errors.staging_error(error, reason, found)
-        )
-        if now is not None:
+        failure: BaseException
+        if isinstance(found, PvdmError):
+            now, failure = attempt, unreported_error(error, attempt, found)
+        else:
+            now, failure = found, staging_error(error, reason, found)
             self._found[chunk.chunk_id] = now
-        doing = _DOING.get((now or attempt).state, Doing.LEFT)
-        self._report(chunk, doing, attempt, problem=str(failure)[:200])
-        if isinstance(failure, RolledBackError) and failure.code != staging_errors.ATTEMPT_TAKEN_OVER:
-            failure.hint = self._attempts_exhausted_hint(chunk, now or attempt) or failure.hint
+        self._report(chunk, _DOING.get(now.state, Doing.LEFT), attempt, problem=str(failure)[:200])
+        if isinstance(failure, RolledBackError) and failure.code != Code.ATTEMPT_TAKEN_OVER:
+            failure.hint = self._attempts_exhausted_hint(chunk, now) or failure.hint
         return failure
 
     def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
@@ -236,7 +231,7 @@ class Run:
         except PvdmError as error:
             return error
         if found.state is AttemptState.STAGING:
-            return UnavailableError(Code.ATTEMPT_LEFT_STAGING, "the attempt could not be given up", got="STAGING")
+            return Code.ATTEMPT_LEFT_STAGING("the attempt could not be given up", got="STAGING")
         return found
 
     def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
@@ -247,7 +242,7 @@ class Run:
                 raise
             now = self._client.attempt(attempt.attempt_id)
             self._found[chunk.chunk_id] = now
-            raise staging_errors.taken_over_error(now) from error
+            raise taken_over_error(now) from error
 
     def _attempts_exhausted_hint(self, chunk: ChunkView, attempt: AttemptView) -> str:
         """The next step where no attempt at the chunk is left; empty where one is."""
@@ -259,9 +254,7 @@ class Run:
             tried = self._client.workload(workload_id, chunks_after=place, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
-        return staging_errors.attempts_exhausted_hint(
-            workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX
-        )
+        return attempts_exhausted_hint(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
 
     def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
         """Wait until the attempt has ended or waits for the other chunks.
@@ -303,7 +296,7 @@ class Run:
             return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
         if attempt.refusal is not None:
             return self._rolled_back(no_verdict_error(attempt, before=self._ended_before))
-        return self._rolled_back(staging_errors.taken_over_error(attempt))
+        return self._rolled_back(taken_over_error(attempt))
 
     def _moved_now(self) -> SourceMoved | None:
         """Read the source's newest snapshot again: rows may have come after the run began."""
@@ -323,16 +316,15 @@ class Run:
         self,
         chunk: ChunkView,
         doing: Doing,
-        attempt: AttemptView | None,
+        attempt: AttemptView,
         *,
         problem: str | None = None,
         note: str | None = None,
     ) -> None:
-        done = sum(1 for each in self._found.values() if each is not None and each.state is AttemptState.COMMITTED)
-        number = None if attempt is None else attempt.number
+        done = sum(each.state is AttemptState.COMMITTED for each in self._found.values())
         workload = self._workload
         self._settings.watch(
-            Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, number, problem, note)
+            Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, attempt.number, problem, note)
         )
 
 
@@ -359,12 +351,6 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
     if left <= 0:
         return seconds
     return left if seconds is None else min(seconds, left)
-
-
-def _require_attempt(attempt: AttemptView | None) -> AttemptView:
-    if attempt is None:
-        raise AssertionError("a state has an attempt")
-    return attempt
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
@@ -395,9 +381,7 @@ def _override_outcome(attempt: AttemptView, watch: Watch, published: Doing) -> O
         case AttemptState.ROLLED_BACK:
             _report_step(watch, attempt, Doing.ROLLED_BACK)
             hint = "the same call brings the bytes back once more"
-            error = RolledBackError(
-                Code.ATTEMPT_ROLLED_BACK, "the attempt was rolled back", got=attempt.reason, hint=hint
-            )
+            error = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
             return RolledBack(workload_id, table, chunks, error)
     if not attempt.waiting:
         raise stuck_error(attempt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from pvdm.errors.registry import codes_by_reason
 
@@ -57,6 +57,12 @@ class PvdmError(Exception):
             self.hint,
             self.details,
         )
+
+    def with_context(self, message: str, *, hint: str | None = None, **details: str | int) -> Self:
+        """The same error with another message, more details, and this hint where it has none."""
+        found = {**self.details, **details}
+        wanted, got, step = self.expected, self.got, self.hint or hint
+        return type(self)(self.reason, message, expected=wanted, got=got, hint=step, **found)
 
     def to_json(self) -> dict[str, object]:
         """The error envelope, the same in `--json` output and over HTTP."""

@@ -190,7 +190,7 @@ class Story:
             return self._ended(coordinator.repair(SECOND, build, reason=reason))
 
     def _ended(self, outcome: Outcome) -> Played:
-        attempts = [each.attempt for each in outcome.chunks if each.attempt is not None]
+        attempts = [each.attempt for each in outcome.chunks]
         failed = [each for each in attempts if each.classes]
         if failed:
             self.failed = failed[-1].proof_id

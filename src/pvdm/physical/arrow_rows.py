@@ -32,12 +32,10 @@ from pvdm.model.schema import (
 )
 from pvdm.physical.stager import require_names, type_error
 
-arrow: Any = pa  # its stubs do not know every form of these functions
-
-FIELD_ID: Final = b"PARQUET:field_id"
+# The stubs of pyarrow do not know every function and every form of it.
+arrow: Any = pa
+pc: Any = pyarrow.compute
 _UNWRITTEN: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN, Kind.TIME_NS})
-pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type
-
 PARTS_MAX: Final = 10_000
 
 
@@ -78,7 +76,7 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _field(name: str, slot: Field | Inner) -> pa.Field[Any]:
-    metadata = {} if slot.field_id is None else {FIELD_ID: str(slot.field_id).encode()}
+    metadata = {} if slot.field_id is None else {b"PARQUET:field_id": str(slot.field_id).encode()}
     return pa.field(name, _type(slot.type), nullable=not slot.required, metadata=metadata)
 
 

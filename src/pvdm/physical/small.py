@@ -18,11 +18,7 @@ import pyarrow.parquet as pq
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.errors import (
-    Code,
-    ConflictError,
-    StateUnknownError,
-)
+from pvdm.errors import Code, ConflictError, StateUnknownError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.schema.logical import to_model

@@ -1,22 +1,252 @@
-"""Stages a DataFrame with Spark on the attempt's branch, through a catalog with the attempt's token."""
+"""Stages a DataFrame with Spark on the attempt's branch; filters and columns are Spark expressions, never SQL text."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import Code
+from pvdm.lake.format.partition_spec import Transform, source_types
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark import SparkCatalog, unwire, wire
+from pvdm.model.filter import expression as ex
+from pvdm.model.filter.literal import literal_text, parse_literal
+from pvdm.model.schema import DecimalType, FixedType, Kind, ListType, MapType, PrimitiveType, StructType, Type
 from pvdm.model.statements.core import Operation
-from pvdm.physical.spark_expressions import fitted, in_partition, spark_name
-from pvdm.physical.stager import Destination
+from pvdm.physical.stager import Destination, require_names, type_error
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as spark_types
+    from pyspark.sql.types import DataType
+
+_COMPARISONS: Final[dict[ex.Operator, Any]] = {
+    ex.Operator.EQUAL: operator.eq,
+    ex.Operator.NOT_EQUAL: operator.ne,
+    ex.Operator.LESS: operator.lt,
+    ex.Operator.LESS_OR_EQUAL: operator.le,
+    ex.Operator.GREATER: operator.gt,
+    ex.Operator.GREATER_OR_EQUAL: operator.ge,
+}
+_SPARK: Final[dict[Kind, str]] = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "bigint",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.DATE: "date",
+    Kind.TIMESTAMP: "timestamp_ntz",
+    Kind.TIMESTAMPTZ: "timestamp",
+    Kind.STRING: "string",
+    Kind.UUID: "string",
+}
+_FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
+_BY_TEXT: Final = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.UUID})
+_FUNCTIONS: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_INTEGER_NAMES: Final = ("tinyint", "smallint", "int", "bigint")
+_FLOAT_NAMES: Final = ("float", "double")
+
+
+def condition(expression: ex.Expression) -> Column:
+    """The filter as a Spark column: true, false or null for each row."""
+    from pyspark.sql import functions
+
+    match expression:
+        case ex.Always():
+            return functions.lit(True)
+        case ex.And(parts):
+            return functools.reduce(operator.and_, (condition(part) for part in parts))
+        case ex.Or(parts):
+            return functools.reduce(operator.or_, (condition(part) for part in parts))
+        case ex.Not(part):
+            return ~condition(part)
+        case _:
+            return _predicate(expression)
+
+
+def spark_type(kind: Type) -> str:
+    """The type's name in Spark."""
+    match kind:
+        case PrimitiveType(primitive) if primitive in _SPARK:
+            return _SPARK[primitive]
+        case PrimitiveType(Kind.BINARY) | FixedType():
+            return "binary"
+        case DecimalType(precision, scale):
+            return f"decimal({precision},{scale})"
+    raise Code.SPARK_TYPE_UNSUPPORTED(got=str(kind))
+
+
+def literal(value: ex.LiteralValue, kind: Type) -> Column:
+    """A literal of this type; times are cast from text, which does not depend on the session's time zone."""
+    from pyspark.sql import functions
+
+    name = spark_type(kind)
+    if isinstance(kind, PrimitiveType) and kind.kind in _BY_TEXT:
+        return functions.lit(literal_text(value, kind)).cast(name)
+    return functions.lit(value).cast(name)
+
+
+def null_of(kind: Type) -> Column:
+    """Null of this type."""
+    from pyspark.sql import functions
+
+    return functions.lit(None).cast(_full_type(kind))
+
+
+def _full_type(kind: Type) -> str:
+    """The type's name in Spark, nested types included."""
+    match kind:
+        case StructType(fields):
+            return f"struct<{', '.join(f'{spark_name(each.name)}: {_full_type(each.type)}' for each in fields)}>"
+        case ListType(element):
+            return f"array<{_full_type(element.type)}>"
+        case MapType(key, value):
+            return f"map<{_full_type(key.type)}, {_full_type(value.type)}>"
+        case PrimitiveType(Kind.VARIANT):
+            return "variant"
+        case _:
+            return spark_type(kind)
+
+
+def _predicate(predicate: ex.Predicate) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(spark_name(predicate.column))
+    match predicate:
+        case ex.IsNull(_, negated):
+            found = column.isNull()
+        case ex.IsNan(_, negated):
+            found = functions.isnan(column)
+        case ex.Compare(_, sign, given):
+            compared: Column = _COMPARISONS[sign](_comparable(column, given), _literal(given))
+            return compared
+        case ex.OneOf(_, literals, negated):
+            # Not by `isin`, which compares floats by their bits, so that -0.0 would not be 0.0.
+            found = functools.reduce(operator.or_, (_comparable(column, each) == _literal(each) for each in literals))
+        case ex.StartsWith(_, prefix, negated):
+            found = column.startswith(_literal(prefix))
+    return ~found if negated else found
+
+
+def _comparable(column: Column, given: ex.Literal) -> Column:
+    """The column in a form that Spark does not push down, where its sources order values differently.
+
+    Iceberg and Parquet leave out partitions, files and row groups by what they know of floats and uuids. There -0.0 is
+    below 0.0, bounds do not count NaN, which Spark has above all numbers, and Iceberg compares uuids with a sign. Spark
+    hands no predicate over a sum or a concatenation down to them. A sum with zero is the value, with 0.0 for -0.0.
+    """
+    from pyspark.sql import functions
+
+    kind = ex.typed(given).type
+    if kind in _FLOATS:
+        return column + literal(0.0, kind)
+    return functions.concat(column, functions.lit("")) if kind == PrimitiveType(Kind.UUID) else column
+
+
+def _literal(given: ex.Literal) -> Column:
+    typed = ex.typed(given)
+    return literal(typed.value, typed.type)
+
+
+def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | None]], catalog: str) -> Column:
+    """The condition that a row lies in the declared partition of the table's current spec."""
+    kinds = source_types(to_model(metadata.current_schema))
+    names = {found: name for name, found in metadata.current_schema.ids.items()}
+    # By the field's name, or by the column that it copies, as `boundary_files` does.
+    copied = {
+        names.get(field.source_id): field for field in metadata.default_spec.fields if field.transform == "identity"
+    }
+    fields = {name: field for name, field in copied.items() if name is not None}
+    fields |= {field.name: field for field in metadata.default_spec.fields}
+    parts: list[Column] = []
+    for name, text in partition:
+        field = fields.get(name)
+        if field is None or field.source_id not in kinds:
+            raise Code.PARTITION_UNKNOWN(
+                expected=", ".join(sorted(fields)) or "no partition at all", got=ascii(name)[1:-1][:80]
+            )
+        source = spark_name(*names[field.source_id].split("."))
+        parts.append(_part(source, Transform.parse(field.transform), kinds[field.source_id], text, catalog))
+    return functools.reduce(operator.and_, parts)
+
+
+def _part(source: str, transform: Transform, kind: Type, text: str | None, catalog: str) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(source)
+    if text is None:
+        return column.isNull()  # every transform leaves null as it is
+    result = transform.result(kind)
+    if result is None or transform.name == "void":
+        raise Code.PARTITION_SPEC_INVALID(
+            "an unknown transform cannot be applied", reason="partition_transform_unknown", got=str(transform)[:120]
+        )
+    value = literal(parse_literal(text, result), result)
+    if transform.name == "identity":
+        return column == value
+    name = spark_name(catalog, "system", _FUNCTIONS.get(transform.name, transform.name))
+    before = [] if transform.parameter is None else [functions.lit(transform.parameter)]
+    return functions.call_function(name, *before, column) == value
+
+
+def spark_name(*parts: str) -> str:
+    """A quoted name of several parts for Spark."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def fitted(rows: DataFrame, target: spark_types.StructType) -> DataFrame:
+    """The rows in the target's columns, in its order."""
+    given = {field.name: field.dataType for field in rows.schema.fields}
+    require_names(rows.columns, target.fieldNames())
+    return rows.select(*(_column(field.name, given[field.name], field.dataType) for field in target.fields))
+
+
+def _column(name: str, given: DataType, wanted: DataType) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(spark_name(name))
+    if _type_key(given) == _type_key(wanted):
+        return column
+    if not _widens(given, wanted):
+        raise type_error(name, wanted.simpleString(), given.simpleString())
+    return column.cast(wanted).alias(name)
+
+
+def _type_key(kind: DataType) -> Any:
+    """A value that is equal for types that are equal apart from nullability, which is checked when rows are written."""
+    from pyspark.sql.types import ArrayType, CharType, MapType, StringType, StructType, VarcharType
+
+    match kind:
+        case StructType():
+            return ("struct", tuple((field.name, _type_key(field.dataType)) for field in kind.fields))
+        case ArrayType():
+            return ("array", _type_key(kind.elementType))
+        case MapType():
+            return ("map", _type_key(kind.keyType), _type_key(kind.valueType))
+        case StringType() | CharType() | VarcharType():
+            return "string"
+        case _:
+            return kind.simpleString()
+
+
+def _widens(given: DataType, wanted: DataType) -> bool:
+    from pyspark.sql.types import DecimalType, NullType
+
+    if isinstance(given, NullType):
+        return True
+    if isinstance(given, DecimalType) and isinstance(wanted, DecimalType):
+        return given.scale == wanted.scale and given.precision <= wanted.precision
+    small, large = given.simpleString(), wanted.simpleString()
+    return any(
+        small in line and large in line and line.index(small) <= line.index(large)
+        for line in (_INTEGER_NAMES, _FLOAT_NAMES)
+    )
 
 
 class SparkStager:
@@ -42,7 +272,8 @@ class SparkStager:
         with self._client.with_token(to.token) as client:
             metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
         catalog = SparkCatalog(f"pvdm_{to.attempt_id}", to.catalog_uri, to.token)
-        with _spark_catalog(spark, catalog):
+        wire(spark, catalog)
+        try:
             levels, name = to.name
             table = (catalog.name, *levels, name)
             if to.branch not in metadata.refs:
@@ -52,8 +283,11 @@ class SparkStager:
             writer = ready.writeTo(spark_name(*table, f"branch_{to.branch}"))
             for key, text in to.summary.items():
                 writer = writer.option(f"snapshot-property.{key}", text)
-            self._require_not_cancelled(to)
+            if to.attempt_id in self._cancelled:
+                raise Code.ATTEMPT_INTERRUPTED()
             _write(writer, to, metadata, catalog.name)
+        finally:
+            unwire(spark, catalog)
 
     def cancel(self, to: Destination) -> bool:
         """Cancel the attempt's jobs in all sessions of this process; the caller must wait for their end."""
@@ -64,10 +298,6 @@ class SparkStager:
         if context is not None:
             context.cancelJobGroup(to.attempt_id)
         return False
-
-    def _require_not_cancelled(self, to: Destination) -> None:
-        if to.attempt_id in self._cancelled:
-            raise Code.ATTEMPT_INTERRUPTED()
 
 
 def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:
@@ -84,15 +314,6 @@ def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) 
             writer.overwrite(in_partition(metadata, to.partition, catalog))
         case Operation.OVERWRITE_PARTITIONS:
             writer.overwritePartitions()
-
-
-@contextlib.contextmanager
-def _spark_catalog(spark: SparkSession, catalog: SparkCatalog) -> Iterator[None]:
-    wire(spark, catalog)
-    try:
-        yield
-    finally:
-        unwire(spark, catalog)
 
 
 @contextlib.contextmanager

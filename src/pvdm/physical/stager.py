@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from pvdm.client import AccessToken
 from pvdm.client.table import split_name
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.model.statements.core import Operation
 
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
@@ -42,11 +42,7 @@ class Destination:
     @property
     def summary(self) -> dict[str, str]:
         """The summary of the staged snapshots; it is information only."""
-        return {
-            "pvdm.workload": self.workload_id,
-            "pvdm.chunk": self.chunk_id,
-            "pvdm.attempt": self.attempt_id,
-        }
+        return {"pvdm.workload": self.workload_id, "pvdm.chunk": self.chunk_id, "pvdm.attempt": self.attempt_id}
 
 
 class Stager(Protocol[Rows_contra]):
@@ -78,12 +74,7 @@ def require_names(given: Sequence[str], wanted: Sequence[str]) -> None:
     )
 
 
-def type_error(column: str, expected: str, got: str) -> InputError:
+def type_error(column: str, expected: str, got: str) -> PvdmError:
     """The error for a type whose values could change."""
-    return InputError(
-        "rows_type_differs",
-        f"column {column[:80]!a} cannot be written without losing something",
-        expected=expected[:200],
-        got=got[:200],
-        hint="cast it in the job: only int to long, float to double and decimals of the same scale are widened here",
-    )
+    message = f"column {column[:80]!a} cannot be written without losing something"
+    return Code.ROWS_INVALID(message, reason="rows_type_differs", expected=expected[:200], got=got[:200])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
-from pvdm.errors import Code, RolledBackError
+from pvdm.errors import Code, PvdmError
 
 STOP_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
@@ -98,20 +98,10 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
             return
 
 
-def _stopped_error(stop: BaseException, seconds: float | None) -> RolledBackError:
+def _stopped_error(stop: BaseException, seconds: float | None) -> PvdmError:
     if isinstance(stop, TimeoutError):
-        return RolledBackError(
-            Code.ATTEMPT_TIMED_OUT,
-            "the attempt took too long and was stopped",
-            expected=f"at most {seconds:g} seconds",
-            got="more",
-            hint="the same call takes the workload up again; smaller chunks take less time each",
-        )
-    return RolledBackError(
-        Code.ATTEMPT_INTERRUPTED,
-        "the attempt was interrupted and stopped",
-        hint="the same call takes the workload up again",
-    )
+        return Code.ATTEMPT_TIMED_OUT(expected=f"at most {seconds:g} seconds", got="more")
+    return Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped")
 
 
 @contextlib.contextmanager

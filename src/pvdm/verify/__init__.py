@@ -1,1 +1,1 @@
-"""V: freeze, read, digest, compare. May call `trust`, `ledger`, `digest`, `lake` and below; Steward side only."""
+"""Freezes, reads, digests and compares staged data; Steward side. May call `trust`, `ledger`, `digest` and `lake`."""

@@ -1,23 +1,27 @@
-"""Files fetched once into the Steward's own memory: what was hashed is what is decoded."""
+"""Fetches and freezes files: each is hashed before any key is derived, and fetched once into the Steward's memory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import Code, UnavailableError, VerificationError
+from pvdm.digest.sharing import mapped
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.stores import Stores
 
 FETCH_SIZE_MAX_BYTES: Final = 2_147_483_648
+Fetch = Callable[[str], bytes]
+"""Gives the bytes of the file at a location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file's bytes, and what they hash to."""
+    """A file's bytes and their SHA-256."""
 
     location: Location
     data: bytes
@@ -27,7 +31,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file as it was hashed, without its bytes; a `version` pins the one that the store showed."""
+    """A file as it was hashed, without its bytes; `version` pins the version that the store showed."""
 
     location: str
     size: int
@@ -36,13 +40,13 @@ class Seen:
 
 
 class Files:
-    """Reads files where they lie; on this machine links are not followed, and only plain files are read."""
+    """Reads files from their stores; local links are not followed, and only plain files are read."""
 
     def __init__(self, stores: Stores | None = None) -> None:
         self.stores = stores or Stores()
 
     def fetch(self, location: str | Location, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
-        """The whole file in memory, read once."""
+        """Read the whole file into memory, once."""
         place = location if isinstance(location, Location) else parse_location(location)
         parts, digest = [], hashlib.sha256()
         version, pieces = self._reading(place, most)
@@ -52,18 +56,21 @@ class Files:
         return Fetched(place, b"".join(parts), digest.hexdigest(), version)
 
     def fetch_frozen(self, frozen: Seen) -> Fetched:
-        """The file that was frozen, read once more and held to what it was."""
+        """Read a frozen file again; raises `file_changed` unless bytes and pinned version are those of the freeze."""
         try:
             fetched = self.fetch(frozen.location, most=frozen.size)
         except VerificationError as error:
             if error.code != Code.FILE_TOO_LARGE:
                 raise
             raise _changed(frozen, f"more than {frozen.size} bytes") from None
-        require_same(fetched, frozen)
+        if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
+            raise _changed(frozen, f"{len(fetched.data)} bytes, SHA-256 {fetched.sha256}")
+        if frozen.version is not None and fetched.version != frozen.version:
+            raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
         return fetched
 
     def require_version(self, frozen: Seen) -> None:
-        """The store shows the version that was frozen, now too; nothing of it is read."""
+        """Require that the store shows the frozen version now; no bytes are read."""
         place = parse_location(frozen.location)
         try:
             shown = self.stores.of(place).facts(place).version
@@ -73,11 +80,11 @@ class Files:
             raise _changed(frozen, f"version {shown}, not {frozen.version}")
 
     def read(self, location: str, *, most: int) -> bytes:
-        """The bytes alone, for metadata."""
+        """Read the bytes of a metadata file of at most `most` bytes."""
         return b"".join(self._reading(parse_location(location), most)[1])
 
     def hash(self, location: str, *, pinned: bool = False) -> Seen:
-        """Size and SHA-256 of a file, without keeping it; `pinned` with the version that the store shows."""
+        """Size and SHA-256 of a file, without keeping it; `pinned` adds the version that the store shows."""
         place = parse_location(location)
         size, digest = 0, hashlib.sha256()
         version, pieces = self._reading(place, FETCH_SIZE_MAX_BYTES)
@@ -89,7 +96,7 @@ class Files:
         return Seen(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
-        """The files survive a power loss, also those that a producer wrote."""
+        """Sync the files, so that they survive a power loss; a producer may have written them."""
         places = [parse_location(each) for each in locations]
         for scheme in sorted({each.scheme for each in places}):
             of_store = [each for each in places if each.scheme == scheme]
@@ -99,7 +106,7 @@ class Files:
                 raise _failure(of_store[0], error) from None
 
     def end(self, location: str, size: int) -> bytes:
-        """The last bytes of a file, as many as it has of them; nothing before them is read."""
+        """Read the last `size` bytes of a file, or all of a shorter one."""
         place = parse_location(location)
         try:
             return self.stores.of(place).end(place, size)
@@ -125,29 +132,91 @@ class Files:
             raise _failure(place, error) from None
 
 
-def require_same(fetched: Fetched, frozen: Seen) -> None:
-    """The bytes are those that were frozen; a file that changed since is physical damage, or a swap."""
-    if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
-        raise _changed(frozen, f"{len(fetched.data)} bytes, SHA-256 {fetched.sha256}")
-    if frozen.version is not None and fetched.version != frozen.version:
-        raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
+def fetch_source(files: Files, frozen: Iterable[Seen]) -> Fetch:
+    """A function that fetches these frozen files of the source; any other location is `source_not_frozen`."""
+    known = {each.location: each for each in frozen}
+
+    def fetch(location: str) -> bytes:
+        if location not in known:
+            raise Code.SOURCE_NOT_FROZEN(got=location)
+        return files.fetch_frozen(known[location]).data
+
+    return fetch
 
 
-def _changed(frozen: Seen, got: str) -> VerificationError:
-    return VerificationError(
-        "file_changed",
+def _changed(frozen: Seen, got: str) -> PvdmError:
+    return Code.FILE_MISMATCH(
         f"{frozen.location} was changed after the freeze",
+        reason="file_changed",
         expected=f"{frozen.size} bytes, SHA-256 {frozen.sha256}",
         got=got,
     )
 
 
-def _failure(place: Location, error: OSError) -> VerificationError | UnavailableError:
-    """What is not there, or is no plain file, is a fact about the file; anything else is about the store."""
+def _failure(place: Location, error: OSError) -> PvdmError:
+    """A missing file, or one that is not plain, is a fact about the file; any other error is about the store."""
     if isinstance(error, FileNotFoundError):
-        return VerificationError("file_missing", "a file is not there", expected=str(place), got="none")
+        return Code.FILE_MISMATCH(reason="file_missing", expected=str(place), got="none")
     if error.errno in NOT_PLAIN:
-        return VerificationError("file_not_plain", "a file is no plain file", expected="a plain file", got=str(place))
-    return UnavailableError(
-        Code.FILE_UNREADABLE, "a file cannot be read", expected=str(place), got=str(error.strerror or error)
-    )
+        return Code.FILE_MISMATCH(reason="file_not_plain", got=str(place))
+    return Code.FILE_UNREADABLE(expected=str(place), got=str(error.strerror or error))
+
+
+_FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Every file by its location, and the hash over all of them."""
+
+    files: Mapping[str, Seen]
+    root: str
+
+
+def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freeze:
+    """Hash every file; two names of one file are refused, since a row would count twice."""
+    listed = _distinct(locations)
+    seen = mapped(threads, files.hash, listed)
+    return Freeze(MappingProxyType({each.location: each for each in seen}), root_of(seen))
+
+
+def freeze_found(
+    locations: Iterable[str], files: Files, *, threads: int = 1, pinned: bool = False
+) -> tuple[Freeze, dict[str, VerificationError]]:
+    """The freeze of the files that can be hashed, and the error of each other file.
+
+    Two names of one file are refused. `pinned` freezes the version that the store shows as well.
+    """
+    listed = _distinct(locations)
+
+    def hashed(location: str) -> Seen | VerificationError:
+        try:
+            return files.hash(location, pinned=pinned)
+        except VerificationError as error:
+            return error
+
+    found = dict(zip(listed, mapped(threads, hashed, listed), strict=True))
+    seen = {location: each for location, each in found.items() if isinstance(each, Seen)}
+    refused = {location: each for location, each in found.items() if isinstance(each, VerificationError)}
+    return Freeze(MappingProxyType(seen), root_of(seen.values())), refused
+
+
+def root_of(seen: Iterable[Seen]) -> str:
+    """SHA-256 over the files in the order of their locations, each field preceded by its length."""
+    digest = hashlib.sha256(_FREEZE_DOMAIN)
+    for each in sorted(seen, key=lambda file: file.location):
+        for field in (each.location.encode(), str(each.size).encode(), bytes.fromhex(each.sha256)):
+            digest.update(len(field).to_bytes(8, "big") + field)
+    return digest.hexdigest()
+
+
+def _distinct(locations: Iterable[str]) -> list[str]:
+    """The locations in order; raises where two of them mean one file."""
+    listed = sorted(locations)
+    places: set[str] = set()
+    for location in listed:
+        place = str(parse_location(location))
+        if place in places:
+            raise Code.FILE_MISMATCH(reason="file_listed_twice", got=location)
+        places.add(place)
+    return listed

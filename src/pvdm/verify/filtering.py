@@ -1,4 +1,4 @@
-"""Filters over Arrow batches: SQL's three-valued logic, Spark's order of floats, no row by row."""
+"""Filters over Arrow batches, with SQL's three-valued logic and Spark's order of floats."""
 
 from __future__ import annotations
 
@@ -11,54 +11,39 @@ import pyarrow.compute
 
 from pvdm.errors import Code
 from pvdm.lake.read.resolve import arrow_type
-from pvdm.model.filter.expression import (
-    Always,
-    And,
-    Compare,
-    Expression,
-    IsNan,
-    IsNull,
-    Literal,
-    Not,
-    OneOf,
-    Operator,
-    Or,
-    Predicate,
-    StartsWith,
-    Typed,
-)
+from pvdm.model.filter import expression as ex
 from pvdm.model.schema import Type
 
-pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type
+pc: Any = pyarrow.compute  # its stubs do not know every function and every result
 
 Mask: TypeAlias = pa.BooleanArray
 _Column: TypeAlias = Any
-"""An Arrow array of whatever type; its stubs have a class for each."""
+"""An Arrow array of any type; the stubs have a class for each."""
 
-_COMPARISONS: Final[dict[Operator, Callable[..., Any]]] = {
-    Operator.EQUAL: pc.equal,
-    Operator.NOT_EQUAL: pc.not_equal,
-    Operator.LESS: pc.less,
-    Operator.LESS_OR_EQUAL: pc.less_equal,
-    Operator.GREATER: pc.greater,
-    Operator.GREATER_OR_EQUAL: pc.greater_equal,
+_COMPARISONS: Final[dict[ex.Operator, Callable[..., Any]]] = {
+    ex.Operator.EQUAL: pc.equal,
+    ex.Operator.NOT_EQUAL: pc.not_equal,
+    ex.Operator.LESS: pc.less,
+    ex.Operator.LESS_OR_EQUAL: pc.less_equal,
+    ex.Operator.GREATER: pc.greater,
+    ex.Operator.GREATER_OR_EQUAL: pc.greater_equal,
 }
-_ABOVE: Final = frozenset({Operator.GREATER, Operator.GREATER_OR_EQUAL})
+_ABOVE: Final = frozenset({ex.Operator.GREATER, ex.Operator.GREATER_OR_EQUAL})
 _VIEWS: Final[dict[pa.DataType, pa.DataType]] = {
     pa.string_view(): pa.large_string(),
     pa.binary_view(): pa.large_binary(),
 }
 
 
-def kept(batch: pa.RecordBatch, expression: Expression) -> pa.RecordBatch:
-    """The rows for which a bound filter is true; unknown is not true."""
-    if isinstance(expression, Always):
+def kept(batch: pa.RecordBatch, expression: ex.Expression) -> pa.RecordBatch:
+    """The rows for which a bound filter is true, and not unknown."""
+    if isinstance(expression, ex.Always):
         return batch
     return _without_views(batch).filter(mask(batch, expression), null_selection_behavior="drop")
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Arrow cannot take rows out of a column of views."""
+    """The batch without columns of views, which Arrow cannot filter."""
     types = [_VIEWS.get(each, each) for each in batch.schema.types]
     if types == batch.schema.types:
         return batch
@@ -66,56 +51,56 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def mask(batch: pa.RecordBatch, expression: Expression) -> Mask:
+def mask(batch: pa.RecordBatch, expression: ex.Expression) -> Mask:
     """True, false or null for each row."""
     found: Mask
     match expression:
-        case Always():
+        case ex.Always():
             found = pa.repeat(pa.scalar(True), batch.num_rows)
-        case And(parts):
+        case ex.And(parts):
             found = functools.reduce(pc.and_kleene, (mask(batch, part) for part in parts))
-        case Or(parts):
+        case ex.Or(parts):
             found = functools.reduce(pc.or_kleene, (mask(batch, part) for part in parts))
-        case Not(part):
+        case ex.Not(part):
             found = pc.invert(mask(batch, part))
         case _:
             found = _predicate(_column(batch, expression.column), expression)
     return found
 
 
-def _predicate(column: _Column, predicate: Predicate) -> Mask:
+def _predicate(column: _Column, predicate: ex.Predicate) -> Mask:
     found: Mask
     match predicate:
-        case IsNull(_, negated):
+        case ex.IsNull(_, negated):
             found = pc.is_null(column)
-        case IsNan(_, negated):
-            # Null is not NaN: Spark's isnan says false of it, and `not` turns that round.
+        case ex.IsNan(_, negated):
+            # Spark's isnan is false for null, so `not` makes it true.
             found = pc.fill_null(pc.is_nan(column), False)
-        case Compare(_, operator, literal):
+        case ex.Compare(_, operator, literal):
             return _compared(column, operator, literal)
-        case OneOf(_, literals, negated):
+        case ex.OneOf(_, literals, negated):
             found = _among(column, literals)
-        case StartsWith(_, prefix, negated):
-            typed = _typed(prefix)
+        case ex.StartsWith(_, prefix, negated):
+            typed = ex.typed(prefix)
             found = pc.starts_with(_as(column, typed.type), str(typed.value))
     return pc.invert(found) if negated else found
 
 
-def _compared(column: _Column, operator: Operator, literal: Literal) -> Mask:
-    typed = _typed(literal)
+def _compared(column: _Column, operator: ex.Operator, literal: ex.Literal) -> Mask:
+    typed = ex.typed(literal)
     column = _as(column, typed.type)
-    found: Mask = _COMPARISONS[operator](column, _scalar(typed))
+    found: Mask = _COMPARISONS[operator](column, pa.scalar(_raw(typed), arrow_type(typed.type)))
     if operator in _ABOVE and pa.types.is_floating(column.type):
-        # NaN is above every number, as Spark and Iceberg order it; Arrow would say false.
+        # NaN is above every number for Spark and Iceberg; Arrow compares it as false.
         found = pc.or_kleene(found, pc.is_nan(column))
     return found
 
 
-def _among(column: _Column, literals: tuple[Literal, ...]) -> Mask:
-    typed = [_typed(each) for each in literals]
+def _among(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
+    typed = [ex.typed(each) for each in literals]
     column = _as(column, typed[0].type)
     if pa.types.is_floating(column.type):
-        # Arrow looks floats up by their bits, and negative zero is zero.
+        # Arrow compares bits here; adding zero makes -0.0 equal to 0.0.
         column = pc.add(column, pa.scalar(0.0, column.type))
     wanted = pa.array([_raw(each) for each in typed], column.type)
     found = pc.is_in(column, value_set=wanted)
@@ -123,29 +108,18 @@ def _among(column: _Column, literals: tuple[Literal, ...]) -> Mask:
     return masked
 
 
-def _typed(literal: Literal) -> Typed:
-    if not isinstance(literal, Typed):
-        raise AssertionError("a filter is bound before it is used")
-    return literal
-
-
-def _scalar(literal: Typed) -> pa.Scalar[Any]:
-    made: pa.Scalar[Any] = pa.scalar(_raw(literal), arrow_type(literal.type))
-    return made
-
-
-def _raw(literal: Typed) -> Any:
-    """As Arrow counts it; a UUID is its bytes."""
+def _raw(literal: ex.Typed) -> Any:
+    """The value as Arrow has it; a UUID as its bytes."""
     return getattr(literal.value, "bytes", literal.value)
 
 
 def plain_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
-    """A column of a simple type, written out in the Arrow type of its literals."""
+    """A column of a simple type, decoded, in the Arrow type of its literals."""
     return _as(_column(batch, name), kind)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> _Column:
-    """Written out, without dictionary, run ends or extension: nulls are then the array's own."""
+    """The column without dictionary, run ends or extension, so that nulls are the array's own."""
     found = batch.schema.get_all_field_indices(name)
     if len(found) != 1:
         raise Code.COLUMN_MISSING(f"the data has no one column {name!r}", got=str(len(found)))
@@ -162,7 +136,7 @@ def _column(batch: pa.RecordBatch, name: str) -> _Column:
 
 
 def _as(column: _Column, kind: Type) -> _Column:
-    """The column in the Arrow type of its literals; only what means the same there, and never a value changed."""
+    """The column in the Arrow type of its literals; raises where a value would change."""
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
@@ -170,7 +144,7 @@ def _as(column: _Column, kind: Type) -> _Column:
         try:
             return column.cast(wanted)
         except pa.ArrowInvalid:
-            pass  # a value does not fit, so the column is of a wider type than it says
+            pass  # a value does not fit
     raise Code.FILTER_TYPE_DIFFERS(expected=str(kind), got=str(column.type)[:120])
 
 

@@ -1,4 +1,4 @@
-"""The intended rows of a chunk: the pinned source through filter and mapping, digested under the target's schema."""
+"""The intended rows of a chunk: the pinned source through the contract's filter and mapping, and their digests."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
-from pvdm.verify.chunks import chunk_filter
+from pvdm.verify.fetch import Fetch
 from pvdm.verify.filtering import kept, mask
+from pvdm.verify.planning import chunk_filter
 from pvdm.verify.source import PinnedSource
-
-Fetch = Callable[[str], bytes]
 
 _EVERY: Final = Always()
 
 
 def digest_plan(contract: DataProductContract, target: Schema) -> Plan:
-    """What is hashed of the target: the contract's identity and content projections over its schema."""
+    """The contract's identity and content projections over the target's schema."""
     declared = contract.projections
     return Plan(target, (identity(target, declared.identity), content(target, exclude=dict(declared.excluded))))
 
 
 def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
-    """The contract's mapping over this source; it fills every column that is hashed, and no column besides."""
+    """The contract's mapping over this source; it must fill every hashed column, and only columns of the target."""
     mapped = resolve(contract.boundary.mapping, source)
     given = {each.target for each in mapped}
     wanted = {column for projection in plan.projections for column in projection.columns}
@@ -44,27 +43,22 @@ def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -
         raise Code.MAPPING_TARGET_DIFFERS(
             expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
             got="none" if missing else ascii(unknown[0]),
-            hint=_unfilled(contract, missing[0]) if missing else _not_taken(contract, unknown[0], mapped),
+            hint=_unfilled_hint(contract, missing[0]) if missing else _unknown_hint(contract, unknown[0], mapped),
             column=missing[0] if missing else unknown[0],
         )
     return mapped
 
 
-def _unfilled(contract: DataProductContract, column: str) -> str:
+def _unfilled_hint(contract: DataProductContract, column: str) -> str:
     named, target = quoted(column[:80]), contract.boundary.target
     source = contract.boundary.source.table or "the source"
+    way = f"add the column to {source} first, then to {target} (docs/schema-changes.md)"
     if contract.boundary.mapping.columns is not None:
-        return (
-            f"list {named} in boundary.columns of the contract, with the column of {source} that fills it; "
-            f"or exclude it under projections.content.exclude with a reason"
-        )
-    return (
-        f"add the column to {source} first, then to {target} (docs/schema-changes.md); "
-        "or exclude it under projections.content.exclude with a reason"
-    )
+        way = f"list {named} in boundary.columns of the contract, with the column of {source} that fills it"
+    return f"{way}; or exclude it under projections.content.exclude with a reason"
 
 
-def _not_taken(contract: DataProductContract, column: str, mapped: Sequence[MappedColumn]) -> str:
+def _unknown_hint(contract: DataProductContract, column: str, mapped: Sequence[MappedColumn]) -> str:
     named, target = quoted(column[:80]), contract.boundary.target
     if contract.boundary.mapping.columns is not None:
         return f"leave {named} out of boundary.columns, or add the column to {target} in the same migration"
@@ -80,8 +74,8 @@ def _not_taken(contract: DataProductContract, column: str, mapped: Sequence[Mapp
 def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
     """The source's files that may hold rows of the chunk.
 
-    A file is left out only where the values of its identity partitions rule it out: for Iceberg these *are* the
-    column's values, and every file that is read is held to them.
+    A file is left out only where the values of its identity partitions rule it out. For Iceberg these are the
+    column's values, and every file that is read is compared with them.
     """
     schema = source.scan.schema
     where = chunk_filter(bound.where(schema), chunk, schema)
@@ -105,19 +99,19 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
     return tuple(file for at, file in enumerate(files) if at in held)
 
 
-class Digesting:
-    """Digests of an intent's rows; each thread adds files by a worker of its own."""
+class IntentDigest:
+    """Digests of an intent's rows; each thread adds files by its own worker."""
 
     def __init__(self, intent: Intent, plan: Plan, keys: Keys) -> None:
         self._intent = intent
         self._plan = plan
         self._keys = keys
         self._digesters: list[Digester] = []
-        # A chunk without files has a schema all the same, which is judged like any other.
+        # The schema is checked even where a chunk has no files.
         self._digester().update(intent.empty())
 
     def worker(self, fetch: Fetch) -> Callable[[ScanFile], None]:
-        """What adds the rows of one file after the other, in one thread."""
+        """A function that adds the rows of one file after the other, in one thread."""
         digester = self._digester()
 
         def add(file: ScanFile) -> None:
@@ -127,7 +121,7 @@ class Digesting:
         return add
 
     def partials(self) -> dict[ProjectionName, Partial]:
-        """What all workers have seen."""
+        """The digests of the rows of all workers."""
         return combine_each([digester.partials() for digester in self._digesters])
 
     def _digester(self) -> Digester:
@@ -136,7 +130,7 @@ class Digesting:
 
 
 class Intent:
-    """The rows that one chunk should publish, in the target's columns, or in those of them that are asked for."""
+    """The rows that one chunk should publish, in the target's columns, or in the given ones of them."""
 
     def __init__(
         self,
@@ -155,31 +149,31 @@ class Intent:
         taken = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # Of the other columns only a digest looks at the values; unless some are asked for, which are then shown.
+        # Values of the other columns are only digested, so they may stay as stored; given columns are shown.
         stored = taken - widened - filtered if columns is None else ()
         self._source = source.reading(taken | filtered, stored=stored)
 
     def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
-        """What one of the source's files holds of them."""
+        """The intended rows of one of the source's files."""
         for batch in self._source.batches(file, fetch):
             yield self.of_batch(batch)
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What rows of the source, read by whoever reads them, become; they have the columns that are asked for."""
+        """The intended rows of a batch of the source, which has the columns of `columns`."""
         return self._mapping(kept(batch, self._where))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are asked for."""
+        """The source's columns that are read."""
         return self._source.scan.schema.names
 
     def source_of(self, target: str) -> str:
-        """The source's name of a column that is told by the target's; any other name stays."""
+        """The source's name of a target column; any other name is returned as it is."""
         return next((each.source for each in self._mapped if each.target == target), target)
 
     def empty(self) -> pa.RecordBatch:
-        """No row, in the columns that every row has."""
-        return self._mapping(_empty(self._source.scan.schema))
+        """A batch without rows, in the columns of `rows`."""
+        return no_rows(self._mapped, self._source.scan.schema)
 
     def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         given, known = batch.schema, self._as_is
@@ -189,21 +183,15 @@ class Intent:
         taken: list[Any] = [batch.column(each.source) for each in self._mapped]
         arrays: list[Any] = [promoted(array, each.type) for array, each in zip(taken, self._mapped, strict=True)]
         if all(made is array for made, array in zip(arrays, taken, strict=True)):
-            # By their types none was widened: none will be in another batch of these types.
+            # Whether a column is widened depends on its type alone, so the next batch of these types needs no check.
             self._as_is = given, [given.get_field_index(each.source) for each in self._mapped]
         return pa.RecordBatch.from_arrays(arrays, names=self._targets)
 
 
 def no_rows(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatch:
-    """No row, in the columns that every mapped row of a source with this schema has."""
-    batch = _empty(source.select({each.source for each in mapped}))
-    arrays: list[Any] = [promoted(batch.column(each.source), each.type) for each in mapped]
+    """A batch without rows, in the mapped columns of a source with this schema."""
+    arrays: list[Any] = [promoted(repeated(None, source.column(each.source).type, 0), each.type) for each in mapped]
     return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in mapped])
-
-
-def _empty(schema: Schema) -> pa.RecordBatch:
-    arrays: list[Any] = [repeated(None, field.type, 0) for field in schema.fields]
-    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in schema.fields])
 
 
 def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:
@@ -215,7 +203,7 @@ def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ..
 
 
 def _may_hold(files: pa.RecordBatch, where: Expression) -> Any:
-    """Whether a row with these partition values, and any others, could be kept."""
+    """Whether the filter can keep a row with these partition values."""
     if set(columns_of(where)) <= set(files.schema.names):
         return pc.fill_null(mask(files, where), False)
     match where:

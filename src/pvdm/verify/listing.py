@@ -1,13 +1,12 @@
-"""Manifests of source files: which files, their sizes and hashes, and a schema that all of them can be read by."""
+"""Writes manifests of source files: the files with sizes and hashes, and a schema that all of them fit."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pvdm.digest import schema_from_arrow
 from pvdm.errors import Code, InputError, VerificationError
@@ -16,16 +15,16 @@ from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type
 from pvdm.verify.fetch import Files
-from pvdm.verify.footers import Footer, read_footer
+from pvdm.verify.fit import Footer, int96, read_footer, require_schema
 from pvdm.verify.source import SOURCE_FILES_KIND, SOURCE_FILES_MAX
-from pvdm.verify.source_fit import int96, require_schema
 
 Watch = Callable[[str, int, int], None]
+_Slot = TypeVar("_Slot", Field, Inner)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A manifest as it is written, and what is in it."""
+    """A manifest's bytes and what is in it."""
 
     data: bytes
     schema: Schema
@@ -34,13 +33,13 @@ class Listing:
 
 
 def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, files: Files, watch: Watch) -> Listing:
-    """The manifest of these files in the order of their names; `schema` in Iceberg's JSON, or the files' own."""
+    """The manifest of these files, ordered by name; `schema` is Iceberg's JSON, by default the files' own."""
     if not 0 < len(locations) <= SOURCE_FILES_MAX:
         raise Code.SOURCE_REFUSED(
             reason="source_files_count", expected=f"1 to {SOURCE_FILES_MAX} Parquet files", got=str(len(locations))
         )
     ordered = sorted(locations)
-    with _named():
+    with _as_input_error():
         footers = [(each, read_footer(each, files)) for each in ordered]
     raw = dict(schema) if schema is not None else to_iceberg(_own_schema(footers))
     model = to_model(parse_schema(Node(raw, "$")))
@@ -52,7 +51,7 @@ def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, file
     listed: list[dict[str, Any]] = []
     for done, location in enumerate(ordered):
         watch("hash", done, len(ordered))
-        with _named():
+        with _as_input_error():
             seen = files.hash(location)
         listed.append({"path": location, "size": seen.size, "sha256": seen.sha256})
     watch("hash", len(ordered), len(ordered))
@@ -62,8 +61,8 @@ def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, file
 
 
 @contextlib.contextmanager
-def _named() -> Iterator[None]:
-    """A file that cannot be listed is bad input here, and nobody's verdict."""
+def _as_input_error() -> Iterator[None]:
+    """Raise an error about a file as bad input, since there is no verdict here."""
     try:
         yield
     except VerificationError as error:
@@ -78,10 +77,10 @@ def _named() -> Iterator[None]:
 
 
 def _own_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
-    """What every file says of its columns; ids are theirs, or dealt out where none of them has any."""
-    (first, _), found = footers[0], _of_file(*footers[0])
+    """The schema that all files share; raises where they differ. New ids are given where the files have none."""
+    (first, _), found = footers[0], _file_schema(*footers[0])
     for location, footer in footers[1:]:
-        other = _of_file(location, footer)
+        other = _file_schema(location, footer)
         if other != found:
             column = next((each.name for each in found.fields if each not in other.fields), None)
             more = next((each.name for each in other.fields if each not in found.fields), column)
@@ -94,7 +93,7 @@ def _own_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
     return found if any(each.field_id is not None for each in found.fields) else _numbered(found)
 
 
-def _of_file(location: str, footer: Footer) -> Schema:
+def _file_schema(location: str, footer: Footer) -> Schema:
     for column in sorted(footer.int96):
         raise int96(location, column)
     try:
@@ -105,51 +104,41 @@ def _of_file(location: str, footer: Footer) -> Schema:
             reason="source_file_unusable",
             expected=error.expected,
             got=error.got,
-            hint=error.hint or "give a schema with --schema-from, or write the file as an Iceberg table does",
+            hint="give a schema with --schema-from, or write the file as an Iceberg table does",
             cause=error.reason,
             file=location,
         ) from None
-    # What a file has no nulls of may have some in the next one: nothing is claimed.
+    # A column without nulls in one file may have some in the next.
     return Schema(tuple(_optional(each) for each in found.fields))
 
 
-def _optional(field: Field) -> Field:
-    return replace(field, type=_optional_type(field.type), required=False)
-
-
-def _optional_type(kind: Type) -> Type:
-    match kind:
+def _optional(slot: _Slot) -> _Slot:
+    """The slot, optional at every depth; only map keys stay required."""
+    match slot.type:
         case StructType(fields):
-            return StructType(tuple(_optional(each) for each in fields))
+            kind: Type = StructType(tuple(_optional(each) for each in fields))
         case ListType(element):
-            return ListType(_optional_inner(element))
+            kind = ListType(_optional(element))
         case MapType(key, value):
-            return MapType(replace(key, type=_optional_type(key.type)), _optional_inner(value))
-        case _:
-            return kind
-
-
-def _optional_inner(slot: Inner) -> Inner:
-    return replace(slot, type=_optional_type(slot.type), required=False)
+            kind = MapType(replace(_optional(key), required=True), _optional(value))
+        case other:
+            kind = other
+    return replace(slot, type=kind, required=False)
 
 
 def _numbered(schema: Schema) -> Schema:
-    """Ids from 1 on, level by level; files without ids are read by their columns' names, so any ids will do."""
-    ids = _dealt(schema.fields)
-    return Schema(tuple(_with_ids(each, (at,), ids) for at, each in enumerate(schema.fields)))
+    """The schema with ids from 1 on, level by level. Files without ids are read by names, so any ids will do."""
+    levels: list[int] = []
 
+    def visit(kind: Type, level: int) -> None:
+        for slot in _inside(kind):
+            levels.append(level)
+            visit(slot.type, level + 1)
 
-Way = tuple[int, ...]
-
-
-def _dealt(fields: Sequence[Field]) -> dict[Way, int]:
-    found: dict[Way, int] = {}
-    waiting: deque[tuple[Way, Field | Inner]] = deque(((at,), each) for at, each in enumerate(fields))
-    while waiting:
-        way, slot = waiting.popleft()
-        found[way] = len(found) + 1
-        waiting.extend(((*way, at), each) for at, each in enumerate(_inside(slot.type)))
-    return found
+    visit(StructType(schema.fields), 0)
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    ids = iter(sorted(range(len(order)), key=order.__getitem__))
+    return Schema(tuple(_with_ids(each, ids) for each in schema.fields))
 
 
 def _inside(kind: Type) -> tuple[Field | Inner, ...]:
@@ -164,21 +153,16 @@ def _inside(kind: Type) -> tuple[Field | Inner, ...]:
             return ()
 
 
-def _with_ids(field: Field, way: Way, ids: Mapping[Way, int]) -> Field:
-    return replace(field, type=_type_with_ids(field.type, way, ids), field_id=ids[way])
-
-
-def _inner_with_ids(slot: Inner, way: Way, ids: Mapping[Way, int]) -> Inner:
-    return replace(slot, type=_type_with_ids(slot.type, way, ids), field_id=ids[way])
-
-
-def _type_with_ids(kind: Type, way: Way, ids: Mapping[Way, int]) -> Type:
-    match kind:
+def _with_ids(slot: _Slot, ids: Iterator[int]) -> _Slot:
+    """The slot and all slots inside with the next ids, counted from 0, outermost first."""
+    field_id = next(ids) + 1
+    match slot.type:
         case StructType(fields):
-            return StructType(tuple(_with_ids(each, (*way, at), ids) for at, each in enumerate(fields)))
+            kind: Type = StructType(tuple(_with_ids(each, ids) for each in fields))
         case ListType(element):
-            return ListType(_inner_with_ids(element, (*way, 0), ids))
+            kind = ListType(_with_ids(element, ids))
         case MapType(key, value):
-            return MapType(_inner_with_ids(key, (*way, 0), ids), _inner_with_ids(value, (*way, 1), ids))
-        case _:
-            return kind
+            kind = MapType(_with_ids(key, ids), _with_ids(value, ids))
+        case other:
+            kind = other
+    return replace(slot, type=kind, field_id=field_id)

@@ -1,36 +1,67 @@
-"""Locating: which rows of two sides that differ are wrong, in two passes over both, linear in time, bounded in memory.
+"""Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
 
-Pass one leaves for each bucket of keys the difference of both sides; pass two collects the rows of the buckets that
-differ, in memory or beyond it in a spool, sorts them and tells what is missing, added, duplicated and modified. All
-hashes are under a key that is drawn here, used once and never told: row hashes of an attempt's key are forgeries.
+Pass one leaves the difference of both sides for each bucket of keys. Pass two collects the rows of the buckets that
+differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and modified ones. All
+hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an attempt's key would allow
+forgeries.
 """
 
 from __future__ import annotations
 
+import datetime
+import logging
 import math
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from pvdm.digest import Plan
-from pvdm.digest.parquet import FileRequest
+from pvdm.digest.parquet import FileRequest, read_batches
 from pvdm.digest.sharing import share
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.read.deletes import ScanFile
+from pvdm.lake.read.entries import header_of
+from pvdm.lake.read.resolve import every_id
+from pvdm.model import canonical_json
+from pvdm.model.located import ROW_CLASSES, Located, LocatedClass, SampleKey, most
+from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import Field, Kind, PrimitiveType
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.fetch import Fetch
+from pvdm.verify.intent import Intent, files_of_chunk
+from pvdm.verify.readers import JobInputs
+from pvdm.verify.source import source_readable
 
 if TYPE_CHECKING:
-    from pvdm.digest.locating import Sieve, Suspects
+    from pvdm.digest.kernel import Sieve, Suspects
 
 LOCATE_MEMORY_MAX_BYTES: Final = 268_435_456
 LOCATE_SPOOL_MAX_BYTES: Final = 34_359_738_368
 LOCATE_SECONDS_MAX: Final = 3_600
 SAMPLE_KEYS_MAX: Final = 20
+LOCATED_FILES_MAX: Final = 20
+LOCATED_PARTITIONS_MAX: Final = 20
+LOCATED_FIELDS_MAX: Final = 100
+LOCATED_MAX_BYTES: Final = 1_048_576
+SAMPLE_TEXT_MAX_CHARACTERS: Final = 200
+_PROBLEM_CHARACTERS: Final = 400
+_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it would print one
+_TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
+_log: Final = logging.getLogger(__name__)
+Key = tuple[tuple[str, str | None], ...]
 _KEY_BYTES: Final = 32
 _BITS_MIN, _BITS_MAX = 8, 20
 # Identity, content and place of a row; each field adds eight bytes.
@@ -40,7 +71,7 @@ _FIELD_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What locating may take; `folder` is where its spool lies, the system's own place where it is None."""
+    """The limits of locating; `folder` holds its spool, by default the system's folder for temporary files."""
 
     memory_bytes: int = LOCATE_MEMORY_MAX_BYTES
     spool_bytes: int = LOCATE_SPOOL_MAX_BYTES
@@ -49,56 +80,42 @@ class Bounds:
     folder: Path | None = None
 
 
-class IntentSide(Protocol):
-    """The intended rows, file by file; each time they are asked for, the same rows in the same order."""
-
-    def __len__(self) -> int:
-        """How many files there are."""
-
-    def rows(self, file: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, in the target's columns."""
-
-
-class StagedSide(Protocol):
-    """The staged files, held to what was frozen each time they are fetched."""
-
-    @property
-    def request(self) -> FileRequest:
-        """How they are read."""
-
-    def __len__(self) -> int:
-        """How many files there are."""
-
-    def data(self, file: int) -> bytes:
-        """The bytes of one file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How many rows each side has, as the digests counted them."""
+    """The number of rows of each side, as the digests counted them."""
 
     intent: int
     staged: int
 
 
 class Locating:
-    """One locating of one attempt's rows."""
+    """One locating of one attempt's rows.
+
+    `intent` has a function for each file that gives its rows, each time the same ones in the same order. `staged` has
+    one for each staged file that gives its frozen bytes.
+    """
 
     def __init__(
-        self, plan: Plan, intent: IntentSide, staged: StagedSide, *, threads: int = 1, bounds: Bounds | None = None
+        self,
+        plan: Plan,
+        intent: Sequence[Callable[[], Iterator[pa.RecordBatch]]],
+        staged: Sequence[Callable[[], bytes]],
+        *,
+        threads: int = 1,
+        bounds: Bounds | None = None,
     ) -> None:
         self._plan = plan
+        self._request = FileRequest(plan.schema)
         self._intent = intent
         self._staged = staged
         self._threads = max(1, threads)
         self._bounds = bounds or Bounds()
         self._until = time.monotonic() + self._bounds.seconds
-        # Files of both sides, as numbers: below none those of the intent, then the staged ones.
         self._files = [(False, at) for at in range(len(intent))] + [(True, at) for at in range(len(staged))]
         self.spooled = False
 
     def run(self, rows: Rows) -> dict[str, Any]:
-        """What the kernel tells: for each class its rows, by file, and places of the first keys; checked by count."""
+        """What the kernel finds: for each class its rows by file, and the places of the first keys."""
         sieve = self._sieve(rows)
         _, suspected = sieve.differing()
         with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._bounds.folder) as folder:
@@ -107,15 +124,15 @@ class Locating:
         return found
 
     def _sieve(self, rows: Rows) -> Sieve:
-        from pvdm.digest.locating import Sieve
+        from pvdm.digest.kernel import Sieve
 
         key, bits = secrets.token_bytes(_KEY_BYTES), _bits(max(rows.intent, rows.staged))
 
         def sift(sieve: Sieve, is_staged: bool, file: int) -> None:
             if is_staged:
-                sieve.read(self._staged.data(file), self._staged.request)
+                sieve.read(self._staged[file](), self._request)
                 return
-            for batch in self._intent.rows(file):
+            for batch in self._intent[file]():
                 self.require_time()
                 sieve.add(batch)
 
@@ -126,15 +143,15 @@ class Locating:
 
     def _collect(self, sieve: Sieve, suspected: int, folder: Path) -> Suspects:
         bounds, columns = self._bounds, len(self._plan.projection(ProjectionName.CONTENT).columns)
-        # Which fields differ is told where there is room for it; which rows do, before that.
+        # Fields are compared only where the spool has room for their hashes.
         fields = suspected * (_RECORD_BYTES + _FIELD_BYTES * columns) <= bounds.spool_bytes
 
         def collect(suspects: Suspects, is_staged: bool, file: int) -> None:
             if is_staged:
-                suspects.read(self._staged.data(file), self._staged.request, file)
+                suspects.read(self._staged[file](), self._request, file)
                 return
             seen = 0
-            for batch in self._intent.rows(file):
+            for batch in self._intent[file]():
                 self.require_time()
                 suspects.add(batch, file, seen)
                 seen += batch.num_rows
@@ -155,7 +172,7 @@ class Locating:
         return first
 
     def _each(self, workers: Sequence[_W], work: Callable[[_W, bool, int], None]) -> Sequence[_W]:
-        """Every file once, by whichever worker is free."""
+        """Give every file once to a free worker."""
 
         def taking(worker: _W) -> Callable[[tuple[bool, int]], None]:
             def one(file: tuple[bool, int]) -> None:
@@ -168,7 +185,7 @@ class Locating:
         return workers
 
     def require_time(self) -> None:
-        """Locating never holds a verdict up for longer than this."""
+        """Raise `locate_too_slow` once the time is over."""
         if time.monotonic() > self._until:
             raise Code.LOCATE_FAILED(
                 reason="locate_too_slow", expected=f"at most {self._bounds.seconds:g} seconds", got="more"
@@ -179,13 +196,233 @@ _W = TypeVar("_W")
 
 
 def _bits(rows: int) -> int:
-    """About four rows a bucket, as long as the buckets stay small beside the files in memory."""
+    """The bits of a bucket number: about four rows a bucket, within the limits."""
     return min(_BITS_MAX, max(_BITS_MIN, math.ceil(math.log2(rows / 4 + 1))))
 
 
 def _require_explained(found: dict[str, Any], rows: Rows) -> None:
-    """The rows that were found explain the digests: some are wrong, and they make up the difference of the counts."""
+    """Require that some rows were found, and that they add up to the difference of the counts."""
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != rows.staged - rows.intent or not any(counts.values()):
         raise Code.LOCATE_INCONSISTENT(expected=f"{rows.staged - rows.intent} rows more", got=f"{surplus}")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A staged file by its path, its entry if it has one, and a function that fetches its frozen bytes."""
+
+    path: str
+    entry: DataFile | None
+    fetch: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one locating reads: the inputs of the job, and both sides."""
+
+    inputs: JobInputs
+    fetch_source: Fetch
+    staged: tuple[StagedFile, ...]
+
+
+def locate(scope: Scope, rows: Rows, *, threads: int, bounds: Bounds | None = None) -> Located:
+    """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
+    try:
+        return fitted(_Locator(scope, threads, bounds or Bounds()).located(rows))
+    except PvdmError as error:
+        return Located.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
+    except Exception as error:  # a bug here must not hide a FAIL
+        # The message is not logged, since it may quote a row.
+        _log.error("locating failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+        return Located.not_located("locate_failed", f"a bug: {type(error).__name__}; the Steward's log has more")
+
+
+def fitted(located: Located) -> Located:
+    """Drop sample keys until the document is within its limit; if that is not enough, keep counts only."""
+    samples = max((len(each.samples) for each in located.classes), default=0)
+    while len(canonical_json.dump(located.to_json())) > LOCATED_MAX_BYTES:
+        if not samples:
+            # Names of files and fields alone are too long.
+            return located.without_values()
+        samples //= 2
+        classes = tuple(replace(each, samples=each.samples[:samples]) for each in located.classes)
+        located = replace(located, classes=classes)
+    return located
+
+
+class _Locator:
+    """Locates the rows of one scope, and names the files and keys that the kernel gives as numbers."""
+
+    def __init__(self, scope: Scope, threads: int, bounds: Bounds) -> None:
+        self._scope = scope
+        self._inputs = inputs = scope.inputs
+        self._identity = inputs.plan.projected(ProjectionName.IDENTITY)
+        # The identity is a set; its columns are shown in the table's order.
+        self._key_columns = [field for field in inputs.plan.schema.fields if field.name in self._identity.names]
+        with source_readable():
+            intent = inputs.intent()
+            self._source_files = files_of_chunk(inputs.bound, inputs.source, inputs.chunk)
+        self._locating = Locating(
+            inputs.plan,
+            [partial(self._intended, intent, each) for each in self._source_files],
+            [each.fetch for each in scope.staged],
+            threads=threads,
+            bounds=bounds,
+        )
+        header = header_of(inputs.metadata, inputs.metadata.default_spec_id, ManifestContent.DATA)
+        self._staged_partitions = [_partition(header, each.entry) for each in scope.staged]
+        self._source_partitions = [self._source_partition(each) for each in self._source_files]
+
+    def located(self, rows: Rows) -> Located:
+        found = self._locating.run(rows)
+        # Where the contract lets no role see keys, none is read.
+        keys = self._keys(found) if self._inputs.bound.contract.governance.sample_keys else None
+        classes = tuple(self._class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"])
+        differing, _ = most([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
+        return Located(classes, differing, found["compared"])
+
+    def _class(
+        self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[bool, int, int], Key] | None
+    ) -> LocatedClass:
+        is_source = failure is FailureClass.MISSING
+        partitions: Counter[str] = Counter()
+        for file, rows in found["files"]:
+            partition = self._partition_at(is_source, file)
+            if partition is not None:
+                partitions[partition] += rows
+        named = [(self._file_at(is_source, file), rows) for file, rows in found["files"]]
+        files, files_more = most(named, LOCATED_FILES_MAX)
+        listed, listed_more = most(partitions.items(), LOCATED_PARTITIONS_MAX)
+        samples = [] if keys is None else [self._sample(is_source, each, keys) for each in found["samples"]]
+        return LocatedClass(failure, found["rows"], files, files_more, listed, listed_more, tuple(samples))
+
+    def _sample(
+        self, is_source: bool, found: Mapping[str, Any], keys: Mapping[tuple[bool, int, int], Key]
+    ) -> SampleKey:
+        file, row = found["at"]
+        fields = found["fields"]
+        return SampleKey(
+            keys[is_source, file, row],
+            found["rows"],
+            self._file_at(is_source, file),
+            self._partition_at(is_source, file),
+            None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX]),
+        )
+
+    def _keys(self, found: Mapping[str, Any]) -> dict[tuple[bool, int, int], Key]:
+        """The keys of all samples by side, file and row."""
+        wanted: dict[tuple[bool, int], list[int]] = {}
+        for failure in ROW_CLASSES:
+            for sample in found[failure.value]["samples"]:
+                file, row = sample["at"]
+                wanted.setdefault((failure is FailureClass.MISSING, file), []).append(row)
+        keys: dict[tuple[bool, int, int], Key] = {}
+        for (is_source, file), rows in wanted.items():
+            self._locating.require_time()
+            read = keys_at(self._identities(is_source, file), rows, self._key_columns)
+            keys |= {(is_source, file, row): key for row, key in read.items()}
+        return keys
+
+    def _intended(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
+        with source_readable():
+            yield from intent.rows(file, self._scope.fetch_source)
+
+    def _identities(self, is_source: bool, file: int) -> Iterator[pa.RecordBatch]:
+        """The identity columns of a file's rows."""
+        inputs, plan = self._inputs, self._inputs.plan
+        if is_source:
+            narrow = Plan(plan.schema, (plan.projection(ProjectionName.IDENTITY),), plan.mode, plan.construction)
+            intent = Intent(inputs.bound, inputs.source, inputs.chunk, narrow, self._identity.names)
+            return self._intended(intent, self._source_files[file])
+        others = every_id(plan.schema) - every_id(self._identity)
+        return read_batches(self._scope.staged[file].fetch(), self._identity, others)
+
+    def _file_at(self, is_source: bool, file: int) -> str:
+        return self._source_files[file].location if is_source else self._scope.staged[file].path
+
+    def _partition_at(self, is_source: bool, file: int) -> str | None:
+        return (self._source_partitions if is_source else self._staged_partitions)[file]
+
+    def _source_partition(self, file: ScanFile) -> str | None:
+        """The identity partitions of a source file; of others the names are not known."""
+        columns = {field.field_id: field for field in self._inputs.source.scan.schema.fields}
+        known = [(columns[at], value) for at, value in file.constants.items() if at in columns]
+        return _join([(field.name, value_text(field.type, value)) for field, value in known]) if known else None
+
+
+def _partition(header: ManifestHeader, entry: DataFile | None) -> str | None:
+    fields = header.spec.fields
+    if entry is None or not fields:
+        return None
+    typed = zip(fields, header.partition_types(), strict=True)
+    return _join([(field.name, value_text(kind, entry.partition.get(field.field_id))) for field, kind in typed])
+
+
+def keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]) -> dict[int, Key]:
+    """The keys of these rows by row number; batches after the last of them are not read."""
+    wanted = sorted(set(rows))
+    found: dict[int, Key] = {}
+    start = 0
+    for batch in batches:
+        end = start + batch.num_rows
+        for row in wanted:
+            if start <= row < end:
+                found[row] = tuple((field.name, _cell(batch, row - start, field)) for field in identity)
+        if not wanted or end > wanted[-1]:
+            break
+        start = end
+    return found
+
+
+def _cell(batch: pa.RecordBatch, row: int, field: Field) -> str | None:
+    """The text of a value; a column that the file lacks is null in all its rows."""
+    if field.name not in batch.schema.names:
+        return None
+    return text_of(batch.column(field.name)[row], field.type)
+
+
+def text_of(scalar: Any, kind: object = None) -> str | None:
+    """A value as text, cut: bytes in hex, everything else as Arrow writes it."""
+    if not scalar.is_valid:
+        return None
+    try:
+        value = scalar.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        # Python has no value for it, for example a day after the year 9999. Arrow may have a text.
+        try:
+            return _cut(str(scalar.cast(pa.string()).as_py()))
+        except pa.ArrowException:
+            return "a value that has no text"
+    if isinstance(value, bytes):
+        is_uuid = kind == PrimitiveType(Kind.UUID) and len(value) == 16
+        return _cut(str(uuid.UUID(bytes=value)) if is_uuid else value.hex())
+    return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return _writable(text[:SAMPLE_TEXT_MAX_CHARACTERS])
+
+
+def _writable(text: str) -> str:
+    """Replace what a document cannot hold; it escapes control characters itself."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def value_text(kind: object, value: object) -> str | None:
+    """A partition value as text; Iceberg counts days and times since 1970."""
+    if value is None or isinstance(value, bytes):
+        return None if value is None else value.hex()
+    try:
+        if isinstance(value, int) and kind == PrimitiveType(Kind.DATE):
+            return str(_EPOCH.date() + datetime.timedelta(days=value))
+        if isinstance(value, int) and kind in _TIMES:
+            return str(_EPOCH + datetime.timedelta(microseconds=value))
+    except OverflowError:
+        pass  # after the year 9999 the number is shown
+    return _cut(str(value))
+
+
+def _join(pairs: Sequence[tuple[str, str | None]]) -> str:
+    """Names and values in one line, as partitions are written."""
+    return "/".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs)

@@ -1,30 +1,179 @@
-"""A staged file as it is: digested and measured in one pass, its entry rebuilt, the producer's claims judged."""
+"""Reads a staged file in one pass: digests it, rebuilds its manifest entry, and checks the producer's claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pvdm.digest import Digester
 from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.fields import avro_name
-from pvdm.lake.format.schema.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
+from pvdm.lake.format.partition_spec import PartitionField, PartitionSpec, apply, source_types
+from pvdm.lake.format.partition_value import tuple_key, value_key
+from pvdm.lake.format.schema.bounds import MetricsMode, compare, decode_bound, is_ordered, lower_bound, upper_bound
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.schema.single_value import Value, decode_value
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.metrics_modes import metrics_modes
 from pvdm.lake.read.entries import header_of
-from pvdm.model.schema import Field, Type
+from pvdm.model.schema import Field, GeoType, Kind, PrimitiveType, Schema, Type
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.claims import judge_claims
 from pvdm.verify.fetch import FETCH_SIZE_MAX_BYTES, Fetched
 from pvdm.verify.findings import Finding
-from pvdm.verify.partitioning import buckets_asked, partition_of
 
-# Codes of the kernel that speak of columns and their types; everything else that it refuses is damage.
+_CODE_POINT_MAX_BYTES: Final = 4
+_UNORDERED: Final = (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN))
+
+
+def buckets_asked(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
+    """Column and bucket count of each bucket field of the spec, in its order, for the kernel to report."""
+    return tuple(
+        (field.source_ids[0], field.transform.parameter or 1)
+        for field in spec.fields
+        if field.transform.name == "bucket"
+    )
+
+
+def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
+    """The tuple of the one partition that all rows lie in; rows of two partitions, or no rows, are refused."""
+    sources = source_types(schema)
+    buckets = iter(facts.buckets)
+    found = []
+    for field in spec.fields:
+        seen = next(buckets) if field.transform.name == "bucket" else None
+        found.append((field.field_id, _value(field, sources, facts, seen)))
+    return IdMap(found)
+
+
+def _value(
+    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, seen: frozenset[int | None] | None
+) -> Value:
+    if not field.transform.known or len(field.source_ids) != 1:
+        message = f"partition {field.name} has a transform that cannot be applied"
+        raise Code.PARTITION_SPEC_INVALID(message, reason="partition_transform_unknown", got=str(field.transform)[:120])
+    if field.transform.name == "void":
+        return None
+    if facts.rows == 0:
+        raise Code.PARTITION_MISMATCH(reason="partition_of_no_rows", got="no rows")
+    if seen is not None:
+        return _one(field, *seen)
+    source = field.source_ids[0]
+    return _monotone(field, sources[source], facts.leaves[source])
+
+
+def _one(field: PartitionField, first: Value, *others: Value) -> Value:
+    for other in others:
+        if value_key(first) != value_key(other):
+            message = f"a file holds rows of more than one partition of {field.name}"
+            raise Code.PARTITION_MISMATCH(message, reason="partition_mixed", got=f"{first!r} and {other!r}")
+    return first
+
+
+def _monotone(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
+    """The partition by the least and the greatest value, since every transform but bucket keeps the order."""
+    if not leaf.present or leaf.nulls == leaf.values:
+        return None
+    found: list[Value] = [None] if leaf.nulls else []
+    if leaf.nans:
+        found.append(math.nan)
+    if leaf.lower is not None and leaf.upper is not None:
+        for data, cut in ((leaf.lower, leaf.lower_cut), (leaf.upper, leaf.upper_cut)):
+            _require_whole(field, cut=cut, size=len(data))
+            found.append(_transform(field, kind, data))
+    return _one(field, *found)
+
+
+def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
+    try:
+        return apply(field.transform, kind, decode_value(kind, data))
+    except InputError as error:
+        # Near the ends of a type a value may have no partition, since the multiple below it is out of range.
+        message = f"a value has no partition of {field.name}"
+        raise Code.PARTITION_MISMATCH(
+            message, reason="partition_value_invalid", expected=error.expected, got=error.got
+        ) from None
+
+
+def _require_whole(field: PartitionField, *, cut: bool, size: int) -> None:
+    """Refuse a cut value, unless the transform needs no more than the prefix that is known."""
+    width = (field.transform.parameter or 1) * _CODE_POINT_MAX_BYTES
+    if cut and not (field.transform.name == "truncate" and width <= size):
+        raise Code.PARTITION_MISMATCH(
+            f"a value of partition {field.name} is too long",
+            reason="partition_value_too_long",
+            expected=f"at most {size} bytes",
+            got="more",
+        )
+
+
+def check_claims(
+    claimed: DataFile, observed: DataFile, facts: ParquetFacts, types: Mapping[int, Type]
+) -> Iterator[Finding]:
+    """Findings for claims in the entry that are wrong: an absent claim is none, a count is exact, a bound contains."""
+    yield from _exact("file_size_lies", "the size of a file", observed.file_size_in_bytes, claimed.file_size_in_bytes)
+    yield from _exact("record_count_lies", "the record count of a file", facts.rows, claimed.record_count)
+    if claimed.split_offsets:
+        yield from _exact(
+            "split_offsets_lie", "the split offsets of a file", facts.split_offsets, claimed.split_offsets
+        )
+    if tuple_key(claimed.partition) != tuple_key(observed.partition):
+        yield _lie("partition_lies", "the partition of a file", observed.partition, claimed.partition)
+    for field_id, leaf in facts.leaves.items():
+        yield from _counts(claimed, field_id, leaf)
+        yield from _bounds(claimed, field_id, leaf, types[field_id])
+
+
+def _counts(claimed: DataFile, field_id: int, leaf: LeafFacts) -> Iterator[Finding]:
+    for code, what, claims, seen in (
+        ("value_count_lies", "value", claimed.value_counts, leaf.values),
+        ("null_count_lies", "null", claimed.null_value_counts, leaf.nulls),
+        ("nan_count_lies", "NaN", claimed.nan_value_counts, leaf.nans or 0),
+    ):
+        claim = None if claims is None else claims.get(field_id)
+        if claim is not None:
+            yield from _exact(code, f"the {what} count of column {field_id}", seen, claim)
+
+
+def _bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> Iterator[Finding]:
+    if isinstance(kind, GeoType) or kind in _UNORDERED:
+        return
+    for lower, claims, seen, cut in (
+        (True, claimed.lower_bounds, leaf.lower, leaf.lower_cut),
+        (False, claimed.upper_bounds, leaf.upper, leaf.upper_cut),
+    ):
+        claim = None if claims is None else claims.get(field_id)
+        if claim is None or (cut and seen is not None and claim.startswith(seen)):
+            continue
+        side = "lower" if lower else "upper"
+        try:
+            bound = decode_bound(kind, claim)
+        except InputError as error:
+            message = f"the {side} bound of column {field_id} is no value of its type"
+            yield Finding(FailureClass.METADATA, f"{side}_bound_lies", message, error.expected, error.got)
+            continue
+        # A column without values is inside any bounds.
+        if seen is not None:
+            order = compare(kind, bound, decode_value(kind, seen))
+            if order > 0 if lower else order < 0:
+                yield _lie(f"{side}_bound_lies", f"the {side} bound of column {field_id}", seen.hex(), claim.hex())
+
+
+def _exact(code: str, what: str, seen: object, claim: object) -> Iterator[Finding]:
+    if seen != claim:
+        yield _lie(code, what, seen, claim)
+
+
+def _lie(code: str, what: str, seen: object, claim: object) -> Finding:
+    return Finding(
+        FailureClass.METADATA, code, f"{what} is not what the manifest says", expected=str(seen), got=str(claim)
+    )
+
+
+# Codes of the kernel about columns and their types; all its other codes mean damage.
 _SCHEMA_CODES: Final = frozenset(
     {
         Code.ARROW_TYPE_UNSUPPORTED,
@@ -42,23 +191,15 @@ _SCHEMA_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen; `file` is the entry to publish, at its staged path, and None where the file was refused.
+    """What is in a file; `file` is the entry to publish, at its staged path, or None where the file was refused.
 
-    `recipe` tells how to make the file to publish, where it is not the staged one.
+    `recipe` makes the file to publish out of the staged one, where these differ.
     """
 
     file: DataFile | None
     rows: int
     findings: tuple[Finding, ...]
     recipe: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """What a table says of its files."""
-
-    types: Mapping[int, Type]
-    modes: Mapping[int, MetricsMode]
 
 
 def observe(
@@ -70,11 +211,11 @@ def observe(
     rewrite: bool,
     footer_published: bool,
 ) -> Observed:
-    """Every row of the fetched bytes once: into the digester, and into the facts of the entry.
+    """Read every row of the fetched bytes once, into the digester and into the facts of the entry.
 
-    With `rewrite` the entry is that of the file which the Steward makes of the staged one. With `footer_published` the
-    producer's own footer is published, and stricter rules hold. A refused file voids the digester, so each file wants
-    its own; their partials are combined.
+    With `rewrite` the entry is that of the file that the Steward makes of the staged one. With `footer_published` the
+    producer's own footer is published, so stricter rules hold. A refused file voids the digester, so each file needs
+    its own.
     """
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
@@ -97,29 +238,21 @@ def observe(
     except VerificationError as error:
         return Observed(None, facts.rows, (Finding.of(FailureClass.METADATA, error, path),))
     types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
-    table = _Table(types, metrics_modes(metadata))
-    rebuilt = replace(_rebuilt(path, len(fetched.data), facts, table), partition=partition)
-    findings = tuple(replace(each, file=path) for each in judge_claims(entry.data_file, rebuilt, facts, types))
+    rebuilt = _rebuild(path, len(fetched.data), partition, facts, types, metrics_modes(metadata))
+    findings = tuple(replace(each, file=path) for each in check_claims(entry.data_file, rebuilt, facts, types))
     if facts.published is None:
         return Observed(rebuilt, facts.rows, findings)
     if facts.published.size > FETCH_SIZE_MAX_BYTES:
-        return Observed(None, facts.rows, (*findings, _too_large(facts.published.size, path)))
+        # The gate and an audit read a published file again to hash it.
+        most, got = f"at most {FETCH_SIZE_MAX_BYTES} bytes", f"{facts.published.size} bytes"
+        message = "the file to publish is too large"
+        too_large = Finding(FailureClass.PHYSICAL, "parquet_too_large", message, most, got, path)
+        return Observed(None, facts.rows, (*findings, too_large))
     return Observed(_as_published(rebuilt, facts.published), facts.rows, findings, facts.published.recipe)
 
 
-def _too_large(size: int, path: str) -> Finding:
-    """The gate and an audit read a published file again to hash it; this one would be too large for them."""
-    error = VerificationError(
-        Code.PARQUET_TOO_LARGE,
-        "the file to publish is too large",
-        expected=f"at most {FETCH_SIZE_MAX_BYTES} bytes",
-        got=f"{size} bytes",
-    )
-    return Finding.of(FailureClass.PHYSICAL, error, path)
-
-
 def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:
-    """The entry with what is different in the file that the Steward makes: sizes and offsets."""
+    """The entry with sizes and offsets of the file that the Steward makes."""
     sizes, listed = published.column_sizes, rebuilt.column_sizes or ()
     return replace(
         rebuilt,
@@ -130,40 +263,46 @@ def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:
 
 
 def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
-    """The name of every struct field in Parquet files, as Iceberg's Java library makes it, in the table's order."""
+    """The name of every struct field in Parquet files, as Iceberg's Java library writes it, in the table's order."""
     schema = metadata.current_schema
     named = {each.field_id: avro_name(each.name) for _, each in to_model(schema).walk() if isinstance(each, Field)}
     return {field_id: named[field_id] for field_id in schema.fields if field_id in named}
 
 
 def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
-    """Readers put these columns' defaults where a file lacks them; the digest would have seen null."""
+    """Columns that a file may not lack: readers would show their defaults, where the digest has null."""
     return tuple(
         field.field_id for field in metadata.current_schema.fields.values() if field.initial_default is not None
     )
 
 
 def class_of(code: str) -> FailureClass:
-    """What a refusal of the kernel's reader is about: a file's columns and their types, its entry, or its bytes."""
+    """The failure class of a code of the kernel's reader."""
     if code == Code.RECORD_COUNT_LIES:
         return FailureClass.METADATA
     is_schema = code in _SCHEMA_CODES or code.startswith("field_")
     return FailureClass.SCHEMA if is_schema else FailureClass.PHYSICAL
 
 
-def _rebuilt(path: str, size: int, facts: ParquetFacts, table: _Table) -> DataFile:
-    """The entry from what was seen alone; a sort order, row ids and whatever else was not proved are left out."""
-    counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and table.modes[each].counts]
-    bounds = [(each, _ends(leaf, table.types[each], table.modes[each])) for each, leaf in counted]
+def _rebuild(
+    path: str,
+    size: int,
+    partition: IdMap[Value],
+    facts: ParquetFacts,
+    types: Mapping[int, Type],
+    modes: Mapping[int, MetricsMode],
+) -> DataFile:
+    """The entry by the facts alone; a sort order, row ids and whatever else was not proved are left out."""
+    counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and modes[each].counts]
+    bounds = [(each, _ends(leaf, types[each], modes[each])) for each, leaf in counted]
     return DataFile(
         file_path=path,
         file_format="PARQUET",
         record_count=facts.rows,
         file_size_in_bytes=size,
+        partition=partition,
         column_sizes=_ids(
-            (each, found)
-            for each, found in facts.column_sizes.items()
-            if each in table.modes and table.modes[each].counts
+            (each, found) for each, found in facts.column_sizes.items() if each in modes and modes[each].counts
         ),
         value_counts=_ids((each, leaf.values) for each, leaf in counted),
         null_value_counts=_ids((each, leaf.nulls) for each, leaf in counted),
@@ -177,7 +316,7 @@ def _rebuilt(path: str, size: int, facts: ParquetFacts, table: _Table) -> DataFi
 def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
     if leaf.lower is None or leaf.upper is None or not is_ordered(kind):
         return None, None
-    # Engines hold -0.0 and +0.0 to be equal, and compare them with bounds as if they were not.
+    # Engines treat -0.0 and +0.0 as equal, but compare them with bounds as different.
     low = lower_bound(kind, _zero(decode_value(kind, leaf.lower), -0.0), mode)
     value = _zero(decode_value(kind, leaf.upper), 0.0)
     if leaf.upper_cut and (mode.length is None or mode.length >= len(value)):
@@ -187,7 +326,7 @@ def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None,
 
 
 def _zero(value: Value, signed: float) -> Value:
-    """The value, or the zero that is to stand for both."""
+    """The value, with this zero for both zeros."""
     return signed if isinstance(value, float) and value == 0 else value
 
 

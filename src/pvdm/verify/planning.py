@@ -1,48 +1,266 @@
-"""Chunk plans and claims of a workload, from its bound contract and the pinned source."""
+"""Plans the chunks of a workload, so that each row is in exactly one of them, and derives its claims.
+
+A claim is on the id of its column, never on its name. A claim on a proved column of the target is about the target's
+own rows: it names the target's field id, and holds for any source. A claim on another column names the source and the
+column's id there, and cannot be compared with claims of another source.
+
+A column that was dropped and added again has another id. Its old claims cannot be compared with new ones, and count as
+overlapping, since rows that were published under the old id show null under the new one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
 
+from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.resolve import arrow_type
-from pvdm.model.chunk import ChunkPlan, require_chunks
-from pvdm.model.contract import BoundContract, ChunkingBy
-from pvdm.model.filter.bind import column_type, require_simple
+from pvdm.model.canonical_json import dump
+from pvdm.model.chunk import (
+    CHUNK_DEFINITION_MAX_BYTES,
+    ChunkDefinition,
+    ChunkPlan,
+    escaped,
+    readable_id,
+    require_chunks,
+)
+from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
+from pvdm.model.filter import expression as ex
+from pvdm.model.filter.bind import bind, column_type, require_ordered, require_simple
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
-from pvdm.model.filter.expression import Expression, Literal, LiteralValue, Typed, columns_of
+from pvdm.model.filter.literal import literal_text, parse_literal, spelled
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
-from pvdm.verify.chunks import SourceFile, plan_chunks
+from pvdm.verify.fetch import Fetch
 from pvdm.verify.filtering import kept, plain_column
 from pvdm.verify.source import PinnedSource
 
+_Spelling: TypeAlias = ex.Text | ex.Number | ex.Boolean
 
-def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Callable[[str], bytes]) -> ChunkPlan:
-    """The chunks of the filtered source; for chunking by partition its rows are read once for their values."""
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Listed:
+    """A value that has its own chunk: `text` of a literal, or null or NaN (`special`)."""
+
+    special: str
+    text: str
+
+
+_NULL = _Listed("null", "")
+_NAN = _Listed("nan", "")
+
+
+def plan_chunks(
+    chunking: Chunking,
+    schema: Schema,
+    *,
+    values: Iterable[Sequence[ex.LiteralValue | None]] = (),
+    files: Sequence[tuple[str, int]] = (),
+    most: int,
+) -> ChunkPlan:
+    """The plan for a source of this schema.
+
+    `values`: for chunking by partition, the combinations of its columns' values in the source, in the form of literals
+    (days, microseconds, `Decimal`, `UUID`); all other rows are in the last chunk. `files`: for chunking by files,
+    location and size of every data file.
+    """
+    match chunking.by:
+        case ChunkingBy.NONE:
+            chunks = [ChunkDefinition("all", str(ex.Always()), None)]
+        case ChunkingBy.PARTITION:
+            chunks = _by_partition(chunking.columns, schema, values, most)
+        case ChunkingBy.FILES:
+            chunks = _by_files(files, chunking.max_bytes or 0, most)
+        case ChunkingBy.RANGE:
+            chunks = _by_range(str(chunking.column), chunking.bounds, schema, most)
+    require_chunks(len(chunks), most)
+    return ChunkPlan(tuple(chunks))
+
+
+def chunk_filter(where: ex.Expression, chunk: ChunkDefinition, schema: Schema) -> ex.Expression:
+    """The contract's bound filter and the chunk's own, as one bound filter over the source."""
+    own = bind(chunk.expression, schema, {})
+    if isinstance(own, ex.Always):
+        return where
+    return own if isinstance(where, ex.Always) else ex.And((where, own))
+
+
+def _by_partition(
+    columns: tuple[str, ...], schema: Schema, values: Iterable[Sequence[ex.LiteralValue | None]], most: int
+) -> list[ChunkDefinition]:
+    kinds = [column_type(schema, column) for column in columns]
+    for column, kind in zip(columns, kinds, strict=True):
+        require_simple(column, kind)
+    found: set[tuple[_Listed, ...]] = set()
+    for each in values:
+        listed = [_listed(value, kind) for value, kind in zip(each, kinds, strict=True)]
+        # A value without a spelling, such as an infinity, is left to the last chunk.
+        if (known := tuple(one for one in listed if one is not None)) and len(known) == len(columns):
+            found.add(known)
+            require_chunks(len(found) + 1, most)
+    wanted = sorted(found)
+    chunks = [
+        ChunkDefinition(
+            readable_id(tuple((escaped(name), _shown(one)) for name, one in zip(columns, each, strict=True))),
+            str(_joined(ex.And, [_is(*one) for one in zip(columns, kinds, each, strict=True)])),
+            None,
+        )
+        for each in wanted
+    ]
+    rest = _other_than(columns, kinds, wanted)
+    chunks.append(ChunkDefinition(readable_id(tuple((escaped(name), "~other") for name in columns)), str(rest), None))
+    return chunks
+
+
+def _listed(value: ex.LiteralValue | None, kind: Type) -> _Listed | None:
+    if value is None:
+        return _NULL
+    if isinstance(value, float) and math.isnan(value):
+        return _NAN
+    text = literal_text(value, kind)
+    # Parsed again, so that two spellings of one value (-0.0, 1.50) are one chunk.
+    return None if text is None else _Listed("", str(literal_text(parse_literal(text, kind), kind)))
+
+
+def _shown(one: _Listed) -> str:
+    return f"~{one.special}" if one.special else escaped(one.text)
+
+
+def _spelling(one: _Listed, kind: Type) -> _Spelling:
+    made = spelled(parse_literal(one.text, kind), kind)
+    if made is None:
+        raise AssertionError("what a text spells has a spelling")
+    return made
+
+
+def _is(column: str, kind: Type, one: _Listed) -> ex.Expression:
+    if one == _NULL:
+        return ex.IsNull(column)
+    return ex.IsNan(column) if one == _NAN else ex.Compare(column, ex.Operator.EQUAL, _spelling(one, kind))
+
+
+def _other_than(columns: tuple[str, ...], kinds: list[Type], listed: list[tuple[_Listed, ...]]) -> ex.Expression:
+    """Every row whose values are not listed (in order); true, and never unknown, for null.
+
+    `not (a or b)` would be unknown for null. So the first column has another value, or it has a listed one and the
+    other columns differ from those listed beside it.
+    """
+    if not listed:
+        return ex.Always()
+    firsts = sorted({each[0] for each in listed})
+    parts = [_none_of(columns[0], kinds[0], firsts)]
+    if len(columns) > 1:
+        for first, group in itertools.groupby(listed, key=lambda each: each[0]):
+            beside = [each[1:] for each in group]
+            parts.append(ex.And((_is(columns[0], kinds[0], first), _other_than(columns[1:], kinds[1:], beside))))
+    return _joined(ex.Or, parts)
+
+
+def _none_of(column: str, kind: Type, listed: list[_Listed]) -> ex.Expression:
+    literals = tuple(_spelling(one, kind) for one in listed if not one.special)
+    parts: list[ex.Expression] = [ex.IsNull(column, negated=True)]
+    if literals:
+        parts.append(ex.OneOf(column, literals, negated=True))
+    if _NAN in listed:
+        parts.append(ex.IsNan(column, negated=True))
+    present = _joined(ex.And, parts)
+    return present if _NULL in listed else ex.Or((ex.IsNull(column), present))
+
+
+def _joined(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expression]) -> ex.Expression:
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+
+
+def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -> list[ChunkDefinition]:
+    """Half-open ranges between the bounds; NaN is above every bound, and null has its own chunk."""
+    kind = column_type(schema, column)
+    require_ordered(column, kind)
+    require_chunks(len(bounds) + 2, most)
+    texts = _rising(bounds, kind)
+    edges = [None, *texts, None]
+    chunks = []
+    for lower, upper in itertools.pairwise(edges):
+        parts: list[ex.Expression] = []
+        if lower is not None:
+            parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _spelling(_Listed("", lower), kind)))
+        if upper is not None:
+            parts.append(ex.Compare(column, ex.Operator.LESS, _spelling(_Listed("", upper), kind)))
+        # Escaped values have no brackets and commas, so an empty text differs from no bound.
+        name = f"{'(' if lower is None else '[' + escaped(lower)},{'' if upper is None else escaped(upper)})"
+        where = _joined(ex.And, parts) if parts else ex.IsNull(column, negated=True)
+        chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
+    chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(ex.IsNull(column)), None))
+    return chunks
+
+
+def _rising(bounds: tuple[str, ...], kind: Type) -> list[str]:
+    found = [parse_literal(text, kind) for text in bounds]
+    for position in range(1, len(found)):
+        if not _below(found[position - 1], found[position]):
+            raise Code.CHUNK_BOUNDS_UNORDERED(
+                expected=f"a bound above {bounds[position - 1][:80]!a}", got=ascii(bounds[position][:80])
+            )
+    return [str(literal_text(value, kind)) for value in found]
+
+
+def _below(lower: ex.LiteralValue, upper: ex.LiteralValue) -> bool:
+    if isinstance(lower, str) and isinstance(upper, str):
+        return lower.encode() < upper.encode()
+    return lower < upper  # type: ignore[operator]  # both are of one type, which has an order
+
+
+def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
+    """Files in the order of their locations, as many in a chunk as fit; a larger file is alone."""
+    ordered = sorted(files)
+    for (before, _), (after, _) in itertools.pairwise(ordered):
+        if before == after:
+            raise Code.SOURCE_FILE_REPEATED(got=ascii(after[:200]))
+    groups: list[list[str]] = [[]]
+    size = listed = 0
+    for location, file_size in ordered:
+        written = len(dump(location)) + 1
+        if groups[-1] and (size + file_size > max_bytes or listed + written > CHUNK_DEFINITION_MAX_BYTES - 1_024):
+            groups.append([])
+            require_chunks(len(groups), most)
+            size = listed = 0
+        groups[-1].append(location)
+        size, listed = size + file_size, listed + written
+    return [ChunkDefinition(_files_id(at, group), None, tuple(group)) for at, group in enumerate(groups, start=1)]
+
+
+def _files_id(position: int, group: list[str]) -> str:
+    return f"files-{position:05d}-{hashlib.sha256(dump(group)).hexdigest()[:16]}"
+
+
+def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetch) -> ChunkPlan:
+    """Plan the chunks of the filtered source; chunking by partition reads its rows once for their values."""
     contract = bound.contract
     chunking, most = contract.chunking, contract.limits.chunks
     schema = source.scan.schema
     where = bound.where(schema)
-    values: Iterator[tuple[LiteralValue | None, ...]] = iter(())
+    values: Iterator[tuple[ex.LiteralValue | None, ...]] = iter(())
     if chunking.by is ChunkingBy.PARTITION:
         values = _values(chunking.columns, where, source, fetch, most)
-    files = [SourceFile(each.location, each.size) for each in source.scan.files]
+    files = [(each.location, each.size) for each in source.scan.files]
     return plan_chunks(chunking, schema, values=values, files=files, most=most)
 
 
 def _values(
-    columns: tuple[str, ...], where: Expression, source: PinnedSource, fetch: Callable[[str], bytes], most: int
-) -> Iterator[tuple[LiteralValue | None, ...]]:
-    """Each combination of the columns' values in the filtered rows, once a file; Arrow finds them."""
+    columns: tuple[str, ...], where: ex.Expression, source: PinnedSource, fetch: Fetch, most: int
+) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
+    """Each combination of the columns' values in the filtered rows, once a file."""
     kinds = [column_type(source.scan.schema, column) for column in columns]
     for column, kind in zip(columns, kinds, strict=True):
         require_simple(column, kind)
-    narrow = source.reading({*columns, *columns_of(where)})
+    narrow = source.reading({*columns, *ex.columns_of(where)})
     for file in narrow.scan.files:
         found = _Distinct(columns, kinds, most)
         for batch in narrow.batches(file, fetch):
@@ -51,26 +269,26 @@ def _values(
 
 
 class _Distinct:
-    """Combinations of values seen so far; as many as a plan may have, and no more are kept."""
+    """The distinct combinations of values, at most about as many as a plan may have."""
 
     def __init__(self, columns: tuple[str, ...], kinds: list[Type], most: int) -> None:
         self._columns, self._kinds, self._most = columns, kinds, most
         self._seen: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in a batch."""
-        arrays = [_counted(batch, *each) for each in zip(self._columns, self._kinds, strict=True)]
+        """Add the combinations of a batch."""
+        arrays = [_numbers(batch, *each) for each in zip(self._columns, self._kinds, strict=True)]
         names = [str(at) for at in range(len(arrays))]
         table = pa.Table.from_arrays(arrays, names=names)
         if self._seen is not None:
             table = pa.concat_tables([self._seen, table])
         self._seen = table.group_by(names).aggregate([])
-        # NaN of several bit patterns and both zeros count apart here, so the plan's own limit is the exact one.
+        # NaNs of several bit patterns, and both zeros, are distinct here, so the plan checks the exact limit.
         if self._seen.num_rows > 2 * self._most + 16:
             require_chunks(self._seen.num_rows, self._most)
 
-    def values(self) -> Iterator[tuple[LiteralValue | None, ...]]:
-        """The combinations as literals have them."""
+    def values(self) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
+        """The combinations in the form of literals."""
         if self._seen is None:
             return
         columns = [column.to_pylist() for column in self._seen.columns]
@@ -78,8 +296,8 @@ class _Distinct:
             yield tuple(_literal(value, kind) for value, kind in zip(row, self._kinds, strict=True))
 
 
-def _counted(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
-    """The column as numbers where its literals are: Arrow would make dates of them, within the years that it knows."""
+def _numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
+    """The column, with dates and times as numbers, since Python's dates end at the year 9999."""
     array = plain_column(batch, column, kind)
     wanted: Any = arrow_type(kind)
     if pa.types.is_date32(wanted):
@@ -89,23 +307,43 @@ def _counted(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
     return array
 
 
-def _literal(value: Any, kind: Type) -> LiteralValue | None:
+def _literal(value: Any, kind: Type) -> ex.LiteralValue | None:
     if value is not None and kind == PrimitiveType(Kind.UUID):
         return UUID(bytes=value)
-    found: LiteralValue | None = value
+    found: ex.LiteralValue | None = value
     return found
 
 
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:
-    """What the workload may publish at most, read off its filter; never less than it publishes."""
+    """The claim of the workload by its filter: at least all rows that it can publish."""
     column = bound.contract.boundary.claim
     if column is None:
         return Claim.everything()
     kind = type_to_iceberg(column_type(source_schema, column))
-    return read_claim(bound.where(source_schema), column, kind, _value)
+    return read_claim(bound.where(source_schema), column, kind, lambda literal: ex.typed(literal).value)
 
 
-def _value(literal: Literal) -> LiteralValue:
-    if not isinstance(literal, Typed):
-        raise AssertionError("a bound filter has typed literals")
-    return literal.value
+def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, source: Schema) -> Claim:
+    """The claim on its column of this source; columns of a set of files have names only."""
+    column = bound.contract.boundary.claim
+    if column is None:
+        return claim
+    field_id = source.column(column).field_id
+    if bound.contract.boundary.source.manifest is not None or field_id is None:
+        return claim.of_column(f"source {source_uuid} column {column}")
+    return claim.of_column(f"source {source_uuid} field {field_id}")
+
+
+def with_target_column(bound: BoundContract, claim: Claim, target: Schema) -> Claim:
+    """The claim on the target's column that its source column fills; unchanged where no such column is proved.
+
+    Of several such columns the one with the lowest id counts.
+    """
+    boundary = bound.contract.boundary
+    if boundary.claim is None:
+        return claim
+    columns = boundary.mapping.columns
+    filled = {boundary.claim} if columns is None else {c.target for c in columns if c.source == boundary.claim}
+    filled -= {name for name, _ in bound.contract.projections.excluded}
+    found = [each.field_id for each in target.fields if each.name in filled and each.field_id is not None]
+    return claim.of_column(f"target field {min(found)}") if found else claim

@@ -1,4 +1,4 @@
-"""The pinned source: a snapshot of a table, or a set of Parquet files that a manifest lists with their hashes."""
+"""The pinned source: a snapshot of a table, or a set of files that a manifest lists; and its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.json_document import Node, Raw, parse_json
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.document import parse_schema
@@ -28,6 +28,8 @@ from pvdm.lake.read.scan import Scan, plan_scan, scan_batches, schema_of
 from pvdm.model.fields import require_sha256
 from pvdm.model.schema import Schema
 from pvdm.model.statements.table import TableRef
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.observed import class_of
 
 SOURCE_MANIFEST_MAX_BYTES: Final = 67_108_864
 SOURCE_FILES_MAX: Final = 100_000
@@ -37,36 +39,36 @@ _CATALOG: Final = "files"
 
 @dataclass(frozen=True, slots=True)
 class PinnedSource:
-    """The source as a workload has it: which table or set of files, which state of it, and how it is read."""
+    """The source of a workload: which table or set of files, which state of it, and how it is read."""
 
     ref: TableRef
     snapshot_id: int
     scan: Scan
     metadata: TableMetadata | None = None
-    """The table's own document, for readers that plan by themselves; a set of files has none."""
+    """The table's metadata, for readers that plan a scan themselves; None for a set of files."""
     newer_columns: tuple[Raw, ...] = ()
-    """The table's columns that came after the snapshot: a workload keeps them, so that its intent stays the same."""
+    """Columns that the table got after the snapshot; the workload stores them, so that its intent stays the same."""
 
     def reading(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
-        """The same source, read for these columns only; those of `stored` may come as they are stored."""
+        """The same source with these columns only; those of `stored` may have the file's own encoding."""
         scan = self.scan.select(names)
         chosen = scan.schema.select(set(stored)).fields
         ids = frozenset(each.field_id for each in chosen if each.field_id is not None)
         return replace(self, scan=replace(scan, stored=ids))
 
     def batches(self, file: ScanFile, fetch: Callable[[str], bytes]) -> Iterator[pa.RecordBatch]:
-        """The rows of one of its files, resolved and without what is deleted."""
-        kernel_engine()  # nothing else reads files; where it is missing, this says how to get it
+        """The rows of one of its files, in the source's schema and without deleted ones."""
+        kernel_engine()  # raises where it is not installed
         return scan_batches(self.scan, file, fetch, read_batches)
 
 
 def pin_table(ref: TableRef, metadata: TableMetadata, snapshot_id: int, reader: FileReader) -> PinnedSource:
-    """A snapshot of a table."""
+    """Pin a snapshot of a table."""
     return PinnedSource(ref, snapshot_id, plan_scan(metadata, _snapshot(ref, metadata, snapshot_id), reader), metadata)
 
 
 def pinned_schema(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Schema:
-    """The columns of a snapshot that was pinned; none of its files is looked for."""
+    """The columns of a pinned snapshot; no file is read."""
     return to_model(schema_of(metadata, _snapshot(ref, metadata, snapshot_id)))
 
 
@@ -78,67 +80,50 @@ def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snaps
 
 
 def pin_files(location: str, data: bytes) -> PinnedSource:
-    """The files that the manifest at this location lists; the state of the set is the hash of the manifest."""
-    with _of_manifest(location):
-        return _pinned(location, data)
+    """Pin the files that the manifest at this location lists; its hash is the state of the set."""
+    try:
+        return _parse_manifest(location, data)
+    except InputError as error:
+        hint = "docs/sources.md has the format; `pvdm source-files` writes one"
+        raise error.with_context(f"{location}: {error.message}", hint=hint, manifest=location) from None
 
 
 def state_of(manifest: bytes) -> int:
-    """What stands for a snapshot id where the source is a set of files."""
+    """The number that a set of files has in place of a snapshot id."""
     return int.from_bytes(hashlib.sha256(manifest).digest()[:8], "big") >> 1
 
 
-def _pinned(location: str, data: bytes) -> PinnedSource:
+def _parse_manifest(location: str, data: bytes) -> PinnedSource:
     node = Node(parse_json(data, what="the manifest of source files", size_max_bytes=SOURCE_MANIFEST_MAX_BYTES), "$")
     if node.text("kind") != SOURCE_FILES_KIND:
         raise _invalid("$.kind", SOURCE_FILES_KIND, ascii(node.text("kind")[:80]))
     _require_keys(node, {"kind", "schema", "files"})
     table_schema = parse_schema(node.node("schema"))
-    listed = tuple(_file(each) for each in _listed(node))
+    if (count := len(node.items("files"))) > SOURCE_FILES_MAX:
+        raise _invalid("$.files", f"at most {SOURCE_FILES_MAX} files", str(count))
+    listed = tuple(_file(each) for each in node.nodes("files"))
     places = {str(parse_location(each.location)) for each in listed}
     if len(places) != len(listed):
         raise _invalid("$.files", "each file once", "a file twice")
     ref = TableRef(_CATALOG, str(uuid.uuid5(uuid.NAMESPACE_URL, location)), location)
     schema = to_model(table_schema)
-    # Nothing renames a column of such a set, so that names are as good as ids where a file has none.
+    # Columns of such a set are never renamed, so a file without ids is read by names.
     return PinnedSource(
         ref, state_of(data), Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
     )
 
 
-@contextlib.contextmanager
-def _of_manifest(location: str) -> Iterator[None]:
-    """What is wrong with a manifest is told with the place of the manifest."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(
-            error.reason,
-            f"{location}: {error.message}",
-            expected=error.expected,
-            got=error.got,
-            hint=error.hint or "docs/sources.md has the format; `pvdm source-files` writes one",
-            **{**error.details, "manifest": location},
-        ) from None
-
-
 def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: int | None) -> None:
-    """The pinned snapshot has what was published last behind it: an older or another line would undo it unseen."""
+    """Require that the pinned snapshot descends from the one that was published last, so that nothing is undone."""
     if last_published is None:
         return
     for snapshot in metadata.ancestry(snapshot_id):
-        # The parent may have expired and still be named.
+        # An expired parent is still named.
         if last_published in (snapshot.snapshot_id, snapshot.parent_id):
             return
     raise Code.SOURCE_NOT_ALLOWED(
         reason="source_not_descended", expected=f"a descendant of {last_published}", got=str(snapshot_id)
     )
-
-
-def _listed(node: Node) -> Iterator[Node]:
-    if len(node.items("files")) > SOURCE_FILES_MAX:
-        raise _invalid("$.files", f"at most {SOURCE_FILES_MAX} files", str(len(node.items("files"))))
-    return node.nodes("files")
 
 
 def _file(node: Node) -> ScanFile:
@@ -160,13 +145,83 @@ def _file(node: Node) -> ScanFile:
 
 
 def _require_keys(node: Node, wanted: set[str]) -> None:
-    """Nothing besides: what is not read would be believed to count."""
+    """Refuse unknown keys, which a user would believe to have an effect."""
     found: set[str] = {str(key) for key in node.raw}
     if found != wanted:
         raise _invalid(node.place, ", ".join(sorted(wanted)), ascii(", ".join(sorted(found))[:200]))
 
 
-def _invalid(place: str, expected: str, got: str) -> InputError:
+def _invalid(place: str, expected: str, got: str) -> PvdmError:
+    message = f"the manifest of source files is wrong at {place}"
+    return Code.SOURCE_UNSUPPORTED(message, reason="source_manifest_invalid", expected=expected, got=got)
+
+
+INT96_HINT: Final = (
+    "Spark writes INT96 by default: write the files again with "
+    "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, or as an Iceberg table"
+)
+_CORRECT_SOURCE: Final = (
+    "correct the source, or migrate the contract or the target; an open workload keeps its pinned source: "
+    "an operator abandons it, and a new workload id pins the source as it is then"
+)
+# Facts about pinned rows that are not about columns, and never change.
+_PERMANENT: Final = frozenset({Code.VALUE_OUT_OF_RANGE})
+# The pinned table or snapshot is gone; nothing else about a pinned snapshot can change.
+_GONE: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
+# Missing configuration of the Steward, which is no fact about a source.
+_NOT_CONFIGURED: Final = frozenset({Code.STORE_NOT_CONFIGURED})
+
+
+@contextlib.contextmanager
+def source_readable() -> Iterator[None]:
+    """Translate errors of a source that is read: none of them is a verdict about what was staged.
+
+    An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. Columns that do not fit
+    the contract never change in a pinned source: `source_unusable` ends the attempt.
+    """
+    try:
+        yield
+    except VerificationError as error:
+        if class_of(error.code) is FailureClass.SCHEMA or error.code in _PERMANENT:
+            raise unusable(error) from None
+        raise _unreadable(error) from None
+    except InputError as error:
+        raise _unreadable(error) if error.code in _NOT_CONFIGURED else unusable(error) from None
+
+
+@contextlib.contextmanager
+def source_found() -> Iterator[None]:
+    """Translate errors of loading a pinned source again.
+
+    A snapshot and its manifests never change. So an error comes from the catalog, the store or the configuration, and
+    may pass. Only a table or snapshot that is gone is permanent.
+    """
+    try:
+        yield
+    except (InputError, VerificationError) as error:
+        if error.code in _GONE:
+            raise unusable(error) from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: PvdmError) -> PvdmError:
+    message = f"the pinned source cannot be read: {error.message}"
+    return Code.SOURCE_UNREADABLE(message, expected=error.expected, got=error.got, cause=error.reason)
+
+
+def unusable(error: PvdmError, hint: str | None = None) -> InputError:
+    """The error `source_unusable`: the pinned source can never be read as the contract means it."""
+    if error.code == Code.SOURCE_UNUSABLE and isinstance(error, InputError):
+        return error
+    nanoseconds = error.code == Code.CAST_REFUSED and any(
+        word in str(error.got) for word in ("[ns", "Nanosecond", "_ns")
+    )
     return InputError(
-        "source_manifest_invalid", f"the manifest of source files is wrong at {place}", expected=expected, got=got
+        Code.SOURCE_UNUSABLE,
+        f"the source cannot be read as the contract means it: {error.message}",
+        expected=error.expected,
+        got=error.got,
+        hint=hint or error.hint or (f"{INT96_HINT}; {_CORRECT_SOURCE}" if nanoseconds else _CORRECT_SOURCE),
+        cause=error.reason,
+        **{key: value for key, value in error.details.items() if key in ("file", "column")},
     )

@@ -1,4 +1,4 @@
-"""What an attempt staged, read from the catalog's metadata and the branch's manifests, held to the attempt's rules."""
+"""Reads what an attempt staged from the branch's metadata and manifests, checks it, and finds the branch's base."""
 
 from __future__ import annotations
 
@@ -15,23 +15,29 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.read.entries import Changes, FileReader, boundary_files, branch_changes, header_of, inside
+from pvdm.lake.read.entries import (
+    Changes,
+    FileReader,
+    boundary_files,
+    branch_changes,
+    header_of,
+    inside,
+    listed_manifests,
+)
 from pvdm.model.contract.types import Limits
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.files import FILES_MAX
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding
 
-# Hadoop opens no name with a colon; stars, brackets and braces are patterns; spaces at the ends are cut off by some.
-# DataFusion and Polars decode percent signs in a URL, so that they open another file than is listed.
+# Hadoop opens no name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
+# DataFusion and Polars decode percent signs of a URL, so they open another file than the listed one.
 _UNSAFE: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
-
-__all__ = ["Rules", "StagedFiles", "boundary_files", "read_staged"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an attempt may do: on which table and base, inside which folders, how, where, and how much of it."""
+    """What an attempt may do: its table and base, its folders, operation, partition and limits."""
 
     metadata: TableMetadata
     base_id: int | None
@@ -40,15 +46,14 @@ class Rules:
     partition: tuple[tuple[str, str | None], ...]
     limits: Limits
     published_in_place: bool = True
-    """Whether the staged files themselves are published, under the names that the producer gave them."""
+    """Whether the staged files themselves are published, under the producer's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
     """What a branch changes from its base to its head.
 
-    `added` holds only entries whose files may be opened; others are named in the findings alone. With findings the
-    verdict is FAIL.
+    `added` holds only entries whose files may be opened. With findings the verdict is FAIL.
     """
 
     snapshot_id: int | None
@@ -57,23 +62,23 @@ class StagedFiles:
     removed: tuple[str, ...]
     findings: tuple[Finding, ...]
     metadata_files: tuple[str, ...] = ()
-    """The branch's own lists and manifests: the gate reads them again."""
+    """The branch's own lists and manifests, which the gate reads again."""
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
-    """The branch's own snapshots and what they changed, judged; `head` is None where nothing was staged."""
+    """Read and check the branch's own snapshots; `head` is None where nothing was staged."""
     if head is None:
-        return _judged(rules, (), Changes((), (), ()), reader)
-    inside = _Inside(reader, rules.places)
+        return _check(rules, (), Changes((), (), ()), reader)
+    guarded = _FolderReader(reader, rules.places)
     try:
-        own, changes = branch_changes(rules.metadata, head, rules.base_id, inside)
+        own, changes = branch_changes(rules.metadata, head, rules.base_id, guarded)
     except (InputError, VerificationError) as error:
-        # Lists and manifests of the branch are its producer's.
+        # The producer wrote the lists and manifests of the branch.
         return StagedFiles(head.snapshot_id, (), (), (), (Finding.of(FailureClass.METADATA, error),))
-    return replace(_judged(rules, own, changes, reader), metadata_files=tuple(inside.read_files))
+    return replace(_check(rules, own, changes, reader), metadata_files=tuple(guarded.read_files))
 
 
-def _judged(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: FileReader) -> StagedFiles:
+def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: FileReader) -> StagedFiles:
     findings = [*_schemas(rules.metadata, own, changes.headers), *_specs(rules.metadata, changes.headers)]
     findings += _deletes(changes.deletes)
     findings += _removals(rules, changes, reader)
@@ -95,7 +100,7 @@ def _judged(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: Fil
     )
 
 
-def _wrong(code: str, message: str, expected: str, got: str, file: str | None = None) -> Finding:
+def _fault(code: str, message: str, expected: str, got: str, file: str | None = None) -> Finding:
     return Finding(FailureClass.METADATA, code, message, expected, got, file)
 
 
@@ -103,64 +108,42 @@ def _schemas(metadata: TableMetadata, own: Iterable[Snapshot], headers: Iterable
     current = metadata.current_schema_id
     named = {each.schema_id for each in own} | {each.schema_id for each in headers}
     for schema_id in sorted(named - {None, current}, key=str):
-        yield Finding(
-            FailureClass.SCHEMA,
-            "schema_id_other",
-            "the data was staged under another schema than the table's",
-            str(current),
-            str(schema_id),
-        )
+        message = "the data was staged under another schema than the table's"
+        yield Finding(FailureClass.SCHEMA, "schema_id_other", message, str(current), str(schema_id))
 
 
 def _specs(metadata: TableMetadata, headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
     wanted = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     for spec in {each.spec for each in headers} - {wanted}:
-        yield _wrong(
-            "spec_other",
-            "files were staged under another partition spec than the table's",
-            f"{wanted.spec_id}: {wanted.to_text()}",
-            f"{spec.spec_id}: {spec.to_text()}",
-        )
+        message = "files were staged under another partition spec than the table's"
+        expected, got = (f"{each.spec_id}: {each.to_text()}" for each in (wanted, spec))
+        yield _fault("spec_other", message, expected, got)
 
 
 def _deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
     for entry in deletes:
         if entry.status is EntryStatus.ADDED:
-            yield _wrong(
-                "delete_file_staged",
-                "a delete file was staged",
-                "data files alone, written copy-on-write",
-                entry.data_file.content.name.lower(),
-                entry.data_file.file_path,
-            )
+            expected, file = "data files alone, written copy-on-write", entry.data_file
+            got = file.content.name.lower()
+            yield _fault("delete_file_staged", "a delete file was staged", expected, got, file.file_path)
 
 
 def _removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Finding]:
     removed = {entry.data_file.file_path for entry in changes.removed}
     if rules.operation is Operation.APPEND:
-        gone = removed | {each.data_file.file_path for each in changes.deletes if not each.is_live}
-        for path in sorted(gone)[:1]:
-            yield _wrong("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", path)
+        gone = sorted(removed | {each.data_file.file_path for each in changes.deletes if not each.is_live})
+        if gone:
+            yield _fault("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", gone[0])
         return
     added = [entry.data_file for entry in changes.added]
     wanted = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
     to_replace = f"removal of exactly the {len(wanted)} live files that the workload replaces"
-    for code, message, what, paths in (
-        (
-            "removal_outside_boundary",
-            "the branch removes files that the workload does not replace",
-            "others removed too",
-            removed - wanted,
-        ),
-        (
-            "removal_incomplete",
-            "the branch keeps files that the workload has to replace; the job must overwrite, not append",
-            "of them kept",
-            wanted - removed,
-        ),
-    ):
-        for path in sorted(paths)[:1]:
-            yield _wrong(code, message, to_replace, f"{len(paths)} {what}", path)
+    if others := sorted(removed - wanted):
+        message = "the branch removes files that the workload does not replace"
+        yield _fault("removal_outside_boundary", message, to_replace, f"{len(others)} others removed too", others[0])
+    if kept := sorted(wanted - removed):
+        message = "the branch keeps files that the workload has to replace; the job must overwrite, not append"
+        yield _fault("removal_incomplete", message, to_replace, f"{len(kept)} of them kept", kept[0])
 
 
 def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
@@ -171,7 +154,7 @@ def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]
         ("rows", limits.rows, sum(file.record_count for file in files)),
     ):
         if got > most:
-            yield _wrong(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
+            yield _fault(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
 
 
 def _entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
@@ -183,60 +166,48 @@ def _entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: se
         yield Finding.of(FailureClass.METADATA, error, path)
         return
     if place in seen:
-        yield _wrong("file_listed_twice", "a file is listed twice", "each file once", path, path)
+        yield _fault("file_listed_twice", "a file is listed twice", "each file once", path, path)
     seen.add(place)
     if rules.published_in_place:
         yield from _names(rules.places, place, path)
         yield from _folders(rules.metadata, columns, place, file)
     if file.file_format.lower() != "parquet":
-        yield _wrong("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
+        yield _fault("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
     if file.key_metadata is not None:
-        yield _wrong("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
+        yield _fault("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
     if not inside(rules.metadata, rules.partition, file):
-        yield _wrong(
-            "file_outside_partition",
-            "a file lies outside the partition that the workload stays in",
-            ", ".join(f"{name}={value}" for name, value in rules.partition),
-            repr(dict(file.partition)),
-            path,
-        )
+        message = "a file lies outside the partition that the workload stays in"
+        expected = ", ".join(f"{name}={value}" for name, value in rules.partition)
+        yield _fault("file_outside_partition", message, expected, repr(dict(file.partition)), path)
 
 
 def _names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
-    """Refuses a name below the attempt's folder that an engine cannot open, or takes for a pattern.
+    """Refuse a name below the attempt's folder that an engine cannot open, or takes for a pattern.
 
-    Percent signs are refused everywhere: the file that they stand for may lie in another table's place.
+    Percent signs are refused everywhere: decoded, the name may be a file of another table.
     """
     folder = next(each for each in places if place.is_under(each))
     unsafe = [each for each in place.parts[len(folder.parts) :] if _UNSAFE.search(each)]
     unsafe += [each for each in folder.parts if "%" in each]
     if unsafe:
-        yield _wrong(
-            "file_name_unsafe",
-            "a file has a name that not every engine can open",
-            "names without colons, quotes, patterns, percent signs and spaces at the ends",
-            ascii(unsafe[0][:120]),
-            path,
-        )
+        message = "a file has a name that not every engine can open"
+        expected = "names without colons, quotes, patterns, percent signs and spaces at the ends"
+        yield _fault("file_name_unsafe", message, expected, ascii(unsafe[0][:120]), path)
 
 
 def _folders(metadata: TableMetadata, columns: frozenset[str], place: Location, file: DataFile) -> Iterator[Finding]:
-    """Refuses a folder `column=value` whose value is not the file's: DuckDB shows it in place of the column."""
+    """Refuse a folder `column=value` whose value is not the file's: DuckDB shows it in place of the column."""
     for folder in place.parts[:-1]:
         name, equals, text = folder.partition("=")
-        if equals and name.casefold() in columns and not _says_partition(metadata, file, name, text):
-            yield _wrong(
-                "file_folder_lies",
-                "a folder is named after a column, with a value that is not the file's partition",
-                "column=value for partitions by the column itself, and only with their values",
-                ascii(folder[:120]),
-                file.file_path,
-            )
+        if equals and name.casefold() in columns and not _is_partition(metadata, file, name, text):
+            message = "a folder is named after a column, with a value that is not the file's partition"
+            expected = "column=value for partitions by the column itself, and only with their values"
+            yield _fault("file_folder_lies", message, expected, ascii(folder[:120]), file.file_path)
             return
 
 
-def _says_partition(metadata: TableMetadata, file: DataFile, name: str, text: str) -> bool:
-    """Whether the text is the value of the partition that copies this column, as Iceberg names folders."""
+def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str) -> bool:
+    """Whether the text is the value of the column's identity partition, as Iceberg names folders."""
     spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]
     for spelling in spellings:
         with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
@@ -246,7 +217,7 @@ def _says_partition(metadata: TableMetadata, file: DataFile, name: str, text: st
 
 
 def _place(text: str, places: Iterable[Location]) -> Location:
-    """The one place that the text means, inside one of these folders; other spellings and links are refused."""
+    """The location, inside one of these folders; other spellings and links are refused."""
     place = parse_location(text)
     plain = str(place)
     if text not in {plain, plain.replace("file:///", "file:/", 1), plain.replace("file:///", "/", 1)}:
@@ -260,8 +231,8 @@ def _place(text: str, places: Iterable[Location]) -> Location:
     return place
 
 
-class _Inside:
-    """Reads what lies inside these folders only: the branch's own lists and manifests name their files themselves."""
+class _FolderReader:
+    """Reads files inside these folders only, since the branch's lists and manifests name their files themselves."""
 
     def __init__(self, reader: FileReader, places: tuple[Location, ...]) -> None:
         self._reader = reader
@@ -269,7 +240,69 @@ class _Inside:
         self.read_files: list[str] = []
 
     def read(self, location: str, *, most: int) -> bytes:
-        """The bytes at that location; more than `most` are refused."""
+        """The bytes at that location, at most `most`."""
         _place(location, self._places)
         self.read_files.append(location)
         return self._reader.read(location, most=most)
+
+
+def base_of(metadata: TableMetadata, head: Snapshot | None) -> int | None:
+    """The newest snapshot that the branch shares with `main`; where nothing was staged, the one that `main` shows."""
+    if head is None:
+        return metadata.current_snapshot_id
+    shown = _main(metadata)
+    return next((each.snapshot_id for each in metadata.ancestry(head.snapshot_id) if each.snapshot_id in shown), None)
+
+
+def find_overtaken(
+    metadata: TableMetadata,
+    operation: Operation,
+    partition: Sequence[tuple[str, str | None]],
+    head: Snapshot | None,
+    reader: FileReader,
+) -> tuple[Finding, ...]:
+    """Findings for an overwrite whose boundary `main` has changed since it was staged; it needs a new attempt.
+
+    An append, and an overwrite of an unchanged boundary, fit on any later `main`.
+    """
+    base_id, now = base_of(metadata, head), metadata.current_snapshot
+    if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:
+        return ()
+    newer = _main(metadata) - _ancestry(metadata, base_id)
+    if any(
+        listed.added_snapshot_id in newer and listed.content is ManifestContent.DELETES
+        for listed in listed_manifests(metadata, now, reader)
+    ):
+        return (_moved("deletes_newer", "rows were deleted from main since it was staged", base_id, now),)
+    added = _added(metadata, head, base_id, reader)
+    before, after = (
+        boundary_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
+    )
+    if before == after:
+        return ()
+    return (_moved("boundary_moved", "what it replaces was changed in main since it was staged", base_id, now),)
+
+
+def _added(
+    metadata: TableMetadata, head: Snapshot | None, base_id: int | None, reader: FileReader
+) -> tuple[DataFile, ...]:
+    if head is None:
+        return ()
+    try:
+        _, changes = branch_changes(metadata, head, base_id, reader)
+    except (VerificationError, InputError):
+        return ()  # `read_staged` reports the error
+    return tuple(entry.data_file for entry in changes.added)
+
+
+def _main(metadata: TableMetadata) -> set[int]:
+    return _ancestry(metadata, metadata.current_snapshot_id)
+
+
+def _ancestry(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
+    return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}
+
+
+def _moved(code: str, message: str, base_id: int | None, now: Snapshot) -> Finding:
+    base = "an empty main" if base_id is None else f"main at {base_id}"
+    return Finding(FailureClass.METADATA, code, message, base, f"main at {now.snapshot_id}")

@@ -1,4 +1,4 @@
-"""What a job found, as the core of its proof: verdict, files, counts, method, and what was checked."""
+"""The result of a verify job as the core of its proof: verdict, files, counts, method, and checks."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.compare import Partials, compare, rows_of
-from pvdm.verify.fetch import Seen
-from pvdm.verify.file_orders import Outcome, ReadFile, published_files
-from pvdm.verify.findings import Finding
-from pvdm.verify.freeze import Freeze
+from pvdm.verify.fetch import Freeze
+from pvdm.verify.findings import Finding, Partials, compare, rows_of
+from pvdm.verify.readers import Outcome, ReadFile, published_files
 from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
 
-# What a proof says was checked, by the part of the job that came to its end.
+# The checks that a proof lists, by the part of the job that was completed.
 CHECKS_STAGED: Final = ("staged-boundary", "staged-branch", "staged-entries", "staged-paths")
 CHECKS_FROZEN: Final = ("bytes-frozen",)
 CHECKS_READ: Final = ("bytes-fetched-once", "file-content", "manifest-facts", "partition-values", "row-counts")
@@ -51,9 +49,9 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """One attempt to be verified: who it is, what was intended, what was staged, and on what it is judged.
+    """One attempt to verify: its identity, what was intended, and what was staged.
 
-    `found` is what was wrong before any file was looked at.
+    `found` are faults that were found before any file was read.
     """
 
     job_id: str
@@ -80,7 +78,7 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the job found: the core of the proof, and the entries to publish, where every file could be read."""
+    """The result of a job: the core of the proof, and the entries to publish, where every file could be read."""
 
     core: ProofCore
     commitments: tuple[Commitments, ...]
@@ -96,15 +94,16 @@ class Digests:
 
     context: AttemptContext
     outcome: Outcome
+    keys: KeyService
 
     @property
     def whole(self) -> tuple[ReadFile, ...]:
-        """The staged files whose bytes were what they had been."""
+        """The staged files whose bytes have not changed since the freeze."""
         return tuple(each for each in self.outcome.read if isinstance(each, ReadFile))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with bytes, then what is wrong with what they hold."""
+        """Faults of bytes, then faults of what they hold."""
         changed = [each for each in self.outcome.read if isinstance(each, Finding)]
         seen = (found for each in self.whole for found in each.observed.findings)
         return (*changed, *seen, *self.outcome.found)
@@ -122,11 +121,10 @@ def verdict(
     frozen: Freeze,
     source: Freeze,
     findings: Sequence[Finding],
-    digested: tuple[Digests, KeyService] | None,
+    digests: Digests | None,
     located: Located | None = None,
 ) -> Verified:
-    """The core and all that goes with it; without digests it is FAIL, for what was found before them."""
-    digests = None if digested is None else digested[0]
+    """The core of the proof and what belongs to it; without digests the verdict is FAIL, by the findings."""
     intent = None if digests is None else digests.outcome.intent
     sums = None if digests is None else digests.outcome.staged
     said = compare(intent, sums, findings, located)
@@ -146,13 +144,15 @@ def verdict(
         checks=_checks(plan, digests, sums),
         verdict=said,
     )
-    commitments = () if digested is None else _commitments(*digested)
-    context = None if digests is None else digests.context
-    return Verified(core, commitments, context, _published(digests), tuple(findings), located)
+    if digests is None:
+        return Verified(core, (), None, None, tuple(findings), located)
+    # Without a digest of the staged side, not every file could be read to its end.
+    files = None if sums is None else published_files(digests.outcome.read)
+    return Verified(core, _commitments(digests), digests.context, files, tuple(findings), located)
 
 
 def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
-    """What a PASS binds must be a set of files; a FAIL about something else binds none."""
+    """The files that the proof binds; a FAIL whose files are no valid set binds none."""
     gone = () if job.operation is Operation.APPEND else tuple(sorted(removed))
     try:
         return FileSet(tuple(sorted(added, key=lambda each: each.published_path)), gone)
@@ -176,7 +176,7 @@ def _target(job: VerifyJob) -> Target:
 
 
 def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
-    """Who read the rows; before any were read it is the kernel's version that stands there."""
+    """How the rows were read; the kernel's version where no other reader read them."""
     extractor = None if digests is None else digests.outcome.extractor
     version = extractor or f"kernel-{importlib.import_module('pvdm_kernel').__version__}"
     contract = job.bound.contract
@@ -184,12 +184,10 @@ def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
 
 
 def _unread(frozen: Freeze) -> tuple[AddedFile, ...]:
-    """What a FAIL without digests binds: the hashes of what could be hashed, where it lies."""
-
-    def added(seen: Seen) -> AddedFile:
-        return AddedFile.in_place(seen.location, seen.size, seen.sha256, seen.version)
-
-    return tuple(added(seen) for seen in frozen.files.values())
+    """The files of a FAIL without digests: those that could be hashed, at their staged places."""
+    return tuple(
+        AddedFile.in_place(seen.location, seen.size, seen.sha256, seen.version) for seen in frozen.files.values()
+    )
 
 
 def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple[str, ...]:
@@ -201,20 +199,13 @@ def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple
     return tuple(sorted(run))
 
 
-def _commitments(digests: Digests, keys: KeyService) -> tuple[Commitments, ...]:
-    """Never the digests themselves: they would be keys to forgeries."""
+def _commitments(digests: Digests) -> tuple[Commitments, ...]:
+    """Commitments in place of the digests, which would allow forgeries."""
     intent, staged = digests.outcome.intent, digests.outcome.staged
     if staged is None:
         return ()
     found = []
     for name in sorted(intent, key=lambda each: each.value):
-        key = keys.commitment_key(digests.context, name)
+        key = digests.keys.commitment_key(digests.context, name)
         found.append(Commitments(name, commit(key, intent[name]), commit(key, staged[name])))
     return tuple(found)
-
-
-def _published(digests: Digests | None) -> tuple[DataFile, ...] | None:
-    """What a publication would show; None unless every file could be read to its end."""
-    if digests is None or digests.outcome.staged is None:
-        return None
-    return published_files(digests.outcome.read)

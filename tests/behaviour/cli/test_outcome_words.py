@@ -14,7 +14,7 @@ import pytest
 
 from pvdm import Chunk, Committed, Coordinator, VerificationFailed
 from pvdm.client import ExtentView
-from pvdm.durable.progress import Doing, Step
+from pvdm.durable.outcome import Doing, Step
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
@@ -171,7 +171,7 @@ def test_many_findings_are_shown_by_the_first_ten_and_a_count(shop: Shop, monkey
     """Values of rows are kept back, here those of a bound."""
     table = append(shop, "many")
     lies = tuple(Finding(FailureClass.METADATA, "lower_bound_lies", f"lie {at}", "5345", "4352") for at in range(112))
-    monkeypatch.setattr(verification, "overtaken", lambda *_: lies)
+    monkeypatch.setattr(verification, "find_overtaken", lambda *_: lies)
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload("many-1", of_chunk, table=table)
     assert isinstance(outcome, VerificationFailed), outcome

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
-from pvdm.durable.progress import Doing, Step
+from pvdm.durable.outcome import Doing, Step
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -226,7 +226,7 @@ def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> 
     assert isinstance(outcome, Committed), outcome
     assert len(shown) > 1
     assert shown == [[] for _ in shown]
-    assert len({each.attempt.snapshot_id for each in outcome.chunks if each.attempt is not None}) == 1
+    assert len({each.attempt.snapshot_id for each in outcome.chunks}) == 1
     assert shop.seen("sales.whole") == sorted(ROWS, key=repr)
 
 
@@ -357,7 +357,7 @@ def _first(outcome: Outcome) -> dict[str, object]:
 
 
 def _published(outcome: Outcome) -> list[tuple[str, int | None]]:
-    return [(each.chunk_id, each.attempt.snapshot_id) for each in outcome.chunks if each.attempt is not None]
+    return [(each.chunk_id, each.attempt.snapshot_id) for each in outcome.chunks]
 
 
 def _never(_spark: object, chunk: Chunk) -> pa.Table:

@@ -15,7 +15,7 @@ import pvdm
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
 from pvdm.client import AttemptView, Retries
 from pvdm.client.work import WorkCalls
-from pvdm.durable.progress import Doing, Step
+from pvdm.durable.outcome import Doing, Step
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState

@@ -143,7 +143,7 @@ def test_where_rows_cannot_be_located_the_verdict_is_what_digests_tell(
     def gone(*_: object) -> None:
         raise UnavailableError("source_unreadable", "gone: Trier")
 
-    monkeypatch.setattr("pvdm.verify.locate_job.Locating.run", gone)
+    monkeypatch.setattr("pvdm.verify.locate.Locating.run", gone)
     found = failed(line, ROWS[:2], "not-located")
     assert [each.value for each in found.classes] == ["missing"]
     assert found.located is not None
@@ -159,7 +159,7 @@ def test_a_fail_is_reported_despite_a_bug_in_locating(line: Line, monkeypatch: p
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pvdm.verify.locate_job.Locating.run", broken)
+    monkeypatch.setattr("pvdm.verify.locate.Locating.run", broken)
     found = failed(line, ROWS[:2], "broken")
     assert found.located is not None
     assert found.located.problem_code == "locate_failed"

@@ -17,11 +17,9 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, StructType
 from pvdm.model.statements.core import ExtractionPath
-from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
-from pvdm.verify.fit import require_identity
+from pvdm.verify.fit import require_extractable, require_identity, require_usable
 from pvdm.verify.job import Tools, Verified
-from pvdm.verify.source_fit import require_usable
 from pvdm.verify.spark.application import Table
 from pvdm.verify.spark.settings import SparkSettings
 from tests.support.gate.approvals import COLUMN, code_of, scene_at
@@ -95,14 +93,14 @@ def test_a_changed_row_is_found_by_another_reader_too(lab: Lab) -> None:
     ("seen", "got"),
     [
         (without_the_last, "99 rows by Spark's reader"),
-        (with_another_id, "100 rows by Spark's reader, of other content"),
+        (with_another_id, "100 rows of other content by Spark's reader"),
     ],
 )
 def test_readers_that_do_not_agree_on_staged_rows_fail_it_and_are_both_named(lab: Lab, seen: Reader, got: str) -> None:
     found = found_by(lab, _Seeing(lab, STAGED, seen))
     (finding,) = found.findings
     assert (finding.failure.value, finding.code) == ("metadata", "extraction_differs")
-    assert (finding.expected, finding.got) == ("100 rows, as the direct reader sees them", got)
+    assert (finding.expected, finding.got) == ("100 rows by the direct reader", got)
     assert "metadata" in [each.value for each in found.core.verdict.classes]
 
 

@@ -18,8 +18,8 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.verify.observed import Observed
+from pvdm.verify.readers import Threads, observe_staged
 from pvdm.verify.spark import report, worker
-from pvdm.verify.threads import Threads, judged
 from tests.support.gate.approvals import code_of
 from tests.support.spark.verification import InProcess, Lab, facts, lab_at
 from tests.support.steward.http import refusal
@@ -167,13 +167,13 @@ def test_recipes_that_a_report_cannot_hold_are_made_by_the_steward(
 
 
 def _observe_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[Observed], Observed]) -> None:
-    whole = judged
+    whole = observe_staged
 
     def otherwise(*given: Any) -> Any:
         seen, sums = whole(*given)
         return change(seen), sums
 
-    monkeypatch.setattr(worker, "judged", otherwise)
+    monkeypatch.setattr(worker, "observe_staged", otherwise)
 
 
 def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> None:

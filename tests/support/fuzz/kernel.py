@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from pvdm.digest import Engine
-from pvdm.digest.exported import nodes
+from pvdm.digest.arrow import nodes
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from tests.support.rows.strategies import Case, cases

@@ -15,12 +15,12 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline.spark import SparkVerifier
-from pvdm.verify.file_orders import Held, Outcome, Work
 from pvdm.verify.job import Tools, Verified, verify
+from pvdm.verify.readers import JobKeys, Outcome, Work
 from pvdm.verify.spark.application import Application, Table
 from pvdm.verify.spark.reader import SparkReader
 from pvdm.verify.spark.settings import SparkSettings
-from pvdm.verify.spark.worker import KEYRING, Extract, answered
+from pvdm.verify.spark.worker import KEYRING, answered, run_extraction
 from tests.support.gate.approvals import furnish, with_catalog
 from tests.support.steward.http import Served, served
 from tests.support.verify.attempts import Bench, Row, bench_on
@@ -55,7 +55,9 @@ class InProcess(Application):
         found = StaticTable.from_metadata(f"file://{table.document}", own).scan(snapshot_id=table.snapshot_id)
         batches = found.select(*table.columns).to_arrow().to_batches()
         KEYRING.forget()
-        told = [each for batch in Extract(common, rows)(self.seen_by_reader(batches)) for each in batch.to_pylist()]
+        told = [
+            each for batch in run_extraction(common, rows, self.seen_by_reader(batches)) for each in batch.to_pylist()
+        ]
         return [each["refused"] for each in told], [each["sealed"] or b"" for each in told]
 
     def seen_by_reader(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -114,7 +116,7 @@ class Lab:
             def redemptions(self, work: Work) -> int:
                 raise NotImplementedError
 
-            def read(self, work: Work, held: Held) -> Outcome:
+            def read(self, work: Work, held: JobKeys) -> Outcome:
                 raise NotImplementedError
 
         with contextlib.suppress(_AskedError):

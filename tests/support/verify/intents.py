@@ -7,7 +7,8 @@ from pvdm.digest.sharing import share
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
-from pvdm.verify.intent import Digesting, Fetch, Intent, files_of_chunk
+from pvdm.verify.fetch import Fetch
+from pvdm.verify.intent import Intent, IntentDigest, files_of_chunk
 from pvdm.verify.source import PinnedSource
 
 
@@ -21,6 +22,6 @@ def digest_intent(
     *,
     threads: int = 1,
 ) -> dict[ProjectionName, Partial]:
-    intent = Digesting(Intent(bound, source, chunk, plan), plan, keys)
+    intent = IntentDigest(Intent(bound, source, chunk, plan), plan, keys)
     share(files_of_chunk(bound, source, chunk), [intent.worker(fetch) for _ in range(threads)])
     return intent.partials()

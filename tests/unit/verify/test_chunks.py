@@ -18,7 +18,7 @@ from pvdm.model.filter.expression import Always
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, type_from_json
 from pvdm.model.statements.workload import CHUNKS_MAX
-from pvdm.verify.chunks import SourceFile, chunk_filter, plan_chunks
+from pvdm.verify.planning import chunk_filter, plan_chunks
 
 SCHEMA = Schema(
     (
@@ -41,7 +41,7 @@ def between(column: str, *bounds: str, most: int = 100) -> ChunkPlan:
     return plan_chunks(Chunking(ChunkingBy.RANGE, (), None, column, bounds), SCHEMA, most=most)
 
 
-def grouped(files: list[SourceFile], max_bytes: int = 100, most: int = 100) -> ChunkPlan:
+def grouped(files: list[tuple[str, int]], max_bytes: int = 100, most: int = 100) -> ChunkPlan:
     return plan_chunks(Chunking(ChunkingBy.FILES, (), max_bytes, None, ()), SCHEMA, files=files, most=most)
 
 
@@ -167,7 +167,7 @@ def test_an_unknown_column_is_refused(make: Any) -> None:
 
 
 def test_files_are_grouped_up_to_the_size_and_a_larger_one_is_alone() -> None:
-    files = [SourceFile(f"f{at}", size) for at, size in enumerate((60, 40, 1, 500, 10, 10))]
+    files = [(f"f{at}", size) for at, size in enumerate((60, 40, 1, 500, 10, 10))]
     plan = grouped(files)
     assert [chunk.files for chunk in plan] == [("f0", "f1"), ("f2",), ("f3",), ("f4", "f5")]
     assert [chunk.chunk_id[:12] for chunk in plan] == ["files-00001-", "files-00002-", "files-00003-", "files-00004-"]
@@ -178,11 +178,11 @@ def test_a_source_without_files_has_one_empty_chunk() -> None:
 
 
 def test_a_file_twice_is_refused() -> None:
-    assert refused(lambda: grouped([SourceFile("f", 1), SourceFile("f", 1)])).reason == "source_file_repeated"
+    assert refused(lambda: grouped([("f", 1), ("f", 1)])).reason == "source_file_repeated"
 
 
 def test_a_group_ends_where_its_definition_would_be_too_large() -> None:
-    files = [SourceFile(f"{at:04d}" + "x" * 8_000, 0) for at in range(20)]
+    files = [(f"{at:04d}" + "x" * 8_000, 0) for at in range(20)]
     plan = grouped(files)
     assert len(plan.chunks) == 3
     assert max(len(chunk.to_bytes()) for chunk in plan) <= CHUNK_DEFINITION_MAX_BYTES
@@ -193,7 +193,7 @@ def test_a_plan_beyond_the_contracts_limit_is_refused() -> None:
     plans: list[Callable[[int], ChunkPlan]] = [
         lambda most: by(("day",), days, most),
         lambda most: between("day", "1970-01-01", "1970-01-02", "1970-01-03", "1970-01-04", most=most),
-        lambda most: grouped([SourceFile(str(at), 100) for at in range(6)], most=most),
+        lambda most: grouped([(str(at), 100) for at in range(6)], most=most),
     ]
     for make in plans:
         assert len(make(6).chunks) == 6

@@ -7,7 +7,7 @@ import pytest
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.verify.claim_columns import with_source_column, with_target_column
+from pvdm.verify.planning import with_source_column, with_target_column
 from tests.support.steward.pipeline import contract
 
 DAY = Claim.value("day", "date", 20_000)

@@ -13,8 +13,7 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass, Outcome
-from pvdm.verify.compare import Partials, compare, rows_class
-from pvdm.verify.findings import Finding
+from pvdm.verify.findings import Finding, Partials, compare, rows_class
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), True, 1), Field("note", PrimitiveType(Kind.STRING), False, 2)))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA)))

@@ -6,6 +6,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pvdm.digest import Plan
-from pvdm.digest.parquet import FileRequest
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import content, identity
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema
@@ -58,30 +58,14 @@ def _id(number: int | None) -> dict[str, str]:
     return {"PARQUET:field_id": str(number)}
 
 
-class Intended:
-    def __init__(self, files: Sequence[Sequence[Row]]) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def rows(self, file: int) -> Iterator[pa.RecordBatch]:
-        yield from table(self._files[file], 1).to_batches(max_chunksize=3)
+def intended(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+    yield from table(rows, 1).to_batches(max_chunksize=3)
 
 
-class Staged:
-    request = FileRequest(SCHEMA)
-
-    def __init__(self, files: Sequence[Sequence[Row]]) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def data(self, file: int) -> bytes:
-        sink = io.BytesIO()
-        pq.write_table(table(self._files[file], 2), sink, row_group_size=4)
-        return sink.getvalue()
+def staged_bytes(rows: Sequence[Row]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table(rows, 2), sink, row_group_size=4)
+    return sink.getvalue()
 
 
 def cut(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
@@ -91,9 +75,9 @@ def cut(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
 def located(
     intent: Sequence[Row], staged: Sequence[Row], *, parts: int = 1, threads: int = 1, **bounds: Any
 ) -> tuple[dict[str, Any], Locating]:
-    found = Locating(
-        PLAN, Intended(cut(intent, parts)), Staged(cut(staged, parts)), threads=threads, bounds=Bounds(**bounds)
-    )
+    intents = [partial(intended, rows) for rows in cut(intent, parts)]
+    files = [partial(staged_bytes, rows) for rows in cut(staged, parts)]
+    found = Locating(PLAN, intents, files, threads=threads, bounds=Bounds(**bounds))
     return found.run(Rows(len(intent), len(staged))), found
 
 
@@ -177,7 +161,7 @@ def test_a_column_that_is_left_out_of_the_content_is_never_told() -> None:
 def test_nans_of_other_bits_are_one_key() -> None:
     plan = Plan(SCHEMA, (identity(SCHEMA, ["amount"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
     intent, staged = [(1, NAN, "a", None), (2, 0.0, "b", None)], [(1, NEGATIVE_NAN, "c", None), (2, -0.0, "b", None)]
-    found = Locating(plan, Intended([intent]), Staged([staged])).run(Rows(2, 2))
+    found = Locating(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(Rows(2, 2))
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
         "modified": 1,
         "missing": 1,
@@ -240,9 +224,9 @@ def test_locating_ends_when_its_time_is_over() -> None:
 
 
 def test_what_is_located_must_explain_the_counts() -> None:
-    locating = Locating(PLAN, Intended([ROWS]), Staged([ROWS[1:]]))
+    locating = Locating(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS[1:])])
     with pytest.raises(PvdmError) as caught:
         locating.run(Rows(1_000, 998))
     assert caught.value.reason == "locate_inconsistent"
     with pytest.raises(PvdmError, match="do not explain"):
-        Locating(PLAN, Intended([ROWS]), Staged([ROWS])).run(Rows(1_000, 1_000))
+        Locating(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(Rows(1_000, 1_000))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
+from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan, combine_each
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.spark import cause_of
 from pvdm.lake.stores.roles import VendingSettings
@@ -23,20 +23,23 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.file_orders import together
 from pvdm.verify.findings import Finding
+from pvdm.verify.readers import combine_all
 from pvdm.verify.spark.access import StoreAccess
-from pvdm.verify.spark.archive import build_archive
-from pvdm.verify.spark.conf import driver_environment, spark_conf
-from pvdm.verify.spark.credential_file import credential_file, lent
-from pvdm.verify.spark.frames import receive, send
-from pvdm.verify.spark.groups import grouped
-from pvdm.verify.spark.keyring import Keyring, own_name
-from pvdm.verify.spark.report import FileReport, Report
-from pvdm.verify.spark.seal import JobSeal, bound_to
-from pvdm.verify.spark.settings import TASKS_A_CORE_MAX, SparkSettings
+from pvdm.verify.spark.driver import receive, send
+from pvdm.verify.spark.reader import grouped
+from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
+from pvdm.verify.spark.settings import (
+    TASKS_A_CORE_MAX,
+    SparkSettings,
+    build_archive,
+    credential_file,
+    driver_environment,
+    lend_credential,
+    spark_conf,
+)
 from pvdm.verify.spark.task import KeyDoor
-from pvdm.verify.spark.worker import summed
+from pvdm.verify.spark.worker import Keyring, own_name
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ("id",)), content(SCHEMA)))
@@ -74,7 +77,7 @@ def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[
         return digester.partials()
 
     tasks = grouped([(len(rows), digested(rows)) for rows in files], cores)
-    found = together(PLAN, KEYS, [each for task in tasks if (each := summed(task)) is not None])
+    found = combine_all(PLAN, KEYS, [combine_each(task) for task in tasks if task])
     flat = digested([row for rows in files for row in rows])
     assert all(found[name].matches(flat[name]) for name in ProjectionName)
 
@@ -260,12 +263,12 @@ def test_what_java_says_went_wrong_is_told_by_its_deepest_cause(said: str, told:
 
 def test_a_credential_lies_in_a_file_of_ones_own_while_a_job_runs_and_no_longer(tmp_path: Path) -> None:
     path = credential_file(tmp_path)
-    with lent(tmp_path, CONFIG):
+    with lend_credential(tmp_path, CONFIG):
         assert path.stat().st_mode & 0o777 == 0o600
         assert all(value in path.read_text() for value in CONFIG.values())
     assert not path.exists()
     path.write_text("of one that was killed")
-    with lent(tmp_path, None):
+    with lend_credential(tmp_path, None):
         assert not path.exists()
 
 

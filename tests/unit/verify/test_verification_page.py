@@ -17,17 +17,16 @@ ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \|$", PAGE, re.MULTILINE)
 CLASSES = dict(ROWS)
 
 # Functions that make a finding of a code that they are given.
-FINDING_MAKERS = {"Finding", "_wrong", "_exact", "_lie", "_moved"}
+FINDING_MAKERS = {"Finding", "_fault", "_exact", "_lie", "_moved"}
 # Errors that become findings, with the class they become; other errors of the Steward are no verdict.
 BECOMING = {
     "lake/read/entries": FailureClass.METADATA,
     "verify/fetch": FailureClass.PHYSICAL,
-    "verify/freeze": FailureClass.METADATA,
-    "verify/partitioning": FailureClass.METADATA,
+    "verify/observed": FailureClass.METADATA,
     "verify/staged": FailureClass.METADATA,
 }
 # Modules that loop over a table of findings.
-TABULATING = ("verify/claims", "verify/staged")
+TABULATING = ("verify/observed", "verify/staged")
 CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from pvdm.client import StewardClient
     from pvdm.durable.coordinator import Build, Coordinator
-    from pvdm.durable.outcome import Outcome
-    from pvdm.durable.progress import Step, Watch
+    from pvdm.durable.outcome import Outcome, Step, Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,16 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     yield str(outcome), "green"
     yield from _not_now(outcome)
     for chunk in outcome.overridden:
-        if chunk.attempt is not None:
-            yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
+        yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
     if extent is not None and not extent.rows_added and not outcome.overridden:
         before = outcome.published is Published.BEFORE
         stays = "" if outcome.note is None else f"; {outcome.note}"
         yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", LOUD
     for chunk in outcome.chunks:
         found = chunk.attempt
-        if found is not None:
-            added = "" if found.extent is None else f"  {found.extent.added}"
-            proof = "FAIL proof" if found.overridden else "proof"
-            yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
+        added = "" if found.extent is None else f"  {found.extent.added}"
+        proof = "FAIL proof" if found.overridden else "proof"
+        yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
 
 
 def _not_now(outcome: Committed) -> Iterator[Line]:

@@ -19,7 +19,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, in_file, parse_location
-from pvdm.lake.read.entries import FileReader, branch_changes, listed_manifests, read_listed
+from pvdm.lake.read.entries import FileReader, boundary_files, branch_changes, listed_manifests, read_listed
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import events
@@ -44,7 +44,6 @@ from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.refusal import refused, refusing, require_same
 from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.fetch import Files
-from pvdm.verify.staged import boundary_files
 
 FORMATS: Final = (2, 3)
 REHASH_THREADS_MAX: Final = 4

@@ -53,7 +53,7 @@ from pvdm.metadata.gate.order import Order, OrderPart, claim_taken
 from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
 from pvdm.metadata.gate.publication import permit_publication, publication
 from pvdm.metadata.gate.target import Base, Next
-from pvdm.verify.claim_columns import with_target_column
+from pvdm.verify.planning import with_target_column
 
 SUMMARY_WORKLOAD: Final = "pvdm.workload"
 SUMMARY_PROOF: Final = "pvdm.proof"

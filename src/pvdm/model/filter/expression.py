@@ -80,6 +80,13 @@ class Typed:
 Literal = Text | Number | Boolean | Parameter | Typed
 
 
+def typed(literal: Literal) -> Typed:
+    """A literal of a bound filter."""
+    if not isinstance(literal, Typed):
+        raise AssertionError("a filter is bound before it is used")
+    return literal
+
+
 @dataclass(frozen=True, slots=True)
 class Always:
     """Every row."""

@@ -30,7 +30,7 @@ from pvdm.trust.approval import A, disallowing, verify_approval
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import Verified
-from pvdm.verify.extraction import Reach
+from pvdm.verify.fit import Reach
 
 
 @dataclass(frozen=True, slots=True)

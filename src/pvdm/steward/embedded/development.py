@@ -6,6 +6,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -14,15 +15,17 @@ import pyarrow as pa
 from pvdm.catalog.namespaces import DOMAIN_PROPERTY
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, create_namespace, create_table, split_name
-from pvdm.digest import kernel_engine
+from pvdm.digest import kernel_engine, schema_from_arrow
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, ConflictError, DevelopmentWarning
+from pvdm.lake.format.schema.logical import to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import arrow_type
 from pvdm.lake.read.scan import plan_scan, scan_batches
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.contract import parse_contract, read_contract
 from pvdm.model.role import Role
+from pvdm.model.schema import Kind, ListType, MapType, PrimitiveType, Schema, StructType
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
 from pvdm.model.statements.table import TableRef
@@ -38,25 +41,12 @@ OPERATOR: Final = "developer"
 _KEY: Final = "operator.pem"
 _CONFIG: Final = "steward.toml"
 _APPROVAL_MICROS: Final = 3_600_000_000
+_NANOSECONDS: Final = (Kind.TIME_NS, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
+_FORMAT_3: Final = [PrimitiveType(each) for each in (*_NANOSECONDS, Kind.UNKNOWN, Kind.VARIANT)]
 _NOTICE: Final = (
     "created a development Steward in {folder}: an operator key ({key}), a root key, signing keys and tokens. "
     "Anyone who can read this folder can approve and publish; proofs say `isolation: embedded`. Not for production"
 )
-_TYPES: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    pa.time64("us"): "time",
-    pa.timestamp("us"): "timestamp",
-    pa.timestamp("us", "UTC"): "timestamptz",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-}
 
 
 class DevelopmentSteward(EmbeddedSteward):
@@ -81,11 +71,14 @@ class DevelopmentSteward(EmbeddedSteward):
         unless `exist_ok`.
         """
         levels, last = split_name(name)
-        ids = {field.name: number for number, field in enumerate(schema, 1)}
-        fields = [
-            {"id": ids[field.name], "name": field.name, "required": not field.nullable, "type": _iceberg_type(field)}
-            for field in schema
-        ]
+        columns = schema_from_arrow(schema).fields
+        for field in columns:
+            if isinstance(field.type, StructType | ListType | MapType) or field.type in _FORMAT_3:
+                message = f"column {field.name[:80]!a} has a type that this helper does not know"
+                expected = "a type of format 2 that is not nested"
+                raise Code.COLUMN_TYPE_UNSUPPORTED(message, expected=expected, got=str(field.type))
+        numbered = Schema(tuple(replace(field, field_id=number) for number, field in enumerate(columns, 1)))
+        ids = {field.name: field.field_id for field in numbered.fields}
         for column in partition_by:
             if column not in ids:
                 raise Code.COLUMN_UNKNOWN("there is no such column", expected=", ".join(ids), got=ascii(column)[:80])
@@ -101,7 +94,7 @@ class DevelopmentSteward(EmbeddedSteward):
                 levels,
                 {
                     "name": last,
-                    "schema": {"type": "struct", "schema-id": 0, "fields": fields},
+                    "schema": to_iceberg(numbered),
                     "partition-spec": {"spec-id": 0, "fields": spec},
                     "properties": {"format-version": "2"},
                 },
@@ -207,16 +200,3 @@ def _facts(reason: str) -> dict[str, Any]:
         "issued_at": now,
         "expires_at": now + _APPROVAL_MICROS,
     }
-
-
-def _iceberg_type(field: pa.Field[Any]) -> str:
-    kind: Any = field.type
-    if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
-        return f"decimal({kind.precision}, {kind.scale})"
-    if kind not in _TYPES:
-        raise Code.COLUMN_TYPE_UNSUPPORTED(
-            f"column {field.name[:80]!a} has a type that this helper does not know",
-            expected=", ".join(map(str, _TYPES)),
-            got=str(kind)[:80],
-        )
-    return _TYPES[kind]

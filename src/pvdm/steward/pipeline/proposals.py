@@ -37,8 +37,7 @@ from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_signed, read_statement
-from pvdm.verify.claim_columns import with_source_column
-from pvdm.verify.planning import claim_of
+from pvdm.verify.planning import claim_of, with_source_column
 
 _BREAK_GLASS: Final = "break-glass"
 _OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")

@@ -44,11 +44,10 @@ from pvdm.steward.record.proofs import Proofs, Recorded
 from pvdm.steward.work.attempt_views import encode_refusal
 from pvdm.steward.work.opened import bound_contract, is_adopted
 from pvdm.steward.work.sources import Sources, named
-from pvdm.verify.base import base_of, overtaken
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
-from pvdm.verify.source import PinnedSource
-from pvdm.verify.usable import SOURCE_UNUSABLE, source_found, unusable
+from pvdm.verify.source import PinnedSource, source_found, unusable
+from pvdm.verify.staged import base_of, find_overtaken
 
 __all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
 
@@ -112,7 +111,7 @@ class Verification:
                 if error.code != Code.ATTEMPT_MOVED:
                     raise
             except InputError as error:
-                if error.code != SOURCE_UNUSABLE:
+                if error.code != Code.SOURCE_UNUSABLE:
                     raise
                 self._give_up(attempt, held.nonce, error)
         with self._ledger.read() as unit:
@@ -259,7 +258,7 @@ class Verification:
             places=(parse_location(row.location if adopted else attempt.prefix),),
             source=self._source(workload, bound),
             storage=Storage.COPIED if adopted else bound.contract.storage,
-            found=(*missing, *overtaken(metadata, operation, bound.partition, head, self._tools.files)),
+            found=(*missing, *find_overtaken(metadata, operation, bound.partition, head, self._tools.files)),
         )
         return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
 

@@ -32,8 +32,7 @@ from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
 from pvdm.steward.restore.refill_statements import refill_approvals, refill_verdicts
 from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
-from pvdm.verify.claim_columns import with_source_column, with_target_column
-from pvdm.verify.planning import claim_of
+from pvdm.verify.planning import claim_of, with_source_column, with_target_column
 from pvdm.verify.source import pinned_schema
 
 _WHY = "the ledger was restored from a backup"

@@ -12,8 +12,7 @@ from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.statements.core import ExtractionPath
-from pvdm.verify.extraction import Reach, require_extraction
-from pvdm.verify.fit import require_partition_fit
+from pvdm.verify.fit import Reach, require_extraction, require_partition_fit
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:

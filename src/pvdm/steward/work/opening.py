@@ -46,12 +46,10 @@ from pvdm.steward.work.adopted_branches import (
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
 from pvdm.steward.work.opened import bound_contract, contract_of, get_workload, require_not_published_since, staged_head
 from pvdm.steward.work.sources import Sources, levels_of
-from pvdm.verify.claim_columns import with_source_column, with_target_column
-from pvdm.verify.extraction import Reach, require_extraction
 from pvdm.verify.fetch import Files
-from pvdm.verify.planning import claim_of, plan_workload
+from pvdm.verify.fit import Reach, require_extraction, require_usable
+from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
 from pvdm.verify.source import PinnedSource
-from pvdm.verify.source_fit import require_usable
 
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())

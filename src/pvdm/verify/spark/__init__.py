@@ -1,1 +1,1 @@
-"""Large chunks in the Steward's own Spark application: a driver process, its workers, and what travels between."""
+"""Verifies large chunks in the Steward's own Spark application: its driver process, its workers, and their messages."""

@@ -1,10 +1,11 @@
-"""What the Steward's Spark application may read of an object store: what one job reads, by a credential of its own."""
+"""Access of the Steward's Spark application to an object store: one read-only credential for each job."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
@@ -13,9 +14,9 @@ from pvdm.lake.stores.s3_client import S3Settings, credential_config, open_confi
 
 
 class StoreAccess:
-    """Local files are reached by their paths; objects only where the store vends sessions that read.
+    """Local files are read by their paths; objects only where the store vends sessions that read.
 
-    The Steward's own credentials never leave it: they write.
+    The Steward's own credentials can write, so they are never given away.
     """
 
     def __init__(self, settings: S3Settings | None = None, vending: VendingSettings | None = None) -> None:
@@ -26,7 +27,7 @@ class StoreAccess:
 
     @property
     def config(self) -> Mapping[str, str] | None:
-        """The store's address and manners, in the words of Iceberg; None where nothing is vended."""
+        """The store's address and options as Iceberg properties; None where nothing is vended."""
         return None if self._settings is None or self._vending is None else open_config(self._settings)
 
     def reaches(self, *sides: Iterable[str]) -> bool:
@@ -56,18 +57,18 @@ class StoreAccess:
         with self._lock:
             if self._sts is None:
                 self._sts = Sts(self._settings, self._vending.sts_endpoint)
-        role, vending = Role(self._vending.consumer_role), self._vending
+        role = Role(self._vending.consumer_role)
         made = self._sts.assume(
             role,
             name=f"pvdm-verify-{hashlib.sha256(job_id.encode()).hexdigest()[:16]}",
             policy=session_policy(role, write=(), read=places),
-            seconds=vending.lifetime_seconds,
+            seconds=self._vending.lifetime_seconds,
         )
         return open_config(self._settings) | credential_config(made.credentials)
 
 
 def _covering(sides: Iterable[Iterable[Location]]) -> list[Location]:
-    """Folders that hold all objects of each side, as deep as they can be; a whole bucket is none of them."""
+    """The deepest folders that hold all objects of each side; a whole bucket is not allowed."""
     found: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}
@@ -79,12 +80,6 @@ def _covering(sides: Iterable[Iterable[Location]]) -> list[Location]:
                 raise Code.STORE_OBJECT_UNREACHABLE(got=str(each))
             groups.setdefault((each.authority, folder[0]), []).append(folder)
         for (bucket, _), folders in groups.items():
-            found[Location("s3", bucket, _shared(folders))] = None
+            shared = os.path.commonprefix(folders)  # noqa: RUF071 - of tuples it compares part by part
+            found[Location("s3", bucket, tuple(shared))] = None
     return list(found)
-
-
-def _shared(folders: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The parts with which all of them begin."""
-    first, last = min(folders), max(folders)
-    same = [mine == other for mine, other in zip(first, last, strict=False)]
-    return first[: same.index(False) if False in same else len(same)]

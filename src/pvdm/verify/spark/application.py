@@ -1,4 +1,4 @@
-"""The Steward's side of its Spark application: starts the driver when there is work, and ends it when there is none."""
+"""The Steward's side of its Spark application: starts the driver when there is work, and ends it after idle time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.spark import ICEBERG_RUNTIME
-from pvdm.verify.spark.archive import build_archive
-from pvdm.verify.spark.conf import EXTRACTION_CATALOG, EXTRACTION_FOLDER, driver_environment, spark_conf
-from pvdm.verify.spark.credential_file import lent
-from pvdm.verify.spark.frames import receive, send
-from pvdm.verify.spark.settings import DRIVER_START_SECONDS, SparkSettings
+from pvdm.verify.spark.driver import driver_gone, receive, send
+from pvdm.verify.spark.settings import (
+    DRIVER_START_SECONDS,
+    EXTRACTION_CATALOG,
+    EXTRACTION_FOLDER,
+    SparkSettings,
+    build_archive,
+    driver_environment,
+    lend_credential,
+    spark_conf,
+)
 
 _STOP_SECONDS: Final = 10
 DRIVER_LOG: Final = "driver.log"
@@ -27,10 +33,10 @@ DRIVER_LOG: Final = "driver.log"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A driver that runs, and what it said of itself."""
+    """A running driver."""
 
     process: subprocess.Popen[bytes]
-    asked: IO[bytes]
+    requests: IO[bytes]
     answers: IO[bytes]
     cores: int
     application_id: str
@@ -39,9 +45,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What Spark's reader is to read: columns of a snapshot of the table that the metadata file in a folder describes.
+    """What Spark's reader reads: columns of a snapshot of the table whose metadata file is in `folder`.
 
-    `store` is the credential by which Spark reads the table's files; None where they are local.
+    `store` is the credential for the table's files; None where they are local.
     """
 
     folder: Path
@@ -52,7 +58,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """How Spark finds the folder in the catalog that is there for it."""
+        """The table's name in Spark's catalog of folders."""
         return f"{EXTRACTION_CATALOG}.`{self.folder.parent.name}`.`{self.folder.name}`"
 
     @property
@@ -61,20 +67,20 @@ class Table:
         return self.folder / "metadata" / "v1.metadata.json"
 
     def write(self, document: bytes) -> None:
-        """Put the metadata file where a catalog of plain folders looks for it."""
+        """Write the metadata file where a catalog of plain folders looks for it."""
         self.document.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.document.write_bytes(document)
         (self.document.parent / "version-hint.text").write_text("1")
 
 
 class Application:
-    """One driver at a time, in a process group of its own: what ends it does not end the notary.
+    """Runs one driver at a time, in its own process group, so that a signal to it does not reach the notary.
 
-    A job has all cores, so jobs take turns. A driver that is gone is started again by the next job.
+    A job has all cores, so jobs take turns. The next job starts a new driver where the last one has ended.
     """
 
     def __init__(self, settings: SparkSettings, store: Mapping[str, str] | None = None) -> None:
-        """`store` is the object store's address and manners, where workers and Spark's reader have one to read."""
+        """`store` is the address and options of the object store that workers and Spark's reader read, if any."""
         self._settings = settings
         self._store = store
         self._turn = threading.Lock()
@@ -87,51 +93,51 @@ class Application:
         return self._started
 
     def cores(self) -> int:
-        """How many tasks run at once; starts the driver."""
+        """The number of tasks that run at once; starts the driver."""
         with self._driver() as started:
             return started.cores if self._settings.cores is None else self._settings.cores
 
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        """Each task's sealed report, or the code of the reason why a worker got no keys."""
-        return self._asked({"job": job_id}, [common, *tasks])
+        """Run the tasks: for each its sealed report, or the code of the reason why a worker got no keys."""
+        return self._request({"job": job_id}, [common, *tasks])
 
     def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
-        """A sealed report of each partition that Spark's reader made of the table."""
+        """Digest the table as Spark's reader reads it: a sealed report for each partition."""
         head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
-        return self._asked({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)
+        return self._request({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)
 
     def versions(self) -> str:
-        """Spark and Iceberg, as a proof names them."""
+        """The versions of Spark and Iceberg, as a proof names them."""
         with self._driver() as started:
             return f"spark-{started.spark}-iceberg-{ICEBERG_RUNTIME.rpartition(':')[2]}"
 
     def close(self) -> None:
-        """End the driver and everything that it started, a job under way too; a second time does nothing."""
+        """End the driver and everything that it started, also a running job; a second call does nothing."""
         started = self._started
         if started is not None and self._turn.locked():
-            _kill(started.process)  # whoever waits for its answer is told that it is gone
+            _kill(started.process)  # a caller that waits for its answer gets `spark_driver_gone`
         with self._turn:
             self._end()
 
-    def _asked(
+    def _request(
         self, head: dict[str, Any], parts: Sequence[bytes], store: Mapping[str, str] | None = None
     ) -> tuple[list[str | None], list[bytes]]:
-        with self._driver() as started, lent(self._settings.scratch, store):
+        with self._driver() as started, lend_credential(self._settings.scratch, store):
             try:
-                send(started.asked, head, parts)
-                told, found = receive(started.answers, self._settings.job_seconds)
+                send(started.requests, head, parts)
+                answer, found = receive(started.answers, self._settings.job_seconds)
             except (OSError, UnavailableError) as error:
                 self._end()
-                raise _gone(error) from None
-            if told.get("over"):
+                raise _no_answer(error) from None
+            if answer.get("over"):
                 self._end()
-        if "error" in told:
-            raise _failed(told)
-        return list(told["refused"]), found
+        if "error" in answer:
+            raise _failed(answer)
+        return list(answer["refused"]), found
 
     @contextmanager
     def _driver(self) -> Iterator[Started]:
-        """The driver, for one at a time; it ends if nobody wants it again for a while."""
+        """The driver, for one caller at a time; it ends after the idle time."""
         with self._turn:
             try:
                 yield self._running()
@@ -171,16 +177,16 @@ class Application:
             archive = None if self._settings.is_local else build_archive(scratch)
             head = {"master": self._settings.master, "settings": spark_conf(self._settings, self._store, archive)}
             send(process.stdin, head | {"archive": str(archive), "object_store": self._store is not None})
-            told, _ = receive(process.stdout, DRIVER_START_SECONDS)
+            answer, _ = receive(process.stdout, DRIVER_START_SECONDS)
         except (OSError, UnavailableError) as error:
             _kill(process)
-            raise _gone(error) from None
-        if "error" in told:
+            raise _no_answer(error) from None
+        if "error" in answer:
             _kill(process)
-            raise _failed(told)
+            raise _failed(answer)
         # A Connect server does not say how many cores it has; the configuration must.
-        cores = told["cores"] or self._settings.cores or 1
-        return Started(process, process.stdin, process.stdout, cores, told["application"], told["spark"])
+        cores = answer["cores"] or self._settings.cores or 1
+        return Started(process, process.stdin, process.stdout, cores, answer["application"], answer["spark"])
 
     def _rest(self) -> None:
         if self._started is None:
@@ -196,7 +202,7 @@ class Application:
         started, self._started = self._started, None
         if started is None:
             return
-        started.asked.close()
+        started.requests.close()
         with suppress(subprocess.TimeoutExpired):
             started.process.wait(_STOP_SECONDS)
         _kill(started.process)
@@ -204,31 +210,17 @@ class Application:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The driver, its Java process and its workers: all are of one group, which nobody else is in."""
+    """Kill the process group of the driver: itself, its Java process and its workers."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _gone(error: Exception) -> UnavailableError:
-    if isinstance(error, UnavailableError):
-        return error
-    return UnavailableError(
-        "spark_driver_gone", "the Steward's Spark driver does not answer", expected="an answer", got=str(error)
+def _no_answer(error: OSError | UnavailableError) -> PvdmError:
+    return error if isinstance(error, UnavailableError) else driver_gone(str(error))
+
+
+def _failed(answer: dict[str, Any]) -> PvdmError:
+    return Code.SPARK_EXTRACTION_FAILED(
+        reason="spark_job_failed", got=str(answer.get("got"))[:400], cause=str(answer["error"])[:80]
     )
-
-
-def _failed(told: dict[str, Any]) -> UnavailableError:
-    return UnavailableError(
-        "spark_job_failed",
-        "the Steward's Spark application could not do the job",
-        expected="a report of every task",
-        got=str(told.get("got"))[:400],
-        hint=f"{DRIVER_LOG} in the folder of [spark] has more; the job is tried again",
-        cause=str(told["error"])[:80],
-    )
-
-
-def log_of(settings: SparkSettings) -> Path:
-    """Where the driver writes what it has to say."""
-    return settings.scratch / DRIVER_LOG

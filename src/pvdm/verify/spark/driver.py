@@ -1,47 +1,94 @@
-"""The driver of the Steward's Spark application: a process of its own, which never has a key and opens no order."""
+"""The driver process of the Steward's Spark application, which never has a key, and its messages with the Steward."""
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.spark import cause_of, is_remote, spark_session
-from pvdm.verify.spark.archive import ARCHIVE_FOLDER
-from pvdm.verify.spark.frames import receive, send
-from pvdm.verify.spark.settings import is_connect
+from pvdm.verify.spark.settings import ARCHIVE_FOLDER, is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+FRAME_MAX_BYTES: Final = 4_294_967_296
+_LENGTH_BYTES: Final = 8
+_PIECE: Final = 1_048_576
+
+
+def send(stream: IO[bytes], head: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
+    """Send one message: JSON, then opaque parts, each preceded by its length."""
+    for part in (json.dumps({**head, "parts": len(parts)}).encode(), *parts):
+        stream.write(len(part).to_bytes(_LENGTH_BYTES, "big"))
+        stream.write(part)
+    stream.flush()
+
+
+def receive(stream: IO[bytes], seconds: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
+    """Receive the next message; raises `spark_driver_gone` at the end of the stream or after `seconds`."""
+    ends = None if seconds is None else time.monotonic() + seconds
+    head: dict[str, Any] = json.loads(_frame(stream, ends))
+    return head, [_frame(stream, ends) for _ in range(int(head["parts"]))]
+
+
+def _frame(stream: IO[bytes], ends: float | None) -> bytes:
+    size = int.from_bytes(_exactly(stream, _LENGTH_BYTES, ends), "big")
+    if size > FRAME_MAX_BYTES:
+        raise driver_gone(f"a message of {size} bytes")
+    return _exactly(stream, size, ends)
+
+
+def _exactly(stream: IO[bytes], size: int, ends: float | None) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        if ends is not None and not select.select([stream], [], [], max(0.0, ends - time.monotonic()))[0]:
+            raise driver_gone("silence")
+        part = os.read(stream.fileno(), min(size, _PIECE))
+        if not part:
+            raise driver_gone("its end")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def driver_gone(got: str) -> PvdmError:
+    """The error for a driver that ended or does not answer."""
+    return Code.SPARK_EXTRACTION_FAILED(reason="spark_driver_gone", got=got)
+
+
 ANSWER = "task long, sealed binary, refused string"
 
 
 def main() -> None:
-    """Start Spark as the first message says; then one job a message, until the Steward closes the pipe."""
-    # What Spark and its process print must not get among the answers.
+    """Start Spark by the first message; then run one job a message, until the Steward closes the pipe."""
+    # Output of Spark must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    asked = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - for as long as the process lives
-    head, _ = receive(asked)
+    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+    head, _ = receive(requests)
     try:
-        spark, told = _started(head)
+        spark, facts = _start(head)
     except Exception as error:
-        send(answers, _told(error))
+        send(answers, _error_answer(error))
         return
-    send(answers, told | {"spark": spark.version})
+    send(answers, facts | {"spark": spark.version})
     try:
-        _serve(spark, asked, answers)
+        _serve(spark, requests, answers)
     finally:
         with suppress(Exception):  # there may be nothing left to stop
             spark.stop()
 
 
-def _started(head: dict[str, Any]) -> tuple[SparkSession, dict[str, Any]]:
+def _start(head: dict[str, Any]) -> tuple[SparkSession, dict[str, Any]]:
+    """The session, its number of cores, which a Connect server does not say, and the application's id."""
     if is_connect(head["master"]):
         return _connected(head), {"cores": None, "application": ""}
     wanted = head["settings"]
@@ -52,7 +99,7 @@ def _started(head: dict[str, Any]) -> tuple[SparkSession, dict[str, Any]]:
 
 
 def _connected(head: dict[str, Any]) -> SparkSession:
-    """A session of a Connect server; what belongs to the server's own start was set there, or is not."""
+    """A session of a Connect server; settings of the server's start cannot be changed here."""
     from pyspark.sql import SparkSession
 
     spark: SparkSession = SparkSession.builder.remote(head["master"]).create()
@@ -63,25 +110,25 @@ def _connected(head: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def _serve(spark: SparkSession, asked: IO[bytes], answers: IO[bytes]) -> None:
+def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         try:
-            head, parts = receive(asked)
+            head, parts = receive(requests)
         except PvdmError:
             return  # the Steward has gone
         try:
-            told, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
+            answer, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
         except Exception as error:
             over = not _answers(spark)
-            send(answers, _told(error) | {"over": over})
+            send(answers, _error_answer(error) | {"over": over})
             if over:
                 return
         else:
-            send(answers, told, found)
+            send(answers, answer, found)
 
 
 def _answers(spark: SparkSession) -> bool:
-    """Whether Spark is still there: a Java process that has died, or a context that was stopped, never comes back."""
+    """Whether Spark still works; after its Java process died, or its context was stopped, it never does."""
     try:
         return len(spark.sql("select 1").collect()) == 1
     except Exception:
@@ -89,36 +136,36 @@ def _answers(spark: SparkSession) -> bool:
 
 
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Rows of a snapshot by Iceberg's reader in Spark, from a metadata file that the Steward wrote."""
+    """Read the rows of a snapshot with Iceberg's reader in Spark, by a metadata file that the Steward wrote."""
     frame = _reading(spark).read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
     chosen = frame.select(*names).coalesce(int(head["tasks"]))
-    rows = chosen.mapInArrow(_on_workers("Extract", *parts), ANSWER).collect()
+    rows = chosen.mapInArrow(_on_workers("run_extraction", *parts), ANSWER).collect()
     return {"refused": [row["refused"] for row in rows]}, [bytes(row["sealed"] or b"") for row in rows]
 
 
 def _reading(spark: SparkSession) -> SparkSession:
-    """A session whose catalog is opened for this job, and with it the store by the credential that is lent to it.
+    """A session that opens its catalog, and the store, with this job's credential.
 
-    A client that is open looks for another credential once a second at most, and would ask with that of the last job.
+    An open client looks for a new credential at most once a second, so it might use the last job's.
     """
     return spark if is_remote(spark) else spark.newSession()
 
 
 def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Files by the kernel, each task its own."""
+    """Read files with the kernel, one task each."""
     common, *tasks = parts
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows = numbers.mapInArrow(_on_workers("Orders", common, tasks), ANSWER).collect()
+    rows = numbers.mapInArrow(_on_workers("run_tasks", common, tasks), ANSWER).collect()
     found = {row["task"]: row for row in rows}
     refused = [found[at]["refused"] for at in range(len(tasks))]
     return {"refused": refused}, [bytes(found[at]["sealed"] or b"") for at in range(len(tasks))]
 
 
 def _on_workers(name: str, *given: Any) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of that name in the workers' module, found where Spark unpacked the archive.
+    """The function of that name in the workers' module, loaded from the unpacked archive.
 
-    Spark pickles what stands in a main module by value, so that a worker needs no pvdm to begin with.
+    Spark pickles functions of a main module by value, so a worker needs no installed pvdm.
     """
     folder = ARCHIVE_FOLDER
 
@@ -128,14 +175,14 @@ def _on_workers(name: str, *given: Any) -> Callable[[Iterable[pa.RecordBatch]], 
 
         if folder not in sys.path:
             sys.path.insert(0, folder)
-        made = getattr(importlib.import_module("pvdm.verify.spark.worker"), name)
-        yield from made(*given)(batches)
+        work = getattr(importlib.import_module("pvdm.verify.spark.worker"), name)
+        yield from work(*given, batches)
 
     return run
 
 
-def _told(error: Exception) -> dict[str, Any]:
-    """What went wrong, in a line: a stack of Spark's is in the log, not in an answer."""
+def _error_answer(error: Exception) -> dict[str, Any]:
+    """The error in one line; Spark's stack is in the log."""
     if isinstance(error, PvdmError):
         return {"error": error.reason, "got": str(error)}
     sys.stderr.write(f"{type(error).__name__}: {error}\n")

@@ -1,4 +1,4 @@
-"""Rows by Spark's own reader of Iceberg tables, digested by the kernel, and held to what the direct reader saw."""
+"""Reads rows with Spark's own reader of Iceberg tables, and compares their digests with the direct reader's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvdm.digest import Plan
-from pvdm.errors import Code, InputError, UnavailableError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -18,18 +18,14 @@ from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.compare import Partials, rows_of
 from pvdm.verify.fetch import Files
-from pvdm.verify.file_orders import Ground, Held, Outcome, Reader, Work, published_files, together
-from pvdm.verify.findings import Finding
-from pvdm.verify.intent import Intent
+from pvdm.verify.findings import Finding, Partials, rows_of
+from pvdm.verify.readers import JobInputs, JobKeys, Outcome, Reader, Work, combine_all, published_files
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application, Table
-from pvdm.verify.spark.conf import EXTRACTION_FOLDER
 from pvdm.verify.spark.reader import DoorOf, opened
-from pvdm.verify.spark.report import Report
-from pvdm.verify.spark.seal import bound_to
-from pvdm.verify.spark.settings import TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
+from pvdm.verify.spark.report import Report, bound_to
+from pvdm.verify.spark.settings import EXTRACTION_FOLDER, TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
 from pvdm.verify.spark.task import Common, Rows
 from pvdm.verify.spark.worker import FILE_COLUMN
 
@@ -45,50 +41,56 @@ class SparkExtraction:
     access: StoreAccess
 
     def require_reach(self, locations: Sequence[str]) -> None:
-        """Refuse files that Spark's reader could not read, before anything is staged."""
+        """Refuse files that Spark's reader cannot read, before anything is staged."""
         remote = [each for each in locations if parse_location(each).scheme != "file"]
         if remote and is_connect(self.settings.master):
-            raise _unreached("local files, where Spark is a Connect server", remote[0])
+            raise Code.EXTRACTION_STORE_UNREACHABLE(
+                expected="local files, where Spark is a Connect server", got=remote[0][:200]
+            )
         if not self.access.reaches(locations):
-            raise _unreached("local files, or objects of [s3] for which [s3.vending] has roles", remote[0])
+            raise Code.EXTRACTION_STORE_UNREACHABLE(
+                expected="local files, or objects of [s3] for which [s3.vending] has roles", got=remote[0][:200]
+            )
 
-    def over(self, direct: Reader) -> Reader:
-        """Rows by Spark, everything else by this one."""
+    def wrap(self, direct: Reader) -> Reader:
+        """A reader that reads rows with Spark, and everything else with `direct`."""
         return _Extracting(self, direct)
 
 
 @dataclass(frozen=True, slots=True)
 class _Extracting:
-    """The direct reader first: it holds bytes to their freeze and builds the entries by which Spark then reads.
+    """Reads with the direct reader first, which compares bytes with their freeze and builds the entries for Spark.
 
-    Its digests come with that. Spark's must be the same, of both sides: so nothing that Spark fetched by itself can
-    have been other than what was frozen, and no row that its reader sees otherwise goes unnoticed.
+    Spark's digests of both sides must equal the direct ones. So a file that changed since the freeze, or a row that
+    Spark reads differently, is noticed.
     """
 
     spark: SparkExtraction
     direct: Reader
 
     def redemptions(self, work: Work) -> int:
-        """The direct reader's, and once for every try of every task of two more jobs."""
+        """The direct reader's, and one for every try of every task of two more jobs."""
         return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _tasks(self.spark)
 
-    def read(self, work: Work, held: Held) -> Outcome:
-        """What was staged, then what was intended; a file that could not be read leaves Spark nothing to read."""
+    def read(self, work: Work, held: JobKeys) -> Outcome:
+        """Read both sides; where a file could not be read, Spark reads nothing."""
         direct = self.direct.read(work, held)
         files = published_files(direct.read)
         if direct.staged is None or files is None:
             return direct
         with job_folder(self.spark.settings.scratch, held.job_id) as folder:
-            staged = extracted_staged(self.spark, work.ground, files, folder, held)
-            intent = extracted_intent(self.spark, work.ground, folder, held)
+            staged = extracted_staged(self.spark, work.inputs, files, folder, held)
+            intent = extracted_intent(self.spark, work.inputs, folder, held)
         if not _agree(intent, direct.intent):
-            raise _source_differs(intent, direct.intent)
-        found = () if _agree(staged, direct.staged) else (_differ(staged, direct.staged),)
+            raise Code.EXTRACTION_SOURCE_DIFFERS(
+                expected=f"{rows_of(direct.intent)} rows, as they were frozen", got=_rows_text(intent, direct.intent)
+            )
+        found = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
         changed = tuple(self._versions_changed(work))
         return Outcome(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
-        """Spark's reader knows no versions: what was pinned before it read must be shown after it too."""
+        """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
         if work.keep is not None:
             return
         for order in work.staged:
@@ -101,39 +103,39 @@ class _Extracting:
 
 
 def extracted_staged(
-    spark: SparkExtraction, ground: Ground, files: Sequence[DataFile], folder: Path, held: Held
+    spark: SparkExtraction, inputs: JobInputs, files: Sequence[DataFile], folder: Path, held: JobKeys
 ) -> Partials:
-    """Staged rows, read by the entries that would be published, at the places that they would be published at."""
+    """Digest the staged rows, read by the entries and from the places that would be published."""
     store = spark.access.vended(held.job_id, [each.file_path for each in files])
     snapshot_id = int.from_bytes(hashlib.sha256(held.job_id.encode()).digest()[:7], "big") + 1
-    document = _table_of(plain(ground.metadata), files, snapshot_id, folder, spark.files)
-    columns = tuple(dict.fromkeys(name for each in ground.plan.projections for name in each.columns))
+    document = _table_of(plain(inputs.metadata), files, snapshot_id, folder, spark.files)
+    columns = tuple(dict.fromkeys(name for each in inputs.plan.projections for name in each.columns))
     table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
     table.write(document.to_bytes())
-    reports = _reports(spark, ground, Rows(staged=True), table, held)
-    return _summed(ground.plan, held, [each.staged for each in reports])
+    reports = _reports(spark, inputs, Rows(staged=True), table, held)
+    return _summed(inputs.plan, held, [each.staged for each in reports])
 
 
-def extracted_intent(spark: SparkExtraction, ground: Ground, folder: Path, held: Held) -> Partials:
-    """The source's rows by Spark, through filter and mapping as any others."""
-    source, named = ground.source, ground.chunk.files
+def extracted_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, held: JobKeys) -> Partials:
+    """Digest the source's rows as Spark reads them, through filter and mapping."""
+    source, named = inputs.source, inputs.chunk.files
     if source.metadata is None:
         raise Code.EXTRACTION_SOURCE_UNSUPPORTED(got=source.ref.name)
-    columns = Intent(ground.bound, source, ground.chunk, ground.plan).columns
-    asked = columns if named is None else (*columns, FILE_COLUMN)
+    columns = inputs.intent().columns
+    wanted = columns if named is None else (*columns, FILE_COLUMN)
     described = described_by(source.metadata, source.snapshot_id, spark.files)
     store = spark.access.vended(held.job_id, source.scan.locations(), described)
-    table = Table(folder / "source", source.snapshot_id, asked, _tasks(spark), store)
+    table = Table(folder / "source", source.snapshot_id, wanted, _tasks(spark), store)
     table.write(plain(source.metadata).to_bytes())
-    reports = _reports(spark, ground, Rows(staged=False, files=named), table, held)
-    return _summed(ground.plan, held, [each.intent for each in reports])
+    reports = _reports(spark, inputs, Rows(staged=False, files=named), table, held)
+    return _summed(inputs.plan, held, [each.intent for each in reports])
 
 
 def plain(metadata: TableMetadata) -> TableMetadata:
-    """The table without its properties: they are words of whoever writes to it, and Spark would go by them.
+    """The table without its properties, since Spark would follow them and any writer may set them.
 
-    None of them changes which rows there are, but a split of one byte (`read.split.target-size`), a batch of all rows
-    or a class to be loaded keeps the application from everybody else's jobs.
+    None of them changes the rows. But a split of one byte (`read.split.target-size`), a batch of all rows or a class to
+    be loaded would block the application for other jobs.
     """
     return TableMetadata.from_json({**metadata.raw, "properties": {}})
 
@@ -142,8 +144,8 @@ def _tasks(spark: SparkExtraction) -> int:
     return TASKS_A_CORE_MAX * spark.application.cores()
 
 
-def _reports(spark: SparkExtraction, ground: Ground, rows: Rows, table: Table, held: Held) -> list[Report]:
-    common = Common.of(ground, spark.door_of(held.job_id, held.handle)).to_bytes()
+def _reports(spark: SparkExtraction, inputs: JobInputs, rows: Rows, table: Table, held: JobKeys) -> list[Report]:
+    common = Common.of(inputs, spark.door_of(held.job_id, held.handle)).to_bytes()
     orders = rows.to_bytes()
     refused, sealed = spark.application.extract(held.job_id, common, orders, table)
     return opened(refused, sealed, [bound_to(common, orders)] * len(sealed), held)
@@ -151,7 +153,7 @@ def _reports(spark: SparkExtraction, ground: Ground, rows: Rows, table: Table, h
 
 @contextlib.contextmanager
 def job_folder(scratch: Path, job_id: str) -> Iterator[Path]:
-    """A folder for what Spark's reader is told, while the job runs."""
+    """A folder for the job's table metadata, which Spark's reader reads; removed at the end."""
     folder = scratch / EXTRACTION_FOLDER / hashlib.sha256(job_id.encode()).hexdigest()[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -163,7 +165,7 @@ def job_folder(scratch: Path, job_id: str) -> Iterator[Path]:
 def _table_of(
     metadata: TableMetadata, files: Sequence[DataFile], snapshot_id: int, folder: Path, reader: Files
 ) -> TableMetadata:
-    """The table with one more snapshot, which holds these files and nothing else."""
+    """The table with one more snapshot, which holds only these files."""
     made = next_snapshot(
         metadata,
         SnapshotChange(tuple(files), frozenset(), {}),
@@ -179,7 +181,7 @@ def _table_of(
 
 
 def described_by(metadata: TableMetadata, snapshot_id: int, reader: Files) -> list[str]:
-    """Where the manifests of a snapshot lie, and their list: Spark reads them before it reads any file."""
+    """The locations of a snapshot's manifests and of their list, which Spark reads before any file."""
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
         raise AssertionError("a pinned snapshot is there")
@@ -187,40 +189,23 @@ def described_by(metadata: TableMetadata, snapshot_id: int, reader: Files) -> li
     return [str(snapshot.manifest_list), *listed]
 
 
-def _summed(plan: Plan, held: Held, seen: Sequence[Partials | None]) -> Partials:
-    return together(plan, held.keys, [each for each in seen if each is not None])
+def _summed(plan: Plan, held: JobKeys, seen: Sequence[Partials | None]) -> Partials:
+    return combine_all(plan, held.keys, [each for each in seen if each is not None])
 
 
 def _agree(mine: Partials, other: Partials) -> bool:
     return all(mine[name].matches(other[name]) for name in other)
 
 
-def _differ(spark: Partials, direct: Partials) -> Finding:
+def _rows_text(spark: Partials, direct: Partials) -> str:
+    return f"{rows_of(spark)} rows" + ("" if rows_of(spark) != rows_of(direct) else " of other content")
+
+
+def _difference(spark: Partials, direct: Partials) -> Finding:
     return Finding(
         FailureClass.METADATA,
         "extraction_differs",
-        "Spark's reader and the direct reader do not see the same staged rows",
-        f"{rows_of(direct)} rows, as the direct reader sees them",
-        f"{rows_of(spark)} rows by Spark's reader"
-        + ("" if rows_of(spark) != rows_of(direct) else ", of other content"),
-    )
-
-
-def _unreached(expected: str, location: str) -> InputError:
-    return InputError(
-        Code.EXTRACTION_STORE_UNREACHABLE,
-        "the contract wants rows to be read by Spark, and this Steward's Spark cannot read the table's files",
-        expected=expected,
-        got=location[:200],
-        hint="configure it (docs/spark-verification.md), or take `extraction: direct`",
-    )
-
-
-def _source_differs(spark: Partials, direct: Partials) -> UnavailableError:
-    return UnavailableError(
-        Code.EXTRACTION_SOURCE_DIFFERS,
-        "Spark's reader and the direct reader do not see the same rows of the source",
-        expected=f"{rows_of(direct)} rows, as they were frozen",
-        got=f"{rows_of(spark)} rows" + ("" if rows_of(spark) != rows_of(direct) else " of other content"),
-        hint="find out whether the source's files were changed; nothing is said about what was staged",
+        "Spark's reader and the direct reader do not read the same staged rows",
+        f"{rows_of(direct)} rows by the direct reader",
+        f"{_rows_text(spark, direct)} by Spark's reader",
     )

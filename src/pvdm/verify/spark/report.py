@@ -1,14 +1,25 @@
-"""A worker's report as bytes that are read strictly: the Steward holds roots, and unpickles nothing that comes back."""
+"""Reports of workers: read strictly and never unpickled, since the Steward holds roots, and sealed on their way.
+
+The seal's key is known to the job alone: sums of row hashes must not lie on any disk. The credential by which workers
+read a store goes the other way, under the same seal.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.digest import Partial
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from pvdm.digest import Keys, Partial
+from pvdm.digest.plan import framed
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import read_manifest
@@ -17,14 +28,58 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import Secret
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.compare import Partials
-from pvdm.verify.findings import Finding
+from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.observed import Observed
+
+_LABEL: Final = b"pvdm/worker-seal/v1\0"
+_STORE_MAX_BYTES: Final = 65_536
+_STORE: Final = b"pvdm/worker-store/v1\0"
+_NONCE_BYTES: Final = 12
+
+
+class JobSeal:
+    """Closes and opens the reports of one job; its key is derived from the job's digest keys."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, keys: Keys, job_id: str) -> None:
+        first = next(name for name in ProjectionName if name in keys)
+        self._key = Secret(hmac.digest(keys[first].reveal(), _LABEL + framed(job_id.encode()), hashlib.sha256))
+
+    def close(self, report: bytes, bound: bytes) -> bytes:
+        """Nonce and ciphertext; `bound` is authenticated, and must be the same at opening."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + AESGCM(self._key.reveal()).encrypt(nonce, report, bound)
+
+    def close_store(self, config: Mapping[str, str]) -> bytes:
+        """The access to a store, with its credential, for the workers of this job."""
+        return self.close(dump(dict(config)), _STORE)
+
+    def open_store(self, sealed: bytes) -> dict[str, str]:
+        """The access to a store, on a worker that has the job's keys."""
+        found = parse(self.open(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
+        if not isinstance(found, dict):
+            raise AssertionError("as `close_store` wrote it")
+        return {str(name): str(found[name]) for name in found}
+
+    def open(self, sealed: bytes, bound: bytes) -> bytes:
+        """The report; raises `worker_report_forged` unless it was made under this job's keys and about `bound`."""
+        try:
+            return AESGCM(self._key.reveal()).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
+        except (InvalidTag, ValueError):
+            raise Code.WORKER_REPORT_FORGED(got="another") from None
+
+
+def bound_to(common: bytes, task: bytes) -> bytes:
+    """The hash of the orders that a report is about."""
+    return hashlib.sha256(b"pvdm/worker-orders/v1\0" + framed(common) + framed(task)).digest()
+
 
 REPORT_MAX_BYTES: Final = 268_435_456
 RECIPES_MAX_BYTES: Final = 134_217_728
-"""Recipes of one report as they stand in it; a producer decides how many pages a file has, and so how long its is."""
+"""Compressed recipes of one report. A recipe grows with the number of pages, which the producer decides."""
 _SYNC: Final = bytes(16)
 _ERRORS: Final[Mapping[str, type[PvdmError]]] = {
     kind.__name__: kind
@@ -34,7 +89,7 @@ _ERRORS: Final[Mapping[str, type[PvdmError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One staged file: a finding about its bytes, or what was seen in them, and whether they were digested."""
+    """One staged file: a finding about its bytes, or what is in them, and whether they were digested."""
 
     position: int
     seen: Observed | Finding
@@ -43,7 +98,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one task; a side that the task did not read to its end has no digest."""
+    """The result of one task; a side that was not read to its end has no digest."""
 
     files: tuple[FileReport, ...]
     staged: Partials | None
@@ -51,7 +106,7 @@ class Report:
     error: PvdmError | None = None
 
     def to_bytes(self, metadata: TableMetadata) -> bytes:
-        """Canonical JSON; rebuilt entries travel as a manifest, whose reader is as strict as it is with producers."""
+        """Canonical JSON; rebuilt entries are sent as a manifest, whose reader is strict."""
         rebuilt = [each.seen.file for each in self.files if isinstance(each.seen, Observed) and each.seen.file]
         return dump(
             {
@@ -65,7 +120,7 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        """What `to_bytes` wrote; anything else is refused."""
+        """The report that `to_bytes` wrote; raises `worker_report_malformed` for anything else."""
         found = parse(data, size_max_bytes=REPORT_MAX_BYTES)
         try:
             return cls._read(found)
@@ -82,7 +137,7 @@ class Report:
                     raise _malformed("an entry for each file", "more")
                 return cls(read, _sums_of(staged), _sums_of(intent), None if error is None else _error_of(error))
             case _:
-                raise _malformed("what a worker writes", "something else")
+                raise _malformed("what a worker writes")
 
 
 def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
@@ -95,12 +150,12 @@ def _entries(text: Value) -> tuple[DataFile, ...]:
     if text is None:
         return ()
     if not isinstance(text, str):
-        raise _malformed("entries as text", "something else")
+        raise _malformed("entries as text")
     return tuple(each.data_file for each in read_manifest(base64.b64decode(text, validate=True)).entries)
 
 
 def _files(reports: Sequence[FileReport]) -> list[Value]:
-    """All files; where the recipes are too long together, the Steward makes the others itself."""
+    """All files; recipes beyond the limit are left out, and the Steward makes them itself."""
     found: list[Value] = []
     left = RECIPES_MAX_BYTES
     for each in reports:
@@ -145,11 +200,11 @@ def _file_of(value: Value, rebuilt: Iterator[DataFile]) -> FileReport:
             seen = Observed(file, int(rows), tuple(map(_finding, findings)), _recipe(packed))
             return FileReport(position, seen, digested=digested)
         case _:
-            raise _malformed("a file's report", "something else")
+            raise _malformed("a file's report")
 
 
 def _recipe(packed: str | None) -> bytes | None:
-    """The recipe of a published file; `splice` judges it."""
+    """The recipe of a published file; `splice` checks it."""
     if packed is None:
         return None
     opened = zlib.decompressobj()
@@ -175,7 +230,7 @@ def _finding(value: Value) -> Finding:
         } if not rest:
             return Finding(FailureClass(failure), code, message, expected, got, file)
         case _:
-            raise _malformed("a finding", "something else")
+            raise _malformed("a finding")
 
 
 def _sums(partials: Partials | None) -> Value:
@@ -191,7 +246,7 @@ def _sums_of(value: Value) -> Partials | None:
         case dict():
             return {ProjectionName(name): Partial.from_bytes(bytes.fromhex(str(value[name]))) for name in value}
         case _:
-            raise _malformed("digests by projection", "something else")
+            raise _malformed("digests by projection")
 
 
 def _error(error: PvdmError) -> dict[str, Value]:
@@ -216,8 +271,8 @@ def _error_of(value: Value) -> PvdmError:
             told = {str(key): str(text) for key, text in details.items()}
             return _ERRORS[kind](code, message, expected=expected, got=got, hint=hint, **told)
         case _:
-            raise _malformed("an error", "something else")
+            raise _malformed("an error")
 
 
-def _malformed(expected: str, got: str) -> InputError:
-    return InputError(Code.WORKER_REPORT_MALFORMED, "a worker's report cannot be read", expected=expected, got=got)
+def _malformed(expected: str, got: str = "something else") -> PvdmError:
+    return Code.WORKER_REPORT_MALFORMED(expected=expected, got=got)

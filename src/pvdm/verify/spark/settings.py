@@ -1,12 +1,22 @@
-"""How the Steward's own Spark application is started, and which chunks are large enough for it."""
+"""Settings of the Steward's Spark application: configuration, environment, archive and credential file."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 import re
-from collections.abc import Mapping
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from pvdm.errors import Code
+from pvdm.lake.spark import CATALOG_CLASS
+from pvdm.lake.stores.s3_client import ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN
+from pvdm.version import __version__
 
 TASKS_A_CORE_MAX: Final = 4
 TASK_TRIES_MAX: Final = 4
@@ -21,11 +31,10 @@ def is_connect(master: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The application; a chunk goes there from so many bytes, or so many files, on both sides together.
+    """The application, which reads chunks of at least `bytes_least` bytes or `files_least` files on both sides.
 
-    `worker_token` is a file that lies on every worker's host, put there by an operator; where all workers are on this
-    host the Steward makes one itself. `address` is how workers reach the Steward, `authorities` the certificates they
-    believe it by.
+    `worker_token` is a file on every worker's host, which an operator puts there. Where all workers are on this host,
+    the Steward makes it. `address` is the Steward's for workers, `authorities` the certificates that they trust.
     """
 
     master: str
@@ -47,3 +56,121 @@ class SparkSettings:
     def is_local(self) -> bool:
         """Whether all workers are processes of this host, started by the application itself."""
         return _LOCAL.fullmatch(self.master) is not None
+
+
+ARCHIVE_FOLDER: Final = "pvdm_archive"
+_PACKAGES: Final = ("pvdm", "pvdm_kernel")
+
+
+def build_archive(folder: Path) -> Path:
+    """A tar of pvdm and its kernel, which Spark unpacks beside each executor; a native library loads from no zip."""
+    path = folder / f"pvdm-{__version__}.tar.gz"
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
+        for name in _PACKAGES:
+            found = importlib.util.find_spec(name)
+            if found is None or found.origin is None:
+                raise Code.KERNEL_MISSING(got=f"no package {name}")
+            folder_of_package = Path(found.origin).parent
+            archive.add(folder_of_package, name, filter=lambda each: None if "__pycache__" in each.name else each)
+    temporary.replace(path)
+    return path
+
+
+FILE_VARIABLE: Final = "AWS_SHARED_CREDENTIALS_FILE"
+_NAME: Final = "store.credentials"
+_PROFILE_KEYS: Final = {
+    ACCESS_KEY_ID: "aws_access_key_id",
+    SECRET_ACCESS_KEY: "aws_secret_access_key",
+    SESSION_TOKEN: "aws_session_token",
+}
+
+
+def credential_file(scratch: Path) -> Path:
+    """The file with the credential by which Spark's reader reads a store, in the format of AWS."""
+    return scratch / _NAME
+
+
+@contextlib.contextmanager
+def lend_credential(scratch: Path, store: Mapping[str, str] | None) -> Iterator[None]:
+    """Write the credential file while one job runs; a job that reads local files alone has none."""
+    path = credential_file(scratch)
+    path.unlink(missing_ok=True)  # a killed Steward may have left it
+    if store is None:
+        yield
+        return
+    lines = ["[default]", *(f"{word} = {store[name]}" for name, word in _PROFILE_KEYS.items() if name in store), ""]
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write("\n".join(lines))
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+EXTRACTION_CATALOG: Final = "pvdm_extraction"
+EXTRACTION_FOLDER: Final = "extraction"
+# The driver gets only these variables, since the Steward's environment may hold credentials of a key home.
+_ENVIRONMENT: Final = ("HOME", "JAVA_HOME", "LANG", "LC_ALL", "PATH", "SPARK_CONF_DIR", "SPARK_HOME", "TZ", "USER")
+_CONFIG_VARIABLE: Final = "AWS_CONFIG_FILE"
+
+
+def driver_environment(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
+    """The environment of the driver's process; it names the credential file and holds no secret."""
+    found = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    paths = os.pathsep.join(each for each in sys.path if each)
+    own = {
+        "PYSPARK_PYTHON": settings.python or sys.executable,
+        "PYTHONPATH": paths,
+        "TMPDIR": str(settings.scratch / "tmp"),
+    }
+    return found | own | (_store_environment(settings) if store is not None else {})
+
+
+def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive: Path | None) -> dict[str, str]:
+    """The configuration of Spark, without any secret, since Spark shows it on its pages and in its event log."""
+    found = {
+        "spark.driver.memory": settings.memory,
+        "spark.executor.memory": settings.memory,
+        "spark.executor.processTreeMetrics.enabled": "false",
+        "spark.local.dir": str(settings.scratch / "local"),
+        "spark.speculation": "false",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.task.maxFailures": str(TASK_TRIES_MAX),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for name, value in _catalog(settings, store).items():
+        found[f"spark.sql.catalog.{EXTRACTION_CATALOG}{name and f'.{name}'}"] = value
+    if settings.cores is not None:
+        found["spark.cores.max"] = str(settings.cores)
+    if settings.jars:
+        found["spark.jars"] = ",".join(settings.jars)
+    if archive is not None and not is_connect(settings.master):
+        found["spark.archives"] = f"file://{archive}#{ARCHIVE_FOLDER}"
+    if store is not None:
+        for name, value in _store_environment(settings).items():
+            found[f"spark.executorEnv.{name}"] = value
+    return found | dict(settings.settings)
+
+
+def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
+    """A catalog of plain folders, into which the Steward writes table metadata; no other catalog is used."""
+    found = {
+        "": CATALOG_CLASS,
+        "type": "hadoop",
+        "warehouse": f"file://{settings.scratch / EXTRACTION_FOLDER}",
+        "cache-enabled": "false",
+        # Chooses local files or the object store by the scheme.
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+    }
+    if store is None:
+        return found
+    provider = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+    return found | dict(store) | {"client.credentials-provider": provider}
+
+
+def _store_environment(settings: SparkSettings) -> dict[str, str]:
+    """The credential file of the job that runs; profiles of the user are not read."""
+    return {FILE_VARIABLE: str(credential_file(settings.scratch)), _CONFIG_VARIABLE: os.devnull}

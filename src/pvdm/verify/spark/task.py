@@ -1,10 +1,11 @@
-"""Orders on their way to a worker: pickled once by the Steward, key-free, and unpickled nowhere but there."""
+"""Orders for workers: pickled by the Steward, without keys, and unpickled only by workers."""
 
 from __future__ import annotations
 
 import pickle
 import zlib
 from dataclasses import dataclass, replace
+from typing import Self
 
 from pvdm.digest import Plan
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -12,15 +13,32 @@ from pvdm.lake.read.scan import Scan
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.table import TableRef
-from pvdm.verify.file_orders import Ground, SourceOrder, StagedOrder
+from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder
 from pvdm.verify.source import PinnedSource
+
+
+class Message:
+    """A value that the Steward sends to a worker."""
+
+    __slots__ = ()
+
+    def to_bytes(self) -> bytes:
+        """The bytes for a worker."""
+        return zlib.compress(pickle.dumps(self), 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The value that `to_bytes` wrote; for workers only."""
+        found = pickle.loads(zlib.decompress(data))  # noqa: S301 - only the Steward writes it
+        assert isinstance(found, cls)  # noqa: S101 - as `to_bytes` wrote it
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDoor:
-    """Where a worker gets the job's keys: the Steward's address, the handle, and the file with the worker's own token.
+    """Where a worker gets the job's keys: the Steward's address, the handle, and the file with the worker's token.
 
-    None of these opens anything by itself: the token lies on the worker's host, and the handle opens with it only.
+    Handle and token are useless without each other, and the token lies on the worker's host.
     """
 
     address: str
@@ -31,49 +49,27 @@ class KeyDoor:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Message):
     """The files of one task."""
 
     staged: tuple[StagedOrder, ...]
     source: tuple[SourceOrder, ...]
 
-    def to_bytes(self) -> bytes:
-        """The task as a worker gets it."""
-        return zlib.compress(pickle.dumps(self), 1)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Task:
-        """On a worker: the Steward's own words, bound to what the worker reports."""
-        found = pickle.loads(zlib.decompress(data))  # noqa: S301 - the Steward wrote it; nothing else is ever given
-        assert isinstance(found, cls)  # noqa: S101 - as `to_bytes` wrote it
-        return found
-
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Which rows Spark hands to workers: the staged ones as they are, or the source's, on their way to the target.
+class Rows(Message):
+    """Which rows Spark hands to workers: the staged ones, or the source's, which are then filtered and mapped.
 
-    `files` are those of the source whose rows count, where the chunk names them; then each row says its file.
+    `files` are the source files whose rows count, where the chunk names them; each row then has its file's name.
     """
 
     staged: bool
     files: tuple[str, ...] | None = None
 
-    def to_bytes(self) -> bytes:
-        """For a worker."""
-        return pickle.dumps(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Rows:
-        """On a worker."""
-        found = pickle.loads(data)  # noqa: S301 - the Steward wrote it; nothing else is ever given
-        assert isinstance(found, cls)  # noqa: S101 - as `to_bytes` wrote it
-        return found
-
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """What all tasks of a job share; `store` is the way to its objects, under the job's seal."""
+class Common(Message):
+    """What all tasks of a job share; `store` is the access to its object store, under the job's seal."""
 
     door: KeyDoor
     plan: Plan
@@ -85,26 +81,15 @@ class Common:
     store: bytes | None = None
 
     @classmethod
-    def of(cls, ground: Ground, door: KeyDoor, store: bytes | None = None) -> Common:
-        """The ground of a job, with the source's files left to the tasks."""
-        pinned = ground.source
+    def of(cls, inputs: JobInputs, door: KeyDoor, store: bytes | None = None) -> Common:
+        """The inputs of a job, without the source's files, which are in the tasks."""
+        pinned = inputs.source
         scan = replace(pinned.scan, files=(), defaults=dict(pinned.scan.defaults))
         source = (pinned.ref, pinned.snapshot_id, scan)
-        metadata = ground.metadata.to_bytes()
-        return cls(door, ground.plan, metadata, ground.bound, ground.chunk, source, ground.rewrites, store)
+        metadata = inputs.metadata.to_bytes()
+        return cls(door, inputs.plan, metadata, inputs.bound, inputs.chunk, source, inputs.rewrites, store)
 
-    def ground(self) -> Ground:
-        """The ground again."""
+    def inputs(self) -> JobInputs:
+        """The inputs of the job."""
         metadata = TableMetadata.parse(self.metadata)
-        return Ground(self.plan, metadata, self.bound, self.chunk, PinnedSource(*self.source), self.rewrites)
-
-    def to_bytes(self) -> bytes:
-        """For a worker."""
-        return zlib.compress(pickle.dumps(self), 1)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Common:
-        """On a worker."""
-        found = pickle.loads(zlib.decompress(data))  # noqa: S301 - the Steward wrote it; nothing else is ever given
-        assert isinstance(found, cls)  # noqa: S101 - as `to_bytes` wrote it
-        return found
+        return JobInputs(self.plan, metadata, self.bound, self.chunk, PinnedSource(*self.source), self.rewrites)

@@ -1,111 +1,204 @@
-"""What a worker process does: keys by handle, every file of a task fetched, held to its freeze and digested, a report.
+"""What a worker process does: gets keys by its handle, reads and digests the files of a task, and reports.
 
 It knows neither trust nor ledger: a decoder of staged files holds keys of one attempt, never roots.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
+import ssl
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
+import httpx
 import pyarrow as pa
 
+from pvdm.client.token import read_token
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
 from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.read.resolve import pc
 from pvdm.lake.stores.s3_client import settings_of
 from pvdm.lake.stores.stores import Stores
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.compare import Partials
-from pvdm.verify.fetch import Files
-from pvdm.verify.file_orders import Ground, SourceOrder, StagedOrder
-from pvdm.verify.findings import Finding
-from pvdm.verify.intent import Intent
-from pvdm.verify.spark.keyring import Keyring, redeem
-from pvdm.verify.spark.report import FileReport, Report
-from pvdm.verify.spark.seal import JobSeal, bound_to
-from pvdm.verify.spark.task import Common, Rows, Task
-from pvdm.verify.threads import judged, not_frozen
-from pvdm.verify.usable import source_readable
+from pvdm.verify.fetch import Files, fetch_source
+from pvdm.verify.findings import Finding, Partials
+from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder, observe_staged
+from pvdm.verify.source import source_readable
+from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
+from pvdm.verify.spark.task import Common, KeyDoor, Rows, Task
 
-KEYRING: Final = Keyring(redeem)
-FILE_COLUMN: Final = "_file"  # Iceberg's own name for where a row lies
+REDEEM_PATH: Final = "/v1/keys/redeem"
+REDEEM_TRIES_MAX: Final = 4
+REDEEM_TIMEOUT_SECONDS: Final = 30
+KEYS_IDLE_SECONDS: Final = 30
+FILE_COLUMN: Final = "_file"  # Iceberg's name for the file of a row
 _COLUMNS: Final[dict[str, pa.DataType]] = {"task": pa.int64(), "sealed": pa.binary(), "refused": pa.string()}
 ANSWERS: Final = pa.schema(_COLUMNS)
 
 
-class Orders:
-    """The function that Spark maps over the numbers of the tasks: all orders of a job, and no key."""
+class Keyring:
+    """The keys of the job that this process works for; one job at a time.
 
-    def __init__(self, common: bytes, tasks: Sequence[bytes]) -> None:
-        self._common = common
-        self._tasks = tasks
+    Spark keeps worker processes for later tasks, and does not report the end of a job. So the keys are dropped when a
+    task of another job comes, or when none came for a while. A later task redeems again, under a new name.
+    """
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One answer for each number: sealed, or the code of the reason why the worker has no keys."""
-        for batch in batches:
-            numbers: list[int] = batch.to_pydict()["id"]
-            for number in numbers:
-                sealed, refused = answered(self._common, self._tasks[number])
-                yield pa.RecordBatch.from_pylist(
-                    [{"task": number, "sealed": sealed, "refused": refused}], schema=ANSWERS
-                )
+    def __init__(self, redeem: Callable[[KeyDoor, str], Keys], idle_seconds: float = KEYS_IDLE_SECONDS) -> None:
+        self._redeem = redeem
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._process = 0
+        self._job_id: str | None = None
+        self._keys: Keys | None = None
+        self._timer: threading.Timer | None = None
+
+    def keys(self, door: KeyDoor) -> Keys:
+        """The job's keys, from memory or from the Steward."""
+        with self._lock:
+            self._stop_timer()
+            # A forked process shares its parent's memory, but not its name.
+            if self._keys is None or self._job_id != door.job_id or self._process != os.getpid():
+                self._keys = self._job_id = None
+                self._keys = self._redeem(door, own_name())
+                self._job_id, self._process = door.job_id, os.getpid()
+            return self._keys
+
+    def rest(self) -> None:
+        """Drop the keys after a while, unless another task comes."""
+        with self._lock:
+            self._stop_timer()
+            self._timer = threading.Timer(self._idle_seconds, self.forget)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def forget(self) -> None:
+        """Drop the keys."""
+        with self._lock:
+            self._keys = self._job_id = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are keys in memory."""
+        return self._keys is not None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
-class Extract:
-    """The function that Spark maps over the rows that its own reader gives: all of a partition into one digest."""
+def own_name() -> str:
+    """A name for one holding of keys by this process."""
+    host = "".join(each if each.isalnum() or each in ".-" else "-" for each in socket.gethostname())[:60]
+    return f"{host}:{os.getpid()}:{secrets.token_hex(8)}"
 
-    def __init__(self, common: bytes, rows: bytes) -> None:
-        self._common = common
-        self._rows = rows
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One answer for the partition."""
+def redeem(door: KeyDoor, worker: str) -> Keys:
+    """Ask the Steward for the keys of the job, with the worker's own token; retries while the Steward is busy."""
+    request = {"job_id": door.job_id, "handle": door.handle, "worker": worker}
+    verify: ssl.SSLContext | bool = True
+    if door.authorities is not None:
+        verify = ssl.create_default_context(cafile=door.authorities)
+    for number in range(1, REDEEM_TRIES_MAX + 1):
+        try:
+            with httpx.Client(verify=verify, timeout=REDEEM_TIMEOUT_SECONDS, trust_env=False) as http:
+                headers = {"authorization": f"Bearer {read_token(Path(door.token_file)).text}"}
+                answer = http.post(f"{door.address}{REDEEM_PATH}", json=request, headers=headers)
+        except httpx.HTTPError as error:
+            if number == REDEEM_TRIES_MAX:
+                raise Code.WORKER_DOOR_UNREACHABLE(got=type(error).__name__) from None
+        else:
+            if answer.status_code == httpx.codes.OK:
+                return _keys(answer.json())
+            if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
+                raise _refusal(answer)
+        time.sleep(number)
+    raise AssertionError("the last try answers or raises")
 
-        def extracted(ground: Ground, keys: Keys) -> Report:
-            return _extracted(ground, Rows.from_bytes(self._rows), keys, batches)
 
-        sealed, refused = _sealed(self._common, self._rows, extracted)
-        yield pa.RecordBatch.from_pylist([{"task": 0, "sealed": sealed, "refused": refused}], schema=ANSWERS)
+def _keys(answer: dict[str, object]) -> Keys:
+    epoch, keys = answer["epoch"], answer["keys"]
+    if not isinstance(keys, dict):
+        raise Code.WORKER_DOOR_UNREACHABLE(got="an answer of another form")
+    return {ProjectionName(name): DigestKey(bytes.fromhex(text), epoch=int(str(epoch))) for name, text in keys.items()}
+
+
+def _refusal(answer: httpx.Response) -> PvdmError:
+    try:
+        code = str(answer.json()["error"]["reason"])
+    except (ValueError, KeyError, TypeError):
+        code = f"status {answer.status_code}"
+    return Code.WORKER_REFUSED(got=code[:80])
+
+
+KEYRING: Final = Keyring(redeem)
+
+
+def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the tasks of these numbers: for each a sealed report, or the code of the reason why there are no keys."""
+    for batch in batches:
+        numbers: list[int] = batch.to_pydict()["id"]
+        for number in numbers:
+            yield _answer(number, *answered(common, tasks[number]))
+
+
+def run_extraction(common: bytes, rows: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Digest all rows of a partition that Spark's own reader gives: one answer."""
+
+    def extract(inputs: JobInputs, keys: Keys) -> Report:
+        return _extract(inputs, Rows.from_bytes(rows), keys, batches)
+
+    yield _answer(0, *_seal(common, rows, extract))
+
+
+def _answer(task: int, sealed: bytes | None, refused: str | None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"task": task, "sealed": sealed, "refused": refused}], schema=ANSWERS)
 
 
 def answered(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
     """The sealed report of a task."""
 
-    def read(ground: Ground, keys: Keys) -> Report:
+    def read(inputs: JobInputs, keys: Keys) -> Report:
         shared = Common.from_bytes(common)
         store = None if shared.store is None else JobSeal(keys, shared.door.job_id).open_store(shared.store)
         files = Files(Stores(None if store is None else settings_of(store)))
-        return reported(ground, Task.from_bytes(task), keys, files)
+        return reported(inputs, Task.from_bytes(task), keys, files)
 
-    return _sealed(common, task, read)
+    return _seal(common, task, read)
 
 
-def _sealed(common: bytes, orders: bytes, work: Callable[[Ground, Keys], Report]) -> tuple[bytes | None, str | None]:
-    """What became of the orders, under the job's seal; what cannot be sealed says no more than a code."""
+def _seal(common: bytes, orders: bytes, work: Callable[[JobInputs, Keys], Report]) -> tuple[bytes | None, str | None]:
+    """The report under the job's seal; without keys, only the code of the reason."""
     shared = Common.from_bytes(common)
     try:
         keys = KEYRING.keys(shared.door)
     except PvdmError as error:
         return None, error.got if error.code == Code.WORKER_REFUSED else error.reason
     try:
-        ground = shared.ground()
-        report = work(ground, keys).to_bytes(ground.metadata)
+        inputs = shared.inputs()
+        report = work(inputs, keys).to_bytes(inputs.metadata)
         return JobSeal(keys, shared.door.job_id).close(report, bound_to(common, orders)), None
     finally:
         KEYRING.rest()
 
 
-def _extracted(ground: Ground, rows: Rows, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
-    """Rows that Spark read, digested; there is nothing to say of their files."""
-    digester = Digester(ground.plan, keys, engine=kernel_engine())
+def _extract(inputs: JobInputs, rows: Rows, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
+    """Digest rows that Spark read; the report has no files."""
+    digester = Digester(inputs.plan, keys, engine=kernel_engine())
     try:
         if rows.staged:
             for batch in batches:
                 digester.update(batch)
             return Report((), digester.partials(), None)
         with source_readable():
-            intent = Intent(ground.bound, ground.source, ground.chunk, ground.plan)
+            intent = inputs.intent()
             for batch in batches:
                 digester.update(intent.of_batch(_of_files(batch, rows.files)))
         return Report((), None, digester.partials())
@@ -120,17 +213,17 @@ def _of_files(batch: pa.RecordBatch, files: tuple[str, ...] | None) -> pa.Record
     return batch.drop_columns([FILE_COLUMN]).filter(chosen)
 
 
-def reported(ground: Ground, task: Task, keys: Keys, files: Files) -> Report:
-    """Both sides of a task; an error that is nobody's verdict ends it, and is told as it is."""
+def reported(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report:
+    """The report on both sides of a task; an error that is no verdict ends it, and is in the report."""
     try:
-        read, staged = _staged(ground, task.staged, keys, files)
-        return Report(read, staged, _intent(ground, task.source, keys, files))
+        read, staged = _read_staged(inputs, task.staged, keys, files)
+        return Report(read, staged, _read_source(inputs, task.source, keys, files))
     except PvdmError as error:
         return Report((), None, None, error)
 
 
-def _staged(
-    ground: Ground, orders: Sequence[StagedOrder], keys: Keys, files: Files
+def _read_staged(
+    inputs: JobInputs, orders: Sequence[StagedOrder], keys: Keys, files: Files
 ) -> tuple[tuple[FileReport, ...], Partials | None]:
     read: list[FileReport] = []
     sums: list[Partials] = []
@@ -138,42 +231,21 @@ def _staged(
         try:
             fetched = files.fetch_frozen(order.frozen)
         except VerificationError as error:
-            read.append(
-                FileReport(order.position, Finding.of(FailureClass.PHYSICAL, error, order.path), digested=False)
-            )
+            finding = Finding.of(FailureClass.PHYSICAL, error, order.path)
+            read.append(FileReport(order.position, finding, digested=False))
             continue
-        observed, partials = judged(ground, order, fetched, keys)
+        observed, partials = observe_staged(inputs, order, fetched, keys)
         read.append(FileReport(order.position, observed, partials is not None))
         sums += [] if partials is None else [partials]
-    return tuple(read), summed(sums)
+    return tuple(read), combine_each(sums) if sums else None
 
 
-def _intent(ground: Ground, orders: Sequence[SourceOrder], keys: Keys, files: Files) -> Partials | None:
+def _read_source(inputs: JobInputs, orders: Sequence[SourceOrder], keys: Keys, files: Files) -> Partials | None:
     if not orders:
         return None
-    digester = Digester(ground.plan, keys, engine=kernel_engine())
+    digest = inputs.intent_digest(keys)
+    add = digest.worker(fetch_source(files, (seen for order in orders for seen in order.frozen)))
     with source_readable():
-        intent = Intent(ground.bound, ground.source, ground.chunk, ground.plan)
         for order in orders:
-            for batch in intent.rows(order.file, _Frozen(order, files)):
-                digester.update(batch)
-    return digester.partials()
-
-
-class _Frozen:
-    """Fetches what belongs to one file of the source, as it was frozen."""
-
-    def __init__(self, order: SourceOrder, files: Files) -> None:
-        self._frozen = {each.location: each for each in order.frozen}
-        self._files = files
-
-    def __call__(self, location: str) -> bytes:
-        found = self._frozen.get(location)
-        if found is None:
-            raise not_frozen(location)
-        return self._files.fetch_frozen(found).data
-
-
-def summed(sums: Sequence[Partials]) -> Partials | None:
-    """The digest of all rows that these saw; there may be none."""
-    return combine_each(sums) if sums else None
+            add(order.file)
+    return digest.partials()

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
-from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
+from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent
 from pvdm.lake.format.manifest.fields import FIELD_SUMMARY, LIST, list_required, locate
 from pvdm.lake.format.partition_value import inner_node
