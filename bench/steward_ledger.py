@@ -20,9 +20,9 @@ from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.schema.work import nonces as nonces_table
 from pvdm.ledger.work import nonces
 from pvdm.steward.record.log import LogEdge
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
-from pvdm.trust.log.note import NoteSigner
 from tests.support.ledger.databases import NOW, ledger_at, server
 
 BATCH_ENTRIES = 256
@@ -107,7 +107,7 @@ def entry(number: int) -> LogEntry:
     return LogEntry(EntryKind.PROOF, number.to_bytes(32, "big").hex(), NOW + number)
 
 
-def append(ledger: Ledger, origin: str, signer: NoteSigner, count: int) -> int:
+def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:
     """Append entries in one transaction, prepared outside of it as the recorder does; gives the log's new size."""
     edge = LogEdge.of(ledger)
     entries = [entry(number) for number in range(edge.size(), edge.size() + count)]
@@ -115,7 +115,7 @@ def append(ledger: Ledger, origin: str, signer: NoteSigner, count: int) -> int:
     return ledger.transact(lambda unit: prepared.store(LedgerLog(unit)), at_micros=NOW).size
 
 
-def append_cases(ledger: Ledger, origin: str, signer: NoteSigner, singles: int, batches: int) -> list[Case]:
+def append_cases(ledger: Ledger, origin: str, signer: SigningKey, singles: int, batches: int) -> list[Case]:
     """Entries appended one a transaction, and in batches; each append signs its own checkpoint."""
 
     def run(count: int, times: int) -> Taken:

@@ -16,9 +16,10 @@ from random import Random
 from bench.steward_ledger import append, entry
 from bench.steward_measure import quantile, timed
 from pvdm.steward.record.log import LogQueries
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
-from pvdm.trust.log.note import NoteKey, NoteSigner
-from pvdm.trust.log.proof_file import LogProofChecker
+from pvdm.trust.log.note import NoteKey
+from pvdm.trust.log.proof import LogProofChecker
 from tests.support.ledger.databases import ledger_at
 
 
@@ -64,7 +65,7 @@ class Growth:
 
 @contextlib.contextmanager
 def desks(
-    folder: Path, sizes: Sequence[int], origin: str, signer: NoteSigner
+    folder: Path, sizes: Sequence[int], origin: str, signer: SigningKey
 ) -> Iterator[tuple[dict[int, LogQueries], float]]:
     """One log of each size, and the seconds it took to build; copied from the largest as that reaches each size."""
     path = folder / "log.db"

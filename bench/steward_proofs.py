@@ -23,20 +23,20 @@ from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.role import Role
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.core import AddedFile, FileSet, ProofCore
 from pvdm.model.statements.proof import Isolation, NotaryPart, Proof, Storage
 from pvdm.steward.record.recorder import signing_epoch
-from pvdm.trust.bundle import check_bundle
+from pvdm.trust.bundle import check_bundle, log_checker
 from pvdm.trust.envelope import STATEMENT_TYPE, pae
-from pvdm.trust.inclusion import log_checker
-from pvdm.trust.keys import Algorithm, EpochKeyService, Passphrase
-from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
+from pvdm.trust.keys.public import Algorithm
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import KeyService
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import sign_statement
+from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.notary import LOG_ORIGIN, NOTARY, Stand, commitments, core_of
 from tools.proof_kit import NOW, SECOND, fixed
 
@@ -70,7 +70,7 @@ def with_files(core: ProofCore, count: int) -> ProofCore:
 
 
 @contextlib.contextmanager
-def key_homes(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, EpochKeyService]]:
+def key_homes(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, KeyService]]:
     """Every home that this machine offers, by home and algorithm, each with epoch 1 ACTIVE."""
     with contextlib.ExitStack() as stack:
         found = {"file_ed25519": create_file_keys(folder / "keystore")}
@@ -89,7 +89,7 @@ def key_homes(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, Epoc
         yield found
 
 
-def _token_homes(folder: Path, library: str) -> dict[str, EpochKeyService]:
+def _token_homes(folder: Path, library: str) -> dict[str, KeyService]:
     (folder / "tokens").mkdir()
     configuration = folder / "softhsm2.conf"
     configuration.write_text(
@@ -99,7 +99,7 @@ def _token_homes(folder: Path, library: str) -> dict[str, EpochKeyService]:
     command = ["softhsm2-util", "--init-token", "--free", "--label", TOKEN_LABEL]
     subprocess.run([*command, "--so-pin", "87654321", "--pin", TOKEN_PIN], check=True, capture_output=True)
 
-    def opened(name: str, algorithm: Algorithm) -> EpochKeyService:
+    def opened(name: str, algorithm: Algorithm) -> KeyService:
         settings = Pkcs11Settings(library, TOKEN_LABEL, algorithm)
         return open_pkcs11_keys(settings, Passphrase(TOKEN_PIN), FileEpochStore.create(folder / f"book-{name}"))
 
@@ -109,16 +109,16 @@ def _token_homes(folder: Path, library: str) -> dict[str, EpochKeyService]:
     }
 
 
-def signing_cases(homes: dict[str, EpochKeyService], small: int, big: int) -> list[Case]:
+def signing_cases(homes: dict[str, KeyService], small: int, big: int) -> list[Case]:
     """A proof built, signed and wrapped, by every home; of many files by the keystore file; and the bare signature."""
     core = core_of("bench")
     part = NotaryPart(NOTARY, 1, commitments(passed=True), Isolation.PROCESS, Storage.OPEN, NOW, NOW + 3_600 * SECOND)
     proof, large = Proof(core, part), Proof(with_files(core, BIG_FILES), part)
 
-    def sign(keys: EpochKeyService, said: Proof) -> None:
+    def sign(keys: KeyService, said: Proof) -> None:
         assert sign_statement(said, keys.signer(KeyRole.SIGNING, 1)).to_bytes()
 
-    def run(keys: EpochKeyService, said: Proof, operations: int) -> Taken:
+    def run(keys: KeyService, said: Proof, operations: int) -> Taken:
         return timed_each([partial(sign, keys, said)] * operations, 1)
 
     key, message = Ed25519PrivateKey.generate(), pae(STATEMENT_TYPE, payload_of(proof))

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from pvdm.model.canonical_json import dump
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae
-from pvdm.trust.signing import seal
+from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae, seal
 from pvdm.trust.statement import Predicate, payload_of
 from tools.proof_kit import NOW, SIGNERS, ExampleSigner
 

@@ -18,13 +18,11 @@ from pvdm.model.statements.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
 from pvdm.model.statements.migration import APPROVAL_LIFETIME_MAX_MICROS
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
-from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.log.proof_file import LogProof
-from pvdm.trust.root import RootRole, TrustRoot
-from pvdm.trust.signing import seal
+from pvdm.trust.log.proof import LogProof
+from pvdm.trust.root import RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.statement import payload_of
-from pvdm.trust.succession import sign_root
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
 from tools.hostile_case import Case, Spoil, lines, put, signed, spoiled
@@ -83,7 +81,7 @@ def successions() -> Iterator[Case]:
     yield _root_case("rolled-back", "trust_root_rolled_back", "version 1 after version 2 was seen", FIRST, seen=True)
     older = "version 1 again behind version 2"
     yield _root_case("rolled-back-in-chain", "trust_root_rolled_back", older, FIRST, SECOND_ROOT, FIRST)
-    fork = replace(NEXT_ROOT, notary_threshold=2)
+    fork = replace(NEXT_ROOT, thresholds=Thresholds(2, 2))
     forked = "another version 2 than the one seen"
     yield _root_case("forked", "trust_root_forked", forked, FIRST, _root(fork, *_OLD), seen=True)
     third = root_of(keys, version=3, previous=ROOT.sha256)
@@ -104,7 +102,7 @@ def successions() -> Iterator[Case]:
     yield _root_case(
         "new-signers-silent", "trust_root_self_unsigned", "its new signers did not sign", FIRST, unaccepted
     )
-    rogue = replace(ROOT, notary_threshold=2)
+    rogue = replace(ROOT, thresholds=Thresholds(2, 2))
     yield _root_case("not-pinned", "trust_root_not_pinned", "another first root", _root(rogue, *_OLD))
     yield _root_case("expired", "trust_root_expired", "nobody renewed it", FIRST, now=NOW + 61 * DAY)
     one = seal(NEXT_ROOT.to_bytes(), SIGNERS["root-one"], payload_type=TRUST_ROOT_TYPE).signature
@@ -123,7 +121,7 @@ def _with_signers(*names: str) -> TrustRoot:
 
 
 def _stale_signatures() -> tuple[Signature, ...]:
-    payload = replace(NEXT_ROOT, notary_threshold=2).to_bytes()
+    payload = replace(NEXT_ROOT, thresholds=Thresholds(2, 2)).to_bytes()
     return tuple(seal(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD)
 
 

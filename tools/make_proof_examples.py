@@ -14,7 +14,7 @@ from typing import Final
 
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.envelope import Envelope
-from pvdm.trust.succession import sign_root
+from pvdm.trust.root import sign_root
 from pvdm.trust.verify import sign_statement
 from tools.hostile_others import BUNDLE, FAIL_BUNDLE
 from tools.proof_kit import (

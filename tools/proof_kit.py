@@ -24,8 +24,10 @@ from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import (
+    AddedFile,
     Attempt,
     ExtractionPath,
+    FileSet,
     Method,
     Operation,
     Profile,
@@ -35,8 +37,7 @@ from pvdm.model.statements.core import (
     Staged,
     Target,
 )
-from pvdm.model.statements.epoch import EpochStage, EpochStatement
-from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
 from pvdm.model.statements.migration import (
     Migration,
     NamespaceTarget,
@@ -46,16 +47,22 @@ from pvdm.model.statements.migration import (
     TableTarget,
     contract_sha256,
 )
-from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
+from pvdm.model.statements.proof import (
+    ChunkProofs,
+    Commitments,
+    Isolation,
+    NotaryPart,
+    Proof,
+    Storage,
+    WorkloadStatement,
+)
 from pvdm.model.statements.receipt import Receipt
-from pvdm.model.statements.restore import RestoreStatement
 from pvdm.model.statements.table import NamespaceRef, SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
-from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
 from pvdm.trust.attestation import WantedAttestation
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.public import Algorithm, PublicKey
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot
 from pvdm.trust.statement import payload_of
 
 SECOND: Final = 1_000_000
@@ -149,7 +156,7 @@ KEYS: Final = {
 def root_of(keys: list[RootKey], *, version: int = 1, previous: str | None = None, notaries: int = 1) -> TrustRoot:
     """A trust root over these keys, signed by two."""
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
-    return TrustRoot(version, previous, NOW - 30 * DAY, NOW + 60 * DAY, ordered, notaries, 2)
+    return TrustRoot(version, previous, NOW - 30 * DAY, NOW + 60 * DAY, ordered, Thresholds(notaries, 2))
 
 
 ROOT: Final = root_of(list(KEYS.values()))

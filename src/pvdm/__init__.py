@@ -184,10 +184,8 @@ def check_proof(
     import time
 
     from pvdm.errors import Code
-    from pvdm.trust.bundle import check_bundle
-    from pvdm.trust.inclusion import log_checker, origin_of
-    from pvdm.trust.root import TrustRoot
-    from pvdm.trust.succession import follow_roots
+    from pvdm.trust.bundle import check_bundle, log_checker, origin_of
+    from pvdm.trust.root import TrustRoot, follow_roots
 
     at = time.time_ns() // 1_000 if now is None else now
     if not isinstance(trust_root, TrustRoot):

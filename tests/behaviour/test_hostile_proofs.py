@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
 from pvdm.model.statements.proof import Proof
-from pvdm.trust import succession
+from pvdm.trust import attestation
+from pvdm.trust import root as trust_root
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.refusal import require_same
 from pvdm.trust.root import RootKey
@@ -98,12 +99,10 @@ _JSON: Final = "pvdm.trust.strict_json.require_"
 _ENVELOPE: Final = "pvdm.trust.envelope.require_"
 _VERIFY: Final = "pvdm.trust.verify.require_"
 _ROOT: Final = "pvdm.trust.root.require_"
-_CHAIN: Final = "pvdm.trust.succession.require_"
 _STATEMENTS: Final = "pvdm.metadata.gate.checks_statements.require_"
 _TABLE: Final = "pvdm.metadata.gate.checks_table.require_"
 # The verified manifest belongs to one core, so that it stops every other genuine proof of the attempt as well.
 _OTHER_CORE: Final = f"{_TABLE}verified_core"
-_OVERRIDE: Final = "pvdm.trust.override.require_"
 _APPROVAL: Final = "pvdm.trust.approval.require_"
 _ATTEST: Final = "pvdm.trust.attestation.require_"
 _FIELDS: Final = "pvdm.model.fields.Fields.__init__"
@@ -116,26 +115,26 @@ REMOVALS: Final = {
     "json_too_deep": Removal("proof-too-deep.json", f"{_JSON}shallow", (f"{_JSON}canonical", _FIELDS)),
     "document_key_unknown": Removal("proof-names-algorithm.json", _FIELDS, instead=_lenient_fields),
     "document_value_invalid": Removal(
-        "proof-attempt-zero.json", "pvdm.model.statements.core.require_number", (_OTHER_CORE, f"{_STATEMENTS}same")
+        "proof-attempt-zero.json", "pvdm.model.codec.require_fields", (_OTHER_CORE, f"{_STATEMENTS}same")
     ),
     "payload_type_wrong": Removal("proof-other-payload-type.json", f"{_ENVELOPE}payload_type"),
     "envelope_signatures_many": Removal("proof-two-signatures.json", f"{_ENVELOPE}not_more_signatures"),
     "envelope_key_repeated": Removal(
-        "root-one-signer-twice.jsonl", f"{_ENVELOPE}distinct_keys", (f"{_CHAIN}root_signers",)
+        "root-one-signer-twice.jsonl", f"{_ENVELOPE}distinct_keys", (f"{_ROOT}root_signers",)
     ),
     "envelope_base64_invalid": Removal(
         "proof-url-safe-base64.json",
-        "pvdm.trust.envelope._decoded",
+        "pvdm.trust.envelope._decode_base64",
         (_OTHER_CORE, f"{_STATEMENTS}projections"),
         _lenient_base64,
     ),
     "signature_size": Removal(
         "proof-empty-signature.json",
         f"{_ENVELOPE}signature_size",
-        ("pvdm.trust.signing.require_signature_form", "pvdm.trust.signing.require_signature_valid"),
+        ("pvdm.trust.envelope.require_signature_form", "pvdm.trust.envelope.require_signature_valid"),
     ),
-    "signature_form_invalid": Removal("proof-second-spelling.json", "pvdm.trust.signing.require_signature_form"),
-    "signature_invalid": Removal("proof-flipped-verdict.json", "pvdm.trust.signing.require_signature_valid"),
+    "signature_form_invalid": Removal("proof-second-spelling.json", "pvdm.trust.envelope.require_signature_form"),
+    "signature_invalid": Removal("proof-flipped-verdict.json", "pvdm.trust.envelope.require_signature_valid"),
     "statement_type_wrong": Removal("proof-statement-v0.json", "pvdm.trust.statement.require_statement_type"),
     "predicate_type_wrong": Removal("proof-receipt-type.json", "pvdm.trust.statement.require_predicate_type"),
     "predicate_version_unknown": Removal("proof-version-2.json", "pvdm.trust.statement.require_predicate_version"),
@@ -234,21 +233,21 @@ REMOVALS: Final = {
             ("staged", "staged-snapshot", f"{_TABLE}branch_head", f"{_TABLE}entries"),
         )
     },
-    "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_CHAIN}not_rolled_back"),
-    "trust_root_forked": Removal("root-forked.jsonl", f"{_CHAIN}not_forked"),
-    "trust_root_gap": Removal("root-gap.jsonl", f"{_CHAIN}next_version"),
-    "trust_root_not_successor": Removal("root-other-predecessor.jsonl", f"{_CHAIN}predecessor"),
+    "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_ROOT}not_rolled_back"),
+    "trust_root_forked": Removal("root-forked.jsonl", f"{_ROOT}not_forked"),
+    "trust_root_gap": Removal("root-gap.jsonl", f"{_ROOT}next_version"),
+    "trust_root_not_successor": Removal("root-other-predecessor.jsonl", f"{_ROOT}predecessor"),
     "trust_root_unsigned": Removal(
         "root-usurped.jsonl",
-        f"{_CHAIN}root_signers",
-        instead=_without(succession.require_root_signers, "trust_root_unsigned"),
+        f"{_ROOT}root_signers",
+        instead=_without(trust_root.require_root_signers, "trust_root_unsigned"),
     ),
     "trust_root_self_unsigned": Removal(
         "root-new-signers-silent.jsonl",
-        f"{_CHAIN}root_signers",
-        instead=_without(succession.require_root_signers, "trust_root_self_unsigned"),
+        f"{_ROOT}root_signers",
+        instead=_without(trust_root.require_root_signers, "trust_root_self_unsigned"),
     ),
-    "trust_root_not_pinned": Removal("root-not-pinned.jsonl", f"{_CHAIN}pinned"),
+    "trust_root_not_pinned": Removal("root-not-pinned.jsonl", f"{_ROOT}pinned"),
     "trust_root_key_repeated": Removal("root-one-key-two-names.jsonl", f"{_ROOT}keys_once"),
     "public_key_malformed": Removal(
         "root-compressed-alias.jsonl",
@@ -264,31 +263,33 @@ REMOVALS: Final = {
     "trust_root_identity_shared": Removal("root-steward-breaks-glass.jsonl", f"{_ROOT}identities_apart"),
     "trust_root_threshold": Removal("root-threshold-zero.jsonl", f"{_ROOT}reachable"),
     "override_signed_by_steward": Removal(
-        "override-by-notary-a.json", f"{_OVERRIDE}not_steward", (f"{_VERIFY}has_role",)
+        "override-by-notary-a.json", f"{_APPROVAL}not_steward", (f"{_VERIFY}has_role",)
     ),
-    "override_of_pass": Removal("override-of-pass.json", f"{_OVERRIDE}failed"),
-    "override_wrong_table": Removal("override-wrong-table.json", f"{_OVERRIDE}table"),
-    "override_wrong_base": Removal("override-wrong-base.json", f"{_OVERRIDE}base"),
-    "override_wrong_proof": Removal("override-wrong-proof.json", f"{_OVERRIDE}proof"),
-    "override_wrong_files": Removal("override-wrong-files.json", f"{_OVERRIDE}files"),
-    "override_expired": Removal("override-expired.json", f"{_OVERRIDE}unexpired"),
-    "override_replayed": Removal("override-replayed.json", f"{_OVERRIDE}unused"),
+    "override_of_pass": Removal("override-of-pass.json", f"{_APPROVAL}failed"),
+    "override_wrong_table": Removal("override-wrong-table.json", f"{_APPROVAL}table"),
+    "override_wrong_base": Removal("override-wrong-base.json", f"{_APPROVAL}base"),
+    "override_wrong_proof": Removal("override-wrong-proof.json", f"{_APPROVAL}proof"),
+    "override_wrong_files": Removal("override-wrong-files.json", f"{_APPROVAL}files"),
+    "override_expired": Removal("override-expired.json", f"{_APPROVAL}unexpired"),
+    "override_replayed": Removal("override-replayed.json", f"{_APPROVAL}unused"),
     "override_lifetime_invalid": Removal(
-        "override-lifetime.json", "pvdm.model.statements.break_glass.require_override_lifetime"
+        "override-lifetime.json", "pvdm.model.statements.break_glass.require_lifetime"
     ),
     "approval_signed_by_steward": Removal(
         "protection-by-notary-a.json", f"{_APPROVAL}not_steward", (f"{_VERIFY}has_role",)
     ),
     "approval_expired": Removal("migration-expired.json", f"{_APPROVAL}unexpired"),
-    "approval_lifetime_invalid": Removal(
-        "migration-lifetime.json", "pvdm.model.statements.migration.require_approval_lifetime"
-    ),
+    "approval_lifetime_invalid": Removal("migration-lifetime.json", "pvdm.model.statements.migration.require_lifetime"),
     "contract_mismatch": Removal("protection-other-contract.json", "pvdm.model.statements.migration.require_contract"),
     "attestor_not_registered": Removal("attestation-not-registered.json", f"{_ATTEST}registered"),
-    "attestation_wrong_source": Removal("attestation-wrong-source.json", f"{_ATTEST}source"),
-    "attestation_wrong_snapshot": Removal("attestation-wrong-snapshot.json", f"{_ATTEST}snapshot"),
-    "attestation_wrong_nonce": Removal("attestation-wrong-nonce.json", f"{_ATTEST}challenge"),
-    "attestation_wrong_epoch": Removal("attestation-wrong-epoch.json", f"{_ATTEST}shared_epoch"),
+    **{
+        f"attestation_wrong_{what}": Removal(
+            f"attestation-wrong-{what}.json",
+            f"{_ATTEST}same",
+            instead=_without(attestation.require_same, f"attestation_wrong_{what}"),
+        )
+        for what in ("source", "snapshot", "nonce", "epoch")
+    },
     "attestation_stale": Removal("attestation-stale.json", f"{_ATTEST}fresh"),
     "bundle_envelope_mismatch": Removal("bundle-other-envelope.json", "pvdm.trust.bundle.require_envelope_hash"),
     "bundle_logged_in_future": Removal("bundle-from-future.json", "pvdm.trust.bundle.require_logged_before"),
@@ -344,7 +345,7 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     asset = ASSETS["protection-snapshot-too-large.json"]
     assert refusal(asset).reason == "document_value_invalid"
-    monkeypatch.setattr("pvdm.model.statements.migration.require_long", _nothing)
+    monkeypatch.setattr("pvdm.model.codec.require_fields", _nothing)
     bring(asset, asset.data)
 
 

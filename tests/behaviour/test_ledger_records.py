@@ -41,8 +41,7 @@ from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
 from pvdm.model.states import AnnouncedState, AttemptState
-from pvdm.trust.log.log import Log
-from pvdm.trust.log.storage import LogStorage
+from pvdm.trust.log.log import Log, LogStorage
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.log_storage import ORIGIN, SIGNER, entries, filled
 from tests.support.ledger.rows import (

@@ -11,14 +11,14 @@ import pytest
 from pvdm import fault
 from pvdm.errors import UnavailableError
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.trust.keys import create_file_keys, open_file_keys
+from pvdm.trust.keys.file import create_file_keys, open_file_keys
 from tests.support.steward.keys import keystore, left_over
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from pvdm import fault
-from pvdm.trust.keys import open_file_keys
+from pvdm.trust.keys.file import open_file_keys
 service = open_file_keys(Path(sys.argv[1]))
 fault.arm(sys.argv[2], fault.Exit())
 service.create_epoch("dies on the way")

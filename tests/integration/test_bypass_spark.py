@@ -21,7 +21,7 @@ from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.catalog.http import Lake, lake_at, set_ref
 from tests.support.spark.session import as_role, rows

@@ -21,7 +21,7 @@ from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.filter.expression import Always, Compare, Expression, Operator, Typed
-from pvdm.model.filter.literal import spelled
+from pvdm.model.filter.literal import canonical_literal
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
 from pvdm.verify.intent import Intent, IntentDigest, digest_plan, files_of_chunk
@@ -97,7 +97,7 @@ CONDITIONS = st.one_of(
 
 
 def _spelled(value: Decimal) -> Any:
-    return spelled(value, PRICE)
+    return canonical_literal(value, PRICE)
 
 
 @dataclass(frozen=True)

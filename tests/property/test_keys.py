@@ -16,8 +16,9 @@ from pvdm.digest.plan import Mode
 from pvdm.errors import NotAllowedError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.trust.keys import AttemptContext, EpochBook, KeyEntry, KeyRole, PublicKey, Purpose
-from pvdm.trust.keys.context import joined
+from pvdm.trust.keys.context import AttemptContext, Purpose, join_fields
+from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
+from pvdm.trust.keys.public import PublicKey
 
 pytestmark = pytest.mark.property
 
@@ -121,7 +122,7 @@ def split(data: bytes) -> list[bytes]:
 
 @given(parts=st.lists(st.one_of(st.binary(max_size=8), st.binary(min_size=120, max_size=300)), max_size=8))
 def test_joined_fields_can_be_split_in_one_way_only(parts: list[bytes]) -> None:
-    assert split(joined(*parts)) == parts
+    assert split(join_fields(*parts)) == parts
 
 
 @cache
@@ -162,7 +163,7 @@ class Epochs(RuleBasedStateMachine):
     def create(self, above: int) -> None:
         number = self.book.next_number(above)
         assert number > max([above, *self.model])
-        self.book, changes = self.book.created(number, entries(number), "test")
+        self.book, changes = self.book.create(number, entries(number), "test")
         self.model[number] = EpochStage.CREATED
         self.note(changes)
 
@@ -172,9 +173,9 @@ class Epochs(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.model)))
         if self.model[number] is not EpochStage.CREATED:
             with pytest.raises(NotAllowedError):
-                self.book.activated(number, "test")
+                self.book.activate(number, "test")
             return
-        self.book, changes = self.book.activated(number, "test")
+        self.book, changes = self.book.activate(number, "test")
         for other, state in self.model.items():
             if state is EpochStage.ACTIVE:
                 self.model[other] = EpochStage.RETIRED
@@ -187,9 +188,9 @@ class Epochs(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.model)))
         if self.model[number] is not EpochStage.ACTIVE:
             with pytest.raises(NotAllowedError):
-                self.book.retired(number, "test")
+                self.book.retire(number, "test")
             return
-        self.book, changes = self.book.retired(number, "test")
+        self.book, changes = self.book.retire(number, "test")
         self.model[number] = EpochStage.RETIRED
         self.note(changes)
 
@@ -199,9 +200,9 @@ class Epochs(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.model)))
         if self.model[number] not in {EpochStage.ACTIVE, EpochStage.RETIRED}:
             with pytest.raises(NotAllowedError):
-                self.book.revoked(number, "test")
+                self.book.revoke(number, "test")
             return
-        self.book, changes = self.book.revoked(number, "test")
+        self.book, changes = self.book.revoke(number, "test")
         self.model[number] = EpochStage.REVOKED
         self.note(changes)
 

@@ -14,8 +14,18 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model import canonical_json
-from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey, most
-from pvdm.model.located_text import counted, first_keys, lines, rest_of_keys, who_sees
+from pvdm.model.located import (
+    Located,
+    LocatedClass,
+    RowsIn,
+    SampleKey,
+    count_rows,
+    describe,
+    first_keys,
+    most,
+    rest_of_keys,
+    who_sees,
+)
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.core import Profile
@@ -81,10 +91,10 @@ def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
 
 
 def test_the_words_name_counts_keys_places_and_fields() -> None:
-    assert counted(LOCATED) == "6 rows missing, 1,200 rows modified"
+    assert count_rows(LOCATED) == "6 rows missing, 1,200 rows modified"
     two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
     assert first_keys(MISSING, named=2) == two
-    assert list(lines(LOCATED)) == [
+    assert list(describe(LOCATED)) == [
         "6 rows missing",
         "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …"
         " (6 of the 8 keys that are kept)",
@@ -99,7 +109,7 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
         "    and 3 more",
         "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
     ]
-    assert list(lines(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
+    assert list(describe(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
     assert rest_of_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
     assert rest_of_keys(Located((MODIFIED,)), "orders-1") is None
 
@@ -107,12 +117,12 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
 def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
     named = LOCATED.seen_by(Role.PRODUCER, (Role.OPERATOR, Role.AUDITOR), Profile.A)
     assert named is not None
-    last = list(lines(named))[-1]
+    last = list(describe(named))[-1]
     expected = "keys, partitions and fields that differ are for the auditor and operator"
     assert last == f"{expected}, by the contract's governance.sample-keys"
     nobody = LOCATED.seen_by(Role.PRODUCER, (), Profile.A)
     assert nobody is not None
-    assert list(lines(nobody))[-1] == "nobody may see keys: the contract's governance.sample-keys names no role"
+    assert list(describe(nobody))[-1] == "no role may see keys: the contract's governance.sample-keys is empty"
     assert who_sees(LOCATED) is None
 
 
@@ -129,7 +139,7 @@ def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
     shown = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
     assert told == f"first missing ('s\\nx', n): {shown}"
     odd = Located((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
-    assert "  files: 'file:///a (1), b\\x1b' (3)" in list(lines(odd))
+    assert "  files: 'file:///a (1), b\\x1b' (3)" in list(describe(odd))
 
 
 def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:

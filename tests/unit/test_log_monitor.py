@@ -9,9 +9,14 @@ import pytest
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from pvdm.trust.log.merkle import Node
-from pvdm.trust.log.monitor import compare
-from pvdm.trust.log.proof import verify_consistency
-from pvdm.trust.log.proof_file import LogProof, LogProofChecker, parse_log_proof, verify_log_proof
+from pvdm.trust.log.proof import (
+    LogProof,
+    LogProofChecker,
+    compare,
+    parse_log_proof,
+    verify_consistency,
+    verify_log_proof,
+)
 from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage, entries, entry, filled, grown, open_log
 
 

@@ -11,7 +11,7 @@ from pvdm.trust.log import checkpoint, fsck, note
 from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES, EntryKind, LogEntry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX, Log
 from pvdm.trust.log.merkle import Node
-from pvdm.trust.log.proof_file import LOG_PROOF_SIZE_MAX_BYTES, LogProof
+from pvdm.trust.log.proof import LOG_PROOF_SIZE_MAX_BYTES, LogProof
 from pvdm.trust.log.tiles import pack_bundle
 from tests.support.ledger.log_storage import MemoryStorage, open_log
 

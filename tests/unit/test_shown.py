@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.model.clock import shown_time
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted, iso_time
 from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.verify import require_not_revoked, require_valid_at
 from tools.proof_kit import SECOND, SIGNERS
@@ -30,8 +29,8 @@ def test_one_thing_is_named_in_the_singular(count: int, words: tuple[str, ...], 
 
 
 def test_a_time_has_a_fraction_where_there_is_one() -> None:
-    assert shown_time(REVOKED) == WORDS
-    assert shown_time(1_794_928_448_000_000) == "2026-11-17T15:14:08Z"
+    assert iso_time(REVOKED) == WORDS
+    assert iso_time(1_794_928_448_000_000) == "2026-11-17T15:14:08Z"
 
 
 def test_a_key_is_refused_with_times_that_people_read() -> None:

@@ -23,15 +23,13 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.proof import Isolation, Proof
-from pvdm.trust.bundle import LoggedEnvelope, ProofBundle, check_bundle, parse_bundle
+from pvdm.trust.approval import verify_override
+from pvdm.trust.bundle import LoggedEnvelope, ProofBundle, check_bundle, log_checker, parse_bundle
 from pvdm.trust.commitment import commit, require_opens
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
-from pvdm.trust.inclusion import log_checker
 from pvdm.trust.keys.public import PublicKey
-from pvdm.trust.override import verify_override
 from pvdm.trust.refusal import refused
-from pvdm.trust.root import RootRole
-from pvdm.trust.succession import SeenRoot, advance_root, follow_roots, pin_root, sign_root
+from pvdm.trust.root import RootRole, SeenRoot, advance_root, follow_roots, pin_root, sign_root
 from pvdm.trust.verify import sign_statement, verify_threshold
 from tests.support.gate.hostile_assets import EveryLeaf, manifest, verified_fail
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
@@ -250,7 +248,7 @@ def test_a_bundle_is_read_back_as_it_was_written() -> None:
 
 def test_a_bundle_says_that_equality_is_the_notarys_word() -> None:
     checked = check_bundle(BUNDLE, ROOT, EveryLeaf(), threshold=1, now=NOW)
-    assert "signed word" in " ".join(checked.not_shown)
+    assert "only the notary signed that" in " ".join(checked.not_shown)
 
 
 def test_a_bundle_of_an_embedded_notary_says_so() -> None:
@@ -269,7 +267,7 @@ def test_a_bundle_is_judged_at_the_time_of_its_log_entry() -> None:
 def test_a_bundle_that_is_not_in_the_log_is_refused() -> None:
     class NoLeaf:
         def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-            raise refused("inclusion_root", "the entry is not in the tree", leaf.hex(), inclusion.decode())
+            raise refused("inclusion_root", leaf.hex(), inclusion.decode(), message="the entry is not in the tree")
 
     with refusal("inclusion_root"):
         check_bundle(BUNDLE, ROOT, NoLeaf(), threshold=1, now=NOW)

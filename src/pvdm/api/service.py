@@ -11,10 +11,9 @@ from pvdm.api.base import Count, Decimal, Flag, Micros, Random, RequestModel, Re
 from pvdm.api.errors import ErrorView
 from pvdm.api.proofs import Envelope, EnvelopeBytes
 from pvdm.errors import InputError
-from pvdm.model.role import Role
+from pvdm.model.role import AccessToken, Role
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.statements.proof import Isolation
-from pvdm.model.token_text import AccessToken
 
 EVENTS_ABOUT_MAX_CHARS: Final = 400
 

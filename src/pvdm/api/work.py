@@ -25,7 +25,7 @@ from pvdm.api.errors import RefusalView
 from pvdm.api.located import LocatedField
 from pvdm.errors import comparison
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
 

@@ -29,8 +29,8 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads
-from pvdm.metadata.gate.permit import Permit
-from pvdm.model.branch import is_stewards
+from pvdm.metadata.gate.target import Permit
+from pvdm.model.chunk import is_stewards
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 

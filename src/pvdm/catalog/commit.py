@@ -32,7 +32,7 @@ from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100

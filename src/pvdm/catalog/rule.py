@@ -16,7 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot, SnapshotRef
 from pvdm.lake.snapshot_removal import find_reachable
 from pvdm.ledger.record.tokens import Grant
-from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.role import Role
 
 REF_NAME_MAX_CHARACTERS: Final = 255

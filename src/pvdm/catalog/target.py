@@ -18,9 +18,8 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.proposal import PublishedSnapshot
-from pvdm.metadata.gate.target import Base, Next
+from pvdm.metadata.gate.target import Base, Next, Permit
 from pvdm.model.statements.table import TableRef
 
 

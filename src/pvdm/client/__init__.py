@@ -51,7 +51,7 @@ from pvdm.api.work import (
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import Readiness, StewardClient
 from pvdm.client.token import AttemptToken, LentToken
-from pvdm.model.token_text import AccessToken
+from pvdm.model.role import AccessToken
 
 __all__ = [
     "AccessToken",

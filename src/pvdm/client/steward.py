@@ -61,8 +61,7 @@ from pvdm.client.work import WorkCalls
 from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
-from pvdm.model.role import Role
-from pvdm.model.token_text import AccessToken
+from pvdm.model.role import AccessToken, Role
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 

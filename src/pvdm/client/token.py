@@ -14,8 +14,8 @@ from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
 from pvdm.api.service import ExchangedToken, Identity
 from pvdm.client.responses import error_of, read_response
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.model.role import TOKEN_MAX_CHARACTERS, AccessToken
 from pvdm.model.secret import Secret
-from pvdm.model.token_text import TOKEN_MAX_CHARACTERS, AccessToken
 
 # The error codes of RFC 6749 that the Steward answers with.
 _OAUTH_ERRORS: Final = frozenset(get_args(OAuthErrorResponse.model_fields["error"].annotation))

@@ -19,7 +19,7 @@ from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.token import TokenSource
 from pvdm.client.transport import BoundedTransport, deadline
 from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
-from pvdm.model.token_text import AccessToken
+from pvdm.model.role import AccessToken
 
 _T = TypeVar("_T")
 _NOTICE_SECONDS: Final = 3.0  # after this long the watcher of a call is notified that it waits

@@ -36,7 +36,7 @@ from pvdm.client.calls import Calls, number_text, page_query, post, sha256_text
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
 from pvdm.model.canonical_json import Value
-from pvdm.model.token_text import AccessToken, draw_token_text, token_sha256
+from pvdm.model.role import AccessToken, draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
 # How long a response may take beyond the wait that was asked for.

@@ -21,10 +21,17 @@ from pvdm.errors import (
     VerificationError,
 )
 from pvdm.lake.spark import CALLING, cause_of
-from pvdm.model.branch import is_stewards
+from pvdm.model.chunk import is_stewards
 from pvdm.model.filter.claim import way_to_publish_rest
-from pvdm.model.located import LocatedClass
-from pvdm.model.located_text import counted, fields_that_differ, files_of, first_keys, rest_of_keys, who_sees
+from pvdm.model.located import (
+    LocatedClass,
+    count_rows,
+    fields_that_differ,
+    files_of,
+    first_keys,
+    rest_of_keys,
+    who_sees,
+)
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
@@ -76,7 +83,7 @@ def _why(attempt: AttemptView) -> str:
     if attempt.refusal.code != _FAILED or attempt.located is None or not attempt.located.classes:
         return attempt.refusal.message
     others = [each.value for each in attempt.classes if each not in attempt.located.failures]
-    return f"the verdict is FAIL: {', '.join([counted(attempt.located), *others])}"
+    return f"the verdict is FAIL: {', '.join([count_rows(attempt.located), *others])}"
 
 
 def _got(attempt: AttemptView) -> str | None:

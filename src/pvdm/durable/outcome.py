@@ -10,8 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 from pvdm.client import AttemptView, ExtentView, WorkloadView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
 from pvdm.model.filter.claim import WAY_TO_CORRECT
-from pvdm.model.plain import counted, view_json
-from pvdm.model.printable import printable, utc_time
+from pvdm.model.printable import counted, printable, utc_time, view_json
 from pvdm.model.states import AttemptState, WorkloadState
 
 

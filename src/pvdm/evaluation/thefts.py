@@ -25,8 +25,7 @@ from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.proof import Proof
-from pvdm.model.statements.workload import WorkloadStatement
+from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.steward.access import OWN
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary

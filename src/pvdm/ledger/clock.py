@@ -18,7 +18,7 @@ from pvdm.ledger import ids
 from pvdm.ledger.engine import Ledger
 from pvdm.ledger.record import events
 from pvdm.ledger.unit import Unit
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 
 CLOCK_STEP_MAX_SECONDS: Final = 300
 CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000

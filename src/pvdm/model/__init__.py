@@ -1,1 +1,1 @@
-"""Frozen types that every room speaks. No input or output; may call `pvdm.errors` only."""
+"""Frozen types for all packages, without input or output. It imports only `pvdm.errors`."""

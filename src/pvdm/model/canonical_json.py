@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785 without floating point): one value, one byte string, and a parser that accepts no other."""
+"""Canonical JSON (RFC 8785 without floating point), and a parser that accepts no other form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def dump(value: Value) -> bytes:
 
 
 def parse(data: bytes, *, size_max_bytes: int) -> Value:
-    """The value of canonical bytes; duplicate keys, floats, trailing bytes and any other spelling are refused."""
+    """The value of canonical bytes. Duplicate keys, floats, trailing bytes and any other spelling are refused."""
     if len(data) > size_max_bytes:
         raise Code.DOCUMENT_TOO_LARGE(expected=f"{size_max_bytes} bytes", got=str(len(data)))
     try:
@@ -43,7 +43,7 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
 
 
 def _canonical(value: Value, depth: int) -> Value:
-    """The value with its keys in order, judged on the way, in one pass: a proof may bind a hundred thousand files."""
+    """The value with its keys in order, checked in one pass, because a proof may bind many files."""
     if depth > DOCUMENT_DEPTH_MAX:
         raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
     match value:
@@ -57,9 +57,7 @@ def _canonical(value: Value, depth: int) -> Value:
             return value
         case dict() | Mapping():
             return {key: _canonical(value[key], depth + 1) for key in _ordered_keys(value)}
-        case list() | tuple():
-            return [_canonical(inner, depth + 1) for inner in value]
-        case Sequence() if not isinstance(value, bytes | bytearray):
+        case list() | tuple() | Sequence() if not isinstance(value, bytes | bytearray):
             return [_canonical(inner, depth + 1) for inner in value]
         case _:
             raise _malformed("null, booleans, integers, strings, arrays and objects", type(value).__name__)
@@ -71,7 +69,7 @@ def _ordered_keys(value: Mapping[str, Value]) -> list[str]:
         if not isinstance(key, str):
             raise _malformed("strings as keys", type(key).__name__)
         ascii_only = ascii_only and _judged_text(key).isascii()
-    # Code points and UTF-16 code units order ASCII alike, and nearly every key is ASCII.
+    # For ASCII, the order of code points is that of UTF-16 code units, and nearly every key is ASCII.
     return sorted(value) if ascii_only else sorted(value, key=lambda key: key.encode("utf-16-be"))
 
 

@@ -1,4 +1,4 @@
-"""Chunks and the plan that they make: each has canonical bytes and a readable id."""
+"""Chunks and their plan, with canonical bytes and readable ids, and the branches of their attempts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.fields import Fields, invalid, require_sequence, require_text
 from pvdm.model.filter.expression import Expression, parameters_of
 from pvdm.model.filter.text import parse_expression
-from pvdm.model.statements.workload import CHUNKS_MAX
+from pvdm.model.statements.proof import CHUNKS_MAX
 
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200
+BRANCH_PREFIX: Final = "pvdm_"
+"""Only the Steward creates branches with this prefix, one for each attempt."""
 
 _PLAN: Final = "pvdm/chunk-plan/v1"
 _KEPT: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
@@ -23,9 +25,9 @@ _KEPT: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 @dataclass(frozen=True, slots=True)
 class ChunkDefinition:
-    """One part of the source: the rows for which a filter is true, or the rows of the listed files; one of the two.
+    """One part of the source: the rows for which a filter is true, or the rows of the listed files.
 
-    The filter holds literals only, and the contract's own filter stands beside it.
+    The filter has literals only. The contract's own filter applies too.
     """
 
     chunk_id: str
@@ -54,7 +56,7 @@ class ChunkDefinition:
 
     @property
     def expression(self) -> Expression:
-        """The filter, not yet bound; of listed files every row."""
+        """The filter, not yet bound; every row for listed files."""
         return parse_expression("true" if self.where is None else self.where)
 
     def to_bytes(self) -> bytes:
@@ -69,7 +71,7 @@ class ChunkDefinition:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ChunkDefinition:
-        """The chunk that `to_bytes` wrote; any other spelling is refused."""
+        """The chunk that `to_bytes` wrote. Any other spelling is refused."""
         value = parse(data, size_max_bytes=CHUNK_DEFINITION_MAX_BYTES)
         by_files = isinstance(value, dict) and "files" in value
         fields = Fields(value, "a chunk", ("id", "files" if by_files else "where"))
@@ -80,7 +82,7 @@ class ChunkDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """The chunks of a workload in their order; every row of the filtered source is in just one of them."""
+    """The chunks of a workload in order. Every row of the filtered source is in exactly one of them."""
 
     chunks: tuple[ChunkDefinition, ...]
 
@@ -102,13 +104,13 @@ class ChunkPlan:
 
 
 def require_chunks(count: int, most: int) -> None:
-    """A plan has a chunk, and not too many."""
+    """A plan has at least one chunk and at most `most`."""
     if not 1 <= count <= most:
         raise Code.CHUNKS_TOO_MANY(expected=f"1 to {most} chunks", got=str(count))
 
 
 def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
-    """An id of `name=value` pairs; a long one is cut and told apart by its hash."""
+    """An id of `name=value` pairs. A long one is cut and ends in its hash."""
     whole = ",".join(f"{name}={value}" for name, value in text_parts)
     if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
         return whole
@@ -117,5 +119,15 @@ def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Any text in the letters of an id; two texts never look alike."""
+    """The text in the characters of an id. Different texts stay different."""
     return "".join(each if each in _KEPT else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text)
+
+
+def branch_of(attempt_id: str) -> str:
+    """The branch of an attempt."""
+    return f"{BRANCH_PREFIX}{attempt_id}"
+
+
+def is_stewards(branch: str) -> bool:
+    """Whether only the Steward creates branches of this name."""
+    return branch.startswith(BRANCH_PREFIX)

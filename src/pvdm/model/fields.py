@@ -1,11 +1,11 @@
-"""Strict reading of canonical documents: every key named, none unknown, each value of its one type and form."""
+"""Strict reading and checks of documents: exactly the known keys, and each value in its type and form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import INTEGER_MAX, Value
@@ -13,6 +13,8 @@ from pvdm.model.canonical_json import INTEGER_MAX, Value
 TEXT_MAX_BYTES: Final = 4_096
 LONG_MAX: Final = 2**63 - 1
 PAIRS_MAX: Final = 1_000
+CLOCK_SKEW_MAX_SECONDS: Final = 60
+"""The tolerated difference of two clocks, for every time that was written or signed elsewhere."""
 
 _E = TypeVar("_E", bound=Enum)
 _HEX: Final = re.compile(r"[0-9a-f]*")
@@ -27,7 +29,7 @@ _FORMS: Final = {
 
 
 class Fields:
-    """One JSON object with exactly these keys; each getter wants one type."""
+    """One JSON object with exactly these keys. Each method reads a value of one type."""
 
     __slots__ = ("_found", "_what")
 
@@ -48,7 +50,7 @@ class Fields:
         self._found = value
 
     def value(self, key: str) -> Value:
-        """The value as it stands, for another reader."""
+        """The value, unchecked."""
         return self._found[key]
 
     def text(self, key: str) -> str:
@@ -65,30 +67,37 @@ class Fields:
             raise invalid(f"{key} of {self._what}", "an integer", kind(found))
         return found
 
-    def optional_number(self, key: str) -> int | None:
-        """An integer, or null."""
-        return None if self._found[key] is None else self.number(key)
+    def boolean(self, key: str) -> bool:
+        """True or false."""
+        found = self._found[key]
+        if not isinstance(found, bool):
+            raise invalid(f"{key} of {self._what}", "a boolean", kind(found))
+        return found
 
     def decimal(self, key: str) -> int:
         """A number of 64 bits, written as a decimal string."""
-        text = self.text(key)
+        return self._decimal(key, self.text(key))
+
+    def decimals(self, key: str) -> tuple[int, ...]:
+        """An array of numbers of 64 bits as decimal strings."""
+        return tuple(self._decimal(key, text) for text in self.texts(key))
+
+    def _decimal(self, key: str, text: str) -> int:
         if not _DECIMAL.fullmatch(text):
             raise invalid(f"{key} of {self._what}", "a decimal string without leading zeros", repr(text[:32]))
         return int(text)
-
-    def optional_decimal(self, key: str) -> int | None:
-        """A number of 64 bits as a decimal string, or null."""
-        return None if self._found[key] is None else self.decimal(key)
 
     def optional_text(self, key: str) -> str | None:
         """A string, or null."""
         return None if self._found[key] is None else self.text(key)
 
-    def items(self, key: str) -> Sequence[Value]:
-        """An array."""
+    def items(self, key: str, *, least: int = 0, most: int | None = None) -> Sequence[Value]:
+        """An array with `least` to `most` items."""
         found = self._found[key]
         if not isinstance(found, Sequence) or isinstance(found, str):
             raise invalid(f"{key} of {self._what}", "an array", kind(found))
+        if len(found) < least or (most is not None and len(found) > most):
+            raise invalid(f"{key} of {self._what}", f"{least} to {most}", str(len(found)))
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -115,7 +124,13 @@ class Fields:
 
     def choice(self, key: str, choices: type[_E]) -> _E:
         """One of an enumeration's values."""
-        text = self.text(key)
+        return self._chosen(key, self.text(key), choices)
+
+    def choices(self, key: str, choices: type[_E]) -> tuple[_E, ...]:
+        """An array of an enumeration's values."""
+        return tuple(self._chosen(key, text, choices) for text in self.texts(key))
+
+    def _chosen(self, key: str, text: str, choices: type[_E]) -> _E:
         for choice in choices:
             if choice.value == text:
                 return choice
@@ -123,7 +138,7 @@ class Fields:
 
 
 def kind(value: object) -> str:
-    """The JSON type's name, never the value: it may be anything."""
+    """The name of the JSON type. The value is not shown, because it may be anything."""
     match value:
         case None:
             return "null"
@@ -140,18 +155,23 @@ def kind(value: object) -> str:
 
 
 def invalid(what: str, expected: str, got: str) -> InputError:
-    """A value that has not the form that its place wants."""
+    """The error for a value of the wrong form."""
     return InputError(Code.DOCUMENT_VALUE_INVALID, f"{what} cannot be accepted", expected=expected, got=got)
 
 
+def inconsistent(code: Code, expected: str, got: str) -> InputError:
+    """The error for a document whose parts contradict each other. The registry has the message of its code."""
+    return InputError(code, code.entry.message or code.entry.when, expected=expected, got=got)
+
+
 def require_form(text: str, form: str, what: str) -> None:
-    """An id, identity, uuid or name in its closed alphabet: two spellings of one thing cannot exist."""
+    """An id, identity, uuid or name in its closed alphabet, so that each has one spelling."""
     if not _FORMS[form].fullmatch(text):
         raise invalid(what, f"{form}: {_FORMS[form].pattern}", repr(text[:64]))
 
 
 def require_hex(text: str, size_bytes: int, what: str) -> None:
-    """Lower-case hex of just so many bytes."""
+    """Lower-case hex of exactly this many bytes."""
     if len(text) != 2 * size_bytes or not _HEX.fullmatch(text):
         raise invalid(what, f"{2 * size_bytes} lower-case hex digits", repr(text[:80]))
 
@@ -167,7 +187,7 @@ def require_random(text: str, what: str) -> None:
 
 
 def text_size(text: str, what: str) -> int:
-    """The size in bytes of UTF-8; a lone surrogate has none."""
+    """The size in bytes of UTF-8. Raises for a lone surrogate."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -175,7 +195,7 @@ def text_size(text: str, what: str) -> int:
 
 
 def require_text(text: str, what: str) -> None:
-    """Text that is there, is not too long and cannot steer a terminal."""
+    """Text that is not empty, not too long, and without control characters."""
     size = text_size(text, what)
     if not text.strip() or size > TEXT_MAX_BYTES:
         raise invalid(what, f"1 to {TEXT_MAX_BYTES} bytes of text", f"{size} bytes")
@@ -184,7 +204,7 @@ def require_text(text: str, what: str) -> None:
 
 
 def require_pairs(pairs: tuple[tuple[str, str | None], ...], what: str) -> None:
-    """Named strings in order, each name once; a value may hold any text, as data does."""
+    """Named strings in order, each name once. A value may be any text."""
     names = [name for name, _ in pairs]
     if len(pairs) > PAIRS_MAX:
         raise invalid(what, f"at most {PAIRS_MAX} entries", str(len(pairs)))
@@ -203,19 +223,38 @@ def require_long(number: int, what: str) -> None:
 
 
 def require_number(number: int, what: str, *, least: int = 0, most: int = INTEGER_MAX) -> None:
-    """A whole number that JSON carries exactly."""
+    """A whole number that JSON represents exactly."""
     if not least <= number <= most:
         raise invalid(what, f"{least} to {most}", str(number)[:32])
 
 
 def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) -> None:
-    """Texts in code-point order, each once, not too many."""
+    """Texts in code-point order, each once, `least` to `most` of them."""
     if not least <= len(items) <= most:
         raise invalid(what, f"{least} to {most} entries", str(len(items)))
     if list(items) != sorted(set(items)):
         raise invalid(what, "distinct entries in order", "a repeated entry, or another order")
 
 
-def decimal(number: int | None) -> str | None:
-    """The decimal string of a 64-bit number, or null."""
-    return None if number is None else str(number)
+class Expiring(Protocol):
+    """A document that is valid from one time to another, in microseconds."""
+
+    @property
+    def issued_at(self) -> int:
+        """The time of issue."""
+
+    @property
+    def expires_at(self) -> int:
+        """The time from which on it is no longer valid."""
+
+
+def require_lifetime(document: Expiring, most: int, code: Code, what: str) -> None:
+    """The document expires after it was issued, and not later than `most` microseconds after that."""
+    lifetime = document.expires_at - document.issued_at
+    if not 0 < lifetime <= most:
+        raise InputError(
+            code,
+            f"the lifetime of {what} cannot be accepted",
+            expected=f"more than 0 and at most {most} microseconds",
+            got=str(lifetime),
+        )

@@ -1,207 +1,230 @@
-"""Located faults: which rows are missing, added, duplicated and modified, by file and partition, with sample keys."""
+"""Located faults: the missing, added, duplicated and modified rows by file and partition, with sample keys."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
 from pvdm.model.canonical_json import Value
+from pvdm.model.codec import NOT_STORED, Count, Document, FieldType
 from pvdm.model.fields import Fields, invalid
+from pvdm.model.printable import place, quoted
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
 
-# The classes that rows can have, in the order in which they are told.
+# The classes that rows can have, in the order of the report.
 ROW_CLASSES: Final = (FailureClass.MISSING, FailureClass.ADDED, FailureClass.DUPLICATED, FailureClass.MODIFIED)
-_CLASS_KEYS: Final = ("failure", "rows", "files", "files_more", "partitions", "partitions_more", "samples")
 
 
 @dataclass(frozen=True, slots=True)
-class RowsIn:
-    """So many rows of a class in one file, or one partition, or with one field."""
+class RowsIn(Document, title="located rows"):
+    """The number of rows of a class in one file or partition, or with one field."""
 
     name: str
-    rows: int
+    rows: Count
 
-    def to_json(self) -> Value:
-        """In the document."""
-        return {"name": self.name, "rows": self.rows}
 
-    @classmethod
-    def from_json(cls, value: Value) -> RowsIn:
-        """What `to_json` wrote."""
-        fields = Fields(value, "located rows", ("name", "rows"))
-        return cls(fields.text("name"), fields.number("rows"))
+def _read_key(fields: Fields, key: str) -> tuple[tuple[str, str | None], ...]:
+    parts = [Fields(item, "a part of a key", ("column", "value")) for item in fields.items(key)]
+    return tuple((part.text("column"), part.optional_text("value")) for part in parts)
+
+
+def _write_key(key: Iterable[tuple[str, str | None]]) -> Value:
+    return [{"column": column, "value": value} for column, value in key]
 
 
 @dataclass(frozen=True, slots=True)
-class SampleKey:
-    """One key of a class: its values as text, in the table's order; in how many rows it is so, where it was first seen.
+class SampleKey(Document, title="a sample key"):
+    """One key of a class: its values as text in the table's order, its number of rows, and where it was first seen.
 
-    `file` is the staged file, or for a missing row the source's; `fields` are those that differ in the first modified
-    row of the key, and None where that is not known.
+    `file` is the staged file, or for a missing row the source's. `fields` are those that differ in the first modified
+    row of the key, None if that is not known.
     """
 
-    key: tuple[tuple[str, str | None], ...]
-    rows: int
+    key: Annotated[tuple[tuple[str, str | None], ...], FieldType(_read_key, _write_key)]
+    rows: Count
     file: str
     partition: str | None
     fields: tuple[str, ...] | None = None
 
-    def to_json(self) -> Value:
-        """In the document."""
-        return {
-            "key": [{"column": column, "value": value} for column, value in self.key],
-            "rows": self.rows,
-            "file": self.file,
-            "partition": self.partition,
-            "fields": None if self.fields is None else list(self.fields),
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> SampleKey:
-        """What `to_json` wrote."""
-        fields = Fields(value, "a sample key", ("key", "rows", "file", "partition", "fields"))
-        return cls(
-            tuple(_part(each) for each in fields.items("key")),
-            fields.number("rows"),
-            fields.text("file"),
-            fields.optional_text("partition"),
-            None if fields.value("fields") is None else tuple(fields.texts("fields")),
-        )
-
-
-def _part(value: Value) -> tuple[str, str | None]:
-    fields = Fields(value, "a part of a key", ("column", "value"))
-    return fields.text("column"), fields.optional_text("value")
-
 
 @dataclass(frozen=True, slots=True)
-class LocatedClass:
-    """The rows of one class: how many, in which files and partitions, and the first keys.
+class LocatedClass(Document, title="a located class"):
+    """The rows of one class: their number, their files and partitions, and the first keys.
 
-    Files and partitions are the staged ones, for missing rows the source's; `…_more` says how many are not listed.
+    Files and partitions are the staged ones, for missing rows the source's. `…_more` counts those not listed.
     """
 
     failure: FailureClass
-    rows: int
+    rows: Count
     files: tuple[RowsIn, ...] = ()
-    files_more: int = 0
+    files_more: Count = 0
     partitions: tuple[RowsIn, ...] = ()
-    partitions_more: int = 0
+    partitions_more: Count = 0
     samples: tuple[SampleKey, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Rows can have the class, and there is one."""
         if self.failure not in ROW_CLASSES or self.rows < 1:
             raise invalid("a located class", "rows of a class that rows have", f"{self.rows} {self.failure.value}")
 
-    def to_json(self) -> Value:
-        """In the document."""
-        return {
-            "failure": self.failure.value,
-            "rows": self.rows,
-            "files": [each.to_json() for each in self.files],
-            "files_more": self.files_more,
-            "partitions": [each.to_json() for each in self.partitions],
-            "partitions_more": self.partitions_more,
-            "samples": [each.to_json() for each in self.samples],
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> LocatedClass:
-        """What `to_json` wrote."""
-        fields = Fields(value, "a located class", _CLASS_KEYS)
-        return cls(
-            fields.choice("failure", FailureClass),
-            fields.number("rows"),
-            tuple(RowsIn.from_json(each) for each in fields.items("files")),
-            fields.number("files_more"),
-            tuple(RowsIn.from_json(each) for each in fields.items("partitions")),
-            fields.number("partitions_more"),
-            tuple(SampleKey.from_json(each) for each in fields.items("samples")),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Every class of wrong rows; or why rows could not be located, which is told as code and sentence.
+class Located(Document, title="what was located"):
+    """Every class of wrong rows, or the code and message of the problem that prevented locating them.
 
     `fields` are the columns that differ in modified rows, with the number of such rows among the `compared` ones.
-    Not kept, but told: `withheld`, where the one who asks may not see all of it, and `keys_for`, the roles that may.
+    Two fields are not stored: `withheld` says that the caller may not see all of it, and `keys_for` has the roles that
+    may see keys.
     """
 
     classes: tuple[LocatedClass, ...] = ()
     fields: tuple[RowsIn, ...] = ()
-    compared: int = 0
+    compared: Count = 0
     problem_code: str | None = None
     problem: str | None = None
-    withheld: bool = False
-    keys_for: tuple[Role, ...] = ()
+    withheld: Annotated[bool, NOT_STORED] = False
+    keys_for: Annotated[tuple[Role, ...], NOT_STORED] = ()
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """There are classes, or a problem."""
         if bool(self.classes) == (self.problem_code is not None):
             raise invalid("what was located", "classes, or why there are none", "both or neither")
 
     @classmethod
     def not_located(cls, code: str, message: str) -> Located:
-        """Nothing is known of single rows, for this reason."""
+        """Rows could not be located, for this reason."""
         return cls(problem_code=code, problem=message)
 
     @property
     def failures(self) -> frozenset[FailureClass]:
-        """The classes that were met."""
+        """The classes that were found."""
         return frozenset(each.failure for each in self.classes)
 
     def rows(self, failure: FailureClass) -> int:
-        """How many rows of a class."""
+        """The number of rows of a class."""
         return next((each.rows for each in self.classes if each.failure is failure), 0)
 
     def seen_by(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> Located | None:
-        """What a role is told: all of it by `sample_keys`, else counts; under Profile T producers get classes only."""
-        told = replace(self, keys_for=tuple(sorted(sample_keys)))
+        """The view of a role: everything for `sample_keys`, otherwise counts; None for producers under Profile T."""
+        view = replace(self, keys_for=tuple(sorted(sample_keys)))
         if role is Role.STEWARD or role in sample_keys:
-            return told
+            return view
         if role is Role.PRODUCER and profile is Profile.T:
             return None
-        return replace(told.without_values(), withheld=True)
+        return replace(view.without_values(), withheld=True)
 
     def without_values(self) -> Located:
-        """What may be told to everybody who may see counts: nothing that is a value, or a name, of data."""
-        classes = tuple(_counted(each) for each in self.classes)
-        # An error's sentence may quote what it met.
+        """The counts alone, without values or names of data."""
+        classes = tuple(_without_names(each) for each in self.classes)
+        # An error message may quote data.
         return replace(self, classes=classes, fields=(), compared=0, problem=None)
 
-    def to_json(self) -> dict[str, Value]:
-        """The document that is kept."""
-        return {
-            "classes": [each.to_json() for each in self.classes],
-            "fields": [each.to_json() for each in self.fields],
-            "compared": self.compared,
-            "problem_code": self.problem_code,
-            "problem": self.problem,
-        }
 
-    @classmethod
-    def from_json(cls, value: Value) -> Located:
-        """What `to_json` wrote."""
-        fields = Fields(value, "what was located", ("classes", "fields", "compared", "problem_code", "problem"))
-        return cls(
-            tuple(LocatedClass.from_json(each) for each in fields.items("classes")),
-            tuple(RowsIn.from_json(each) for each in fields.items("fields")),
-            fields.number("compared"),
-            fields.optional_text("problem_code"),
-            fields.optional_text("problem"),
-        )
-
-
-def _counted(each: LocatedClass) -> LocatedClass:
-    """Staged files are the producer's own; those of the source, and partitions, are named after values."""
+def _without_names(each: LocatedClass) -> LocatedClass:
+    """The class without names of data: source files and partitions are named after values, staged files are not."""
     own = each.failure is not FailureClass.MISSING
     return LocatedClass(each.failure, each.rows, each.files if own else (), each.files_more if own else 0)
 
 
 def most(counted: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
-    """The names with the most rows, and how many names are left out."""
+    """The names with the most rows, and the number of names left out."""
     ordered = sorted(counted, key=lambda each: (-each[1], each[0]))
     return tuple(RowsIn(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
+
+
+_KEYS_NAMED: Final = 6
+_PLACES_NAMED: Final = 3
+
+
+def count_rows(located: Located) -> str:
+    """`6 rows missing, 1 row modified`."""
+    return ", ".join(f"{_rows(each.rows)} {each.failure.value}" for each in located.classes)
+
+
+def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
+    """`first missing order_id: 88121, 88122`; of modified rows with the fields that differ; empty without keys."""
+    if not each.samples:
+        return ""
+    names = [quoted(name) for name, _ in each.samples[0].key]
+    head = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    kept = len(each.samples)
+    more = f", … ({named} of the {kept} keys that are kept)" if kept > named else ""
+    return f"first {each.failure.value} {head}: {', '.join(_key(key) for key in each.samples[:named])}{more}"
+
+
+def rest_of_keys(located: Located, workload_id: str) -> str | None:
+    """How to see the keys that `first_keys` leaves out; None if it names all."""
+    if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
+        return None
+    return f"all keys that are kept: `pvdm status --workload-id {workload_id} --json`"
+
+
+def who_sees(located: Located) -> str | None:
+    """Which roles may see keys, if the caller saw none; otherwise None."""
+    if not located.classes or any(each.samples for each in located.classes):
+        return None
+    if not located.keys_for:
+        return "no role may see keys: the contract's governance.sample-keys is empty"
+    roles = " and ".join(each.value for each in located.keys_for)
+    return f"keys, partitions and fields that differ are for the {roles}, by the contract's governance.sample-keys"
+
+
+def files_of(each: LocatedClass) -> str:
+    """The files with the most rows of a class, with their numbers, and the number of other files."""
+    return ", ".join(_places(each.files, each.files_more))
+
+
+def describe(located: Located) -> Iterator[str]:
+    """The whole report, one line each."""
+    if located.problem_code is not None:
+        why = "" if located.problem is None else f": {located.problem}"
+        yield f"rows were not located ({located.problem_code}){why}"
+    for each in located.classes:
+        yield f"{_rows(each.rows)} {each.failure.value}"
+        if keys := first_keys(each):
+            yield f"  {keys}"
+        of = "source files" if each.failure is FailureClass.MISSING else "files"
+        yield from _file_lines(of, _places(each.files, each.files_more))
+        if partitions := ", ".join(_places(each.partitions, each.partitions_more)):
+            yield f"  partitions: {partitions}"
+    if fields := fields_that_differ(located):
+        modified = located.rows(FailureClass.MODIFIED)
+        of = "" if located.compared == modified else f" in {located.compared:,} of {modified:,} rows that were compared"
+        yield f"fields that differ{of}: {fields}"
+    if who := who_sees(located):
+        yield who
+
+
+def fields_that_differ(located: Located) -> str:
+    """The columns that differ in modified rows, each with the number of such rows."""
+    return ", ".join(f"{quoted(field.name)} ({field.rows:,})" for field in located.fields)
+
+
+def _file_lines(of: str, files: list[str]) -> Iterator[str]:
+    """One file on the same line, several on a line each, because paths are long."""
+    if len(files) > 1:
+        yield f"  {of}:"
+        yield from (f"    {each}" for each in files)
+    elif files:
+        yield f"  {of}: {files[0]}"
+
+
+def _places(found: tuple[RowsIn, ...], left: int) -> list[str]:
+    named = [f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
+    rest = max(0, len(found) - _PLACES_NAMED) + left
+    return [*named, f"and {rest:,} more"] if rest else named
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
+
+
+def _key(sample: SampleKey) -> str:
+    values = [quoted(value) for _, value in sample.key]
+    text = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    times = f" {sample.rows:,} times" if sample.rows > 1 else ""
+    fields = f" ({', '.join(map(quoted, sample.fields))})" if sample.fields else ""
+    return f"{text}{times}{fields}"

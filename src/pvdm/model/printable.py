@@ -1,43 +1,51 @@
-"""Text that is data, as it may be printed: nothing in it steers a terminal, looks like another line, or like null."""
+"""Values as commands print them: escaped text, times, counts, and dataclasses as JSON."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from enum import Enum
+from typing import Any, Final
 
-# What a value may consist of and still stand without quotes: nothing that separates values in a sentence.
+# The characters of a value that needs no quotes: none of them separates values in a sentence.
 _BARE: Final = re.compile(r"[\w.:+@%-]+")
 _PATH: Final = re.compile(r"[\w.:+@%/=~#-]+")
 _NULL: Final = "null"
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LISTED: Final = 20
 
 
 def printable(text: str) -> str:
-    """The text with control, bidirectional and other invisible characters as escapes."""
+    """The text with control, bidirectional and other invisible characters escaped."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def utc_time(micros: int) -> str:
-    """A time in microseconds as people read it; whole seconds where there are no others."""
-    shown = _START + timedelta(microseconds=micros)
-    return shown.isoformat(sep=" ").removesuffix("+00:00") + "Z"
+    """A time in microseconds for people: `2026-11-17 15:14:08Z`, with a fraction if there is one."""
+    return iso_time(micros).replace("T", " ")
+
+
+def iso_time(micros: int) -> str:
+    """A time in microseconds in ISO 8601: `2026-11-17T15:14:08Z`, with a fraction if there is one."""
+    return (_START + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00") + "Z"
 
 
 def quoted(value: str | None) -> str:
-    """A value of data among words: null is bare, and so are plain words; all else is in quotes, with escapes."""
+    """A data value in a sentence: null and plain words are bare, everything else is quoted and escaped."""
     if value is None:
         return _NULL
     return value if _BARE.fullmatch(value) and value.isprintable() and value != _NULL else repr(value)
 
 
 def place(name: str) -> str:
-    """A file or partition among words: as it is where it is plain, else in quotes, with escapes."""
+    """A file or partition in a sentence: bare if it is plain, otherwise quoted and escaped."""
     return name if _PATH.fullmatch(name) and name.isprintable() else repr(name)
 
 
 def json_printable(document: str) -> str:
-    """A JSON document that means the same, and of which nothing steers a terminal."""
+    """The same JSON document without characters that control a terminal."""
     return "".join(each if each.isprintable() or each == "\n" else _json_escaped(each) for each in document)
 
 
@@ -48,3 +56,39 @@ def _escaped(character: str) -> str:
 def _json_escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def view_json(view: Any) -> dict[str, object]:
+    """The fields of a dataclass or model: times as integers in microseconds, all other numbers as decimal text."""
+    names = [field.name for field in fields(view)] if is_dataclass(view) else type(view).model_fields
+    return {name: _plain(name, getattr(view, name)) for name in names}
+
+
+def _plain(name: str, value: object) -> object:
+    match value:
+        case Enum():
+            return value.value
+        case bool() | None | str():
+            return value
+        case int():
+            return value if name.endswith("_at") else str(value)
+        case tuple() if value and all(isinstance(each, tuple) for each in value):
+            return {str(key): _plain(str(key), inner) for key, inner in value}
+        case tuple():
+            return [_plain(name, each) for each in value]
+        case dict():
+            return {str(key): _plain(str(key), value[key]) for key in sorted(value)}
+        case _ if is_dataclass(value) or hasattr(type(value), "model_fields"):
+            return view_json(value)
+        case _:
+            raise TypeError(f"{name} has no place in a result")
+
+
+def list_first(names: Sequence[str]) -> str:
+    """The first names, for one line of an error."""
+    return ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 chunk`, `2,000 rows`, `2 tries`: the number with its noun in the singular or plural."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""Projections: which columns of a target are hashed, and the guard that none is left out silently."""
+"""Projections: the columns of a target that are hashed. No column is left out without a declared reason."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.errors import Code
+from pvdm.model.codec import Document
 from pvdm.model.schema import Schema
 
 
@@ -18,22 +19,23 @@ class ProjectionName(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusion:
-    """A column that the content projection leaves out, and why; it is bound into the proof."""
+class Exclusion(Document, title="an exclusion"):
+    """A column that the content projection leaves out, with the reason. Proofs bind both."""
 
     column: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
-    """Columns of a target in canonical order; made by `identity` or `content` only."""
+class Projection(Document, title="a projection"):
+    """Columns of a target in canonical order. Only `identity` and `content` create projections."""
 
     name: ProjectionName
     columns: tuple[str, ...]
     excluded: tuple[Exclusion, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """There is at least one column."""
         if not self.columns:
             raise Code.PROJECTION_INVALID(
                 f"the {self.name.value} projection has no column",
@@ -41,14 +43,6 @@ class Projection:
                 expected="at least one column",
                 got="none",
             )
-
-    def to_json(self) -> dict[str, object]:
-        """What a proof says of the projection."""
-        return {
-            "name": self.name.value,
-            "columns": list(self.columns),
-            "excluded": [{"column": gone.column, "reason": gone.reason} for gone in self.excluded],
-        }
 
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
@@ -64,9 +58,9 @@ def identity(schema: Schema, keys: Iterable[str]) -> Projection:
 def content(
     schema: Schema, *, columns: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None
 ) -> Projection:
-    """Every column of the target but the declared exclusions; `columns`, where given, must be just these."""
+    """Every column of the target except the declared exclusions. `columns`, if given, must be exactly these."""
     exclude = exclude or {}
-    given: object = exclude  # what a caller without type checks may bring
+    given: object = exclude  # callers may not use type checks
     if not isinstance(given, Mapping):
         raise Code.PROJECTION_INVALID(
             "exclusions cannot be accepted", expected="a mapping from column to reason", got=type(given).__name__

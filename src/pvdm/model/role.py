@@ -1,12 +1,25 @@
-"""The roles at the Steward's door; each has its own credential."""
+"""The roles of the Steward's callers, and the bearer tokens by which it knows them."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
 from enum import StrEnum
+from typing import Final
+
+from pvdm.errors import Code, InputError
+from pvdm.model.secret import Secret
+
+TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - the start of every token, so that scanners find a leaked one
+TOKEN_MAX_CHARACTERS: Final = 4_096
+_RANDOM_BYTES: Final = 32
+# The form that RFC 6750 gives a bearer token: nothing in it can end a header.
+_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 
 
 class Role(StrEnum):
-    """Who is asking."""
+    """The role of a caller. Each role has its own credential."""
 
     PRODUCER = "producer"
     PUBLISHER = "publisher"
@@ -15,4 +28,40 @@ class Role(StrEnum):
     OPERATOR = "operator"
     AUDITOR = "auditor"
     WORKER = "worker"  # a process of the Steward's Spark application: it gets keys for a handle, and nothing else
-    STEWARD = "steward"  # its own workers: they see all of a table and keep its staging branches
+    STEWARD = "steward"  # the Steward's own workers: they see all of a table and keep its staging branches
+
+
+class AccessToken(Secret):
+    """The text of a token. It is not printed, compared, pickled or formatted."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        given: object = text
+        material = given.encode("utf-8", "replace") if isinstance(given, str) else b""
+        # A traceback may show the locals of the frame that raises: the text must not be among them.
+        del text, given
+        super().__init__(material)
+        del material
+        if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
+            raise InputError(
+                Code.TOKEN_MALFORMED,
+                "the token cannot be accepted",
+                expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
+                got="something else",
+            )
+
+    @property
+    def text(self) -> str:
+        """The text itself. Use it only to send the token."""
+        return self._material.decode("ascii")
+
+
+def draw_token_text() -> str:
+    """The text of a new token: 256 random bits after the prefix."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def token_sha256(text: str) -> str:
+    """The hash of a token, which the ledger stores instead of the token."""
+    return hashlib.sha256(text.encode()).hexdigest()

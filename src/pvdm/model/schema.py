@@ -130,7 +130,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """Named fields; their order is kept but means nothing."""
+    """Named fields. Their order is kept and has no meaning."""
 
     fields: tuple[Field, ...]
 
@@ -198,7 +198,7 @@ class Schema:
         return tuple(field.name for field in self.fields)
 
     def column(self, name: str) -> Field:
-        """The column of that name; an unknown one is an error."""
+        """The column of that name. Raises `projection_column_unknown`."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -232,7 +232,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: object) -> Schema:
-        """The schema that `to_json` wrote; anything else is an error."""
+        """The schema that `to_json` wrote. Raises for anything else."""
         parsed = _type_from_json(value, depth=0)
         if not isinstance(parsed, StructType):
             raise _invalid("schema", "a struct", str(parsed))
@@ -351,7 +351,7 @@ def type_to_json(kind: Type) -> object:
 
 
 def type_from_json(value: object) -> Type:
-    """The type that `type_to_json` wrote; anything else is an error."""
+    """The type that `type_to_json` wrote. Raises for anything else."""
     return _type_from_json(value, depth=1)
 
 

@@ -1,8 +1,8 @@
-"""Secret bytes that do not show themselves: no printing, comparing, pickling or copying into an exception."""
+"""Secret bytes that cannot be printed, compared, pickled or copied into an exception."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from pvdm.errors import Code
 
@@ -11,7 +11,7 @@ EPOCH_MAX: Final = 2**63 - 1
 
 
 class Secret:
-    """Bytes that only `reveal` gives away; everything Python does behind one's back with a value is refused."""
+    """Bytes that only `reveal` returns. Implicit operations of Python on them are refused."""
 
     __slots__ = ("_material",)
 
@@ -19,14 +19,14 @@ class Secret:
         self._material = bytes(material)
 
     def reveal(self) -> bytes:
-        """The bytes themselves; call it only where they are handed to a hash or a cipher."""
+        """The bytes. Call it only to pass them to a hash or a cipher."""
         return self._material
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
     def __eq__(self, other: object) -> NoReturn:
-        # Who compares may bring the bytes themselves: they must not stand in this frame when it raises.
+        # `other` may be the bytes themselves: they must not be in this frame when it raises.
         del other
         raise TypeError("secret keys are not compared")
 
@@ -53,6 +53,7 @@ class _EpochKey(Secret):
     """A 32-byte key with the epoch of the root it was derived from."""
 
     __slots__ = ("epoch",)
+    _name: ClassVar[str] = "key"
 
     def __init__(self, material: bytes, *, epoch: int) -> None:
         self.epoch = epoch
@@ -61,13 +62,10 @@ class _EpochKey(Secret):
         del material
         if len(self._material) != KEY_BYTES:
             raise Code.KEY_LENGTH(
-                f"the {self._what()} has the wrong length", expected=f"{KEY_BYTES} bytes", got=str(len(self._material))
+                f"the {self._name} has the wrong length", expected=f"{KEY_BYTES} bytes", got=str(len(self._material))
             )
         if not 0 <= epoch <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="0 to 2^63-1", got=str(epoch))
-
-    def _what(self) -> str:
-        return "key"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(epoch={self.epoch})"
@@ -77,15 +75,11 @@ class DigestKey(_EpochKey):
     """The 32-byte key of one projection's digest, with the epoch of the root it was derived from."""
 
     __slots__ = ()
-
-    def _what(self) -> str:
-        return "digest key"
+    _name = "digest key"
 
 
 class CommitmentKey(_EpochKey):
-    """The 32-byte key under which a proof commits to one projection's digests; never used to hash rows."""
+    """The 32-byte key for a proof's commitments to one projection's digests. It never hashes rows."""
 
     __slots__ = ()
-
-    def _what(self) -> str:
-        return "commitment key"
+    _name = "commitment key"

@@ -1,4 +1,4 @@
-"""The state tables: the one source of the code's checks, the database's constraints and spec/states.md."""
+"""The state machines, from which the code's checks, the database constraints and spec/states.md are made."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
-"""Attempts at one chunk that may be rolled back. They tell nobody anything, so no contract says how many they are."""
+"""Attempts at one chunk that may be rolled back. They reveal nothing, so that contracts do not limit them."""
 
 
 class AttemptState(StrEnum):
-    """Where one try at a chunk stands."""
+    """The states of an attempt at a chunk."""
 
     STAGING = "STAGING"
     VERIFYING = "VERIFYING"
@@ -24,7 +24,7 @@ class AttemptState(StrEnum):
 
 
 class NonceState(StrEnum):
-    """Where one nonce stands."""
+    """The states of a nonce."""
 
     RESERVED = "RESERVED"
     COMMITTED = "COMMITTED"
@@ -32,7 +32,7 @@ class NonceState(StrEnum):
 
 
 class WorkloadState(StrEnum):
-    """Where one workload stands."""
+    """The states of a workload."""
 
     OPEN = "OPEN"
     COMPLETE = "COMPLETE"
@@ -40,7 +40,7 @@ class WorkloadState(StrEnum):
 
 
 class AnnouncedState(StrEnum):
-    """Where one publication stands that was announced before an upstream catalog was asked to show it."""
+    """The states of a publication that was announced before the call of an upstream catalog."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -49,7 +49,7 @@ class AnnouncedState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One permitted step and when it is taken."""
+    """One permitted step and its cause."""
 
     old: str
     new: str
@@ -71,16 +71,16 @@ class Machine:
         return any((step.old, step.new) == (old, new) for step in self.transitions)
 
     def terminal(self) -> tuple[str, ...]:
-        """The states that nothing leaves."""
+        """The states without a step to another."""
         leaving = {step.old for step in self.transitions}
         return tuple(state for state in self.states if state not in leaving)
 
     def live(self) -> tuple[str, ...]:
-        """The states that something leaves."""
+        """The states with a step to another."""
         return tuple(state for state in self.states if state not in self.terminal())
 
     def require(self, old: str, new: str) -> None:
-        """Raise unless the step is in the table; a caller that asks for another one is a bug."""
+        """Raise unless the step is in the table. Another step is a bug of the caller."""
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
             raise Code.TRANSITION_NOT_ALLOWED(
@@ -153,8 +153,8 @@ MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD, ANNOUNCED)
 
 
 def needs_reason(ended: AttemptState, *, refused: bool) -> bool:
-    """Whether a new attempt after one that ended so is made only when somebody says what was mended.
+    """Whether a new attempt after one that ended in this state needs a reason that says what was repaired.
 
-    `refused`: it was ended with a reason of the Steward's; what was only interrupted is taken up as it is.
+    `refused` means that the Steward ended it with a reason. An interrupted attempt needs no reason.
     """
     return ended is AttemptState.VERIFICATION_FAILED or (ended is AttemptState.ROLLED_BACK and refused)

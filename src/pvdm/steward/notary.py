@@ -55,7 +55,7 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
-from pvdm.trust.succession import require_root_current
+from pvdm.trust.root import require_root_current
 from pvdm.verify.fetch import Files
 from pvdm.verify.spark.access import StoreAccess
 

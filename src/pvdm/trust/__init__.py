@@ -1,1 +1,1 @@
-"""Keys, signed proofs and the transparency log: what makes a verdict worth believing. Steward side only."""
+"""Keys, signed statements and the transparency log."""

@@ -1,64 +1,127 @@
-"""Operators' approvals, protections and migrations: signed by an operator's own key, in force for a short while."""
+"""Statements signed by an operator: approvals of protections and migrations, and break-glass overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
 from pvdm.errors import Code, NotAllowedError, VerificationError
-from pvdm.model.clock import shown_time
+from pvdm.model.printable import iso_time
+from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.verify import Verified, require_role, verify_signed
+from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_statement
 
 Approval: TypeAlias = Migration | Protection
 A = TypeVar("A", Migration, Protection)
 
 UNCHANGED: Final = "nothing was changed"
+_HINTS: Final = {"approval": UNCHANGED, "override": "nothing was published; the verdict is unchanged"}
+MAIN_MOVED: Final = (
+    "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
+    "where no attempt is left, another workload id does"
+)
 
 
 def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) -> Verified[A]:
-    """The approval, once it is an operator's word that is still good; what it is about is judged by who applies it."""
-    with disallowing():
-        approval = verify_signed(data, root, kind, now=now, require_role=require_operator)
-        require_unexpired(approval.predicate, now)
+    """The approval, signed by an operator and not expired. The caller checks what it is about."""
+    with raise_not_allowed("approval"):
+        approval = verify_statement(data, root, kind, now=now, check_role=require_operator)
+        require_unexpired(approval.predicate, now, "approval")
         return approval
 
 
+def verify_override(
+    data: bytes, root: TrustRoot, *, failed: VerifiedProof, now: int, used: Callable[[str], bool]
+) -> Verified[BreakGlass]:
+    """The override, signed with a break-glass key for exactly this FAIL proof. It waives check 4 only."""
+    with raise_not_allowed("override"):
+        override = verify_statement(data, root, BreakGlass, now=now, check_role=require_break_glass)
+        order = override.predicate
+        require_failed(failed)
+        require_table(order, failed)
+        require_base(order, failed)
+        require_proof(order, failed)
+        require_files(order, failed)
+        require_unexpired(order, now, "override")
+        require_unused(order, used)
+        return override
+
+
 @contextmanager
-def disallowing() -> Iterator[None]:
-    """An approval that does not hold is not allowed (exit code 5), whatever is wrong with it."""
+def raise_not_allowed(what: str) -> Iterator[None]:
+    """Raise every refusal of an approval or an override as `NotAllowedError` (exit code 5)."""
     try:
         yield
     except VerificationError as error:
-        code = "approval_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
+        code = f"{what}_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
         raise NotAllowedError(
-            code, error.message, expected=error.expected, got=error.got, hint=UNCHANGED, **error.details
+            code, error.message, expected=error.expected, got=error.got, hint=_HINTS[what], **error.details
         ) from None
 
 
 def require_operator(key: RootKey, role: RootRole) -> None:
-    """The Steward cannot approve its own change: neither its signing key nor its log key counts."""
-    require_not_steward(key)
+    """An operator's key. The Steward cannot approve its own change."""
+    require_not_steward(key, "approval", RootRole.OPERATOR)
     require_role(key, role)
 
 
-def require_not_steward(key: RootKey) -> None:
-    """Keys that are on the Steward."""
+def require_break_glass(key: RootKey, role: RootRole) -> None:
+    """A break-glass key. The Steward cannot waive its own verdict."""
+    require_not_steward(key, "override", RootRole.BREAK_GLASS)
+    require_role(key, role)
+
+
+def require_not_steward(key: RootKey, what: str, expected: RootRole) -> None:
+    """The key is neither the Steward's signing key nor its log key."""
     if RootRole.NOTARY in key.roles or RootRole.LOG in key.roles:
-        raise refused(
-            "approval_signed_by_steward",
-            "the approval is signed with a key of the Steward",
-            RootRole.OPERATOR.value,
-            key.identity,
-        )
+        message = f"the {what} is signed with a key of the Steward"
+        raise refused(f"{what}_signed_by_steward", expected.value, key.identity, message=message)
 
 
-def require_unexpired(said: Approval, now: int) -> None:
-    """An approval is for now."""
-    if said.expires_at <= now:
-        raise refused(
-            "approval_expired", "the approval has expired", f"before {shown_time(said.expires_at)}", shown_time(now)
-        )
+def require_unexpired(order: Approval | BreakGlass, now: int, what: str) -> None:
+    """The statement has not expired."""
+    if order.expires_at <= now:
+        expected = f"before {iso_time(order.expires_at)}"
+        raise refused(f"{what}_expired", expected, iso_time(now), message=f"the {what} has expired")
+
+
+def require_failed(failed: VerifiedProof) -> None:
+    """Only a FAIL can be waived."""
+    if failed.core.verdict.passed:
+        raise refused("override_of_pass", "a FAIL proof", "PASS")
+
+
+def require_table(order: BreakGlass, failed: VerifiedProof) -> None:
+    """The table of the proof, by UUID, name and catalog."""
+    table = failed.core.target.table
+    if order.table != table:
+        raise refused("override_wrong_table", table.uuid, order.table.uuid)
+
+
+def require_base(order: BreakGlass, failed: VerifiedProof) -> None:
+    """The base snapshot of the verdict."""
+    base = failed.core.target.base_snapshot_id
+    if order.base_snapshot_id != base:
+        raise refused("override_wrong_base", base, order.base_snapshot_id)
+
+
+def require_proof(order: BreakGlass, failed: VerifiedProof) -> None:
+    """One of the proofs that were verified together."""
+    if order.fail_proof_id not in failed.proof_ids:
+        raise refused("override_wrong_proof", failed.proof_ids[0], order.fail_proof_id)
+
+
+def require_files(order: BreakGlass, failed: VerifiedProof) -> None:
+    """The exact bytes that failed."""
+    hashes = failed.core.files.staged_hashes
+    if order.file_hashes != hashes:
+        raise refused("override_wrong_files", f"{len(hashes)} files of the proof", f"{len(order.file_hashes)} others")
+
+
+def require_unused(order: BreakGlass, used: Callable[[str], bool]) -> None:
+    """An override is used once."""
+    if used(order.nonce):
+        raise refused(Code.OVERRIDE_REPLAYED, "a new nonce", order.nonce)

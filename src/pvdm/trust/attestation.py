@@ -1,4 +1,4 @@
-"""Source attestations: the source domain's own word, from a registered attestor, fresh, on the pinned snapshot."""
+"""Source attestations: the source domain's signed statement on the pinned snapshot, by a registered attestor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.trust.verify import Verified, verify_statement
 
 @dataclass(frozen=True, slots=True)
 class WantedAttestation:
-    """What the contract and the pinned source ask of an attestation."""
+    """The requirements of the contract and the pinned source for an attestation."""
 
     attestors: Collection[str]
     catalog: str
@@ -28,64 +28,36 @@ class WantedAttestation:
 def verify_attestation(
     data: bytes, root: TrustRoot, wanted: WantedAttestation, *, now: int
 ) -> Verified[SourceAttestation]:
-    """The attestation, once it is a registered attestor's fresh word on the pinned source snapshot."""
+    """The attestation, if a registered attestor signed it recently for the pinned source snapshot."""
     attestation = verify_statement(data, root, SourceAttestation, now=now)
-    said = attestation.predicate
-    require_registered(said, wanted)
-    require_source(said, wanted)
-    require_snapshot(said, wanted)
-    require_challenge(said, wanted)
-    require_shared_epoch(said, wanted)
-    require_fresh(said, wanted, now)
+    found = attestation.predicate
+    require_registered(found, wanted)
+    for what, expected, got in (
+        ("source", f"{wanted.catalog} {wanted.table_uuid}", f"{found.table.catalog} {found.table.uuid}"),
+        ("snapshot", wanted.snapshot_id, found.snapshot_id),
+        ("nonce", wanted.nonce, found.nonce),
+        ("epoch", wanted.epoch, found.epoch),
+    ):
+        require_same(f"attestation_wrong_{what}", expected, got)
+    require_fresh(found, wanted, now)
     return attestation
 
 
-def require_registered(said: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The contract names who may attest; another attestor's word does not count for it."""
-    if said.attestor not in wanted.attestors:
-        known = ", ".join(sorted(wanted.attestors)) or "nobody"
-        raise refused(
-            Code.ATTESTOR_NOT_REGISTERED, "this attestor is not registered for the source", known, said.attestor
-        )
+def require_registered(found: SourceAttestation, wanted: WantedAttestation) -> None:
+    """The contract names this attestor."""
+    if found.attestor not in wanted.attestors:
+        known = ", ".join(sorted(wanted.attestors)) or "none"
+        raise refused(Code.ATTESTOR_NOT_REGISTERED, known, found.attestor)
 
 
-def require_source(said: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The source table, by catalog and UUID."""
-    if (said.table.catalog, said.table.uuid) != (wanted.catalog, wanted.table_uuid):
-        raise refused(
-            "attestation_wrong_source", "the attestation is for another table", wanted.table_uuid, said.table.uuid
-        )
+def require_same(code: str, expected: object, got: object) -> None:
+    """The attestation is for the pinned source snapshot, and answers the challenge of the shared key's epoch."""
+    if expected != got:
+        raise refused(code, expected, got)
 
 
-def require_snapshot(said: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The snapshot that the workload pinned."""
-    if said.snapshot_id != wanted.snapshot_id:
-        raise refused(
-            "attestation_wrong_snapshot",
-            "the attestation is for another snapshot",
-            wanted.snapshot_id,
-            said.snapshot_id,
-        )
-
-
-def require_challenge(said: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The nonce under which the shared key was derived."""
-    if said.nonce != wanted.nonce:
-        raise refused("attestation_wrong_nonce", "the attestation answers another challenge", wanted.nonce, said.nonce)
-
-
-def require_shared_epoch(said: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The epoch of the shared key."""
-    if said.epoch != wanted.epoch:
-        raise refused("attestation_wrong_epoch", "the attestation is of another epoch", wanted.epoch, said.epoch)
-
-
-def require_fresh(said: SourceAttestation, wanted: WantedAttestation, now: int) -> None:
-    """Not older than the contract allows."""
-    if now - said.issued_at > wanted.age_max_micros:
-        raise refused(
-            "attestation_stale",
-            "the attestation is too old",
-            f"at most {wanted.age_max_micros} microseconds",
-            now - said.issued_at,
-        )
+def require_fresh(found: SourceAttestation, wanted: WantedAttestation, now: int) -> None:
+    """The attestation is not older than the contract allows."""
+    age = now - found.issued_at
+    if age > wanted.age_max_micros:
+        raise refused("attestation_stale", f"at most {wanted.age_max_micros} microseconds", age)

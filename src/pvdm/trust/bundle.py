@@ -1,37 +1,60 @@
-"""The offline bundle: proofs, the log's proof that each is in it, and what a reader may conclude."""
+"""The offline bundle: proofs with their log proofs, its check, and what the check shows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump
-from pvdm.model.fields import Fields, invalid, require_number, require_sha256
+from pvdm.model.codec import Document, FieldType, Number, documents
+from pvdm.model.fields import Fields, require_sha256
+from pvdm.trust.log.note import NoteKey
+from pvdm.trust.log.proof import LogProofChecker
 from pvdm.trust.refusal import refused, refusing
-from pvdm.trust.root import TrustRoot
+from pvdm.trust.root import RootRole, TrustRoot
 from pvdm.trust.strict_json import read
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, NOTARY_ENVELOPES_MAX, VerifiedProof, verify_threshold
 
 BUNDLE_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
-_FORMAT: Final = "pvdm-bundle/v1"
 
 
 class InclusionChecker(Protocol):
-    """The log's side: raises unless the leaf is in the tree of the checkpoint that the text carries."""
+    """Checks that an entry is in the log."""
 
     def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-        """`inclusion` is a log proof file: index, hashes and signed checkpoint."""
-        ...
+        """Raise unless the leaf is in the log. `inclusion` is a log proof file: index, hashes and signed checkpoint."""
+
+
+def _read_envelope(fields: Fields, key: str) -> bytes:
+    envelope, sha256 = dump(fields.value(key)), fields.text("envelope_sha256")
+    require_sha256(sha256, "the hash of an envelope")
+    require_envelope_hash(envelope, sha256)
+    return envelope
+
+
+def require_envelope_hash(envelope: bytes, sha256: str) -> None:
+    """The bundle names this envelope by its hash. Otherwise its parts belong to different proofs."""
+    got = hashlib.sha256(envelope).hexdigest()
+    if got != sha256:
+        raise refused("bundle_envelope_mismatch", sha256, got)
+
+
+def _write_envelope(envelope: bytes) -> Value:
+    value = read(envelope, "the envelope", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
+    return {"envelope": value, "envelope_sha256": hashlib.sha256(envelope).hexdigest()}
+
+
+_ENVELOPE: Final = FieldType(_read_envelope, _write_envelope, keys=("envelope", "envelope_sha256"))
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedEnvelope:
-    """One notary's envelope, its leaf in the log, and the log proof as text."""
+class LoggedEnvelope(Document, title="a proof of the bundle"):
+    """One notary's envelope, the time of its log entry, and the log proof as text."""
 
-    envelope: bytes
-    logged_at: int
+    envelope: Annotated[bytes, _ENVELOPE]
+    logged_at: Number
     inclusion: str
 
     @property
@@ -42,32 +65,19 @@ class LoggedEnvelope:
 
 
 @dataclass(frozen=True, slots=True)
-class ProofBundle:
-    """All that is needed to check a proof without asking anybody, but the trust root."""
+class ProofBundle(Document, title="the bundle", format="pvdm-bundle/v1"):
+    """Everything that an offline check of a proof needs, except the trust root."""
 
-    proofs: tuple[LoggedEnvelope, ...]
+    proofs: Annotated[tuple[LoggedEnvelope, ...], documents(LoggedEnvelope, 1, NOTARY_ENVELOPES_MAX)]
 
     def to_bytes(self) -> bytes:
         """The file."""
-        return dump(
-            {
-                "format": _FORMAT,
-                "proofs": [
-                    {
-                        "envelope": _as_json(logged.envelope),
-                        "envelope_sha256": hashlib.sha256(logged.envelope).hexdigest(),
-                        "logged_at": logged.logged_at,
-                        "inclusion": logged.inclusion,
-                    }
-                    for logged in self.proofs
-                ],
-            }
-        )
+        return dump(self.to_json())
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedBundle:
-    """What held, in words that promise no more than was checked."""
+    """A valid bundle, with sentences about what the check shows and what it does not show."""
 
     proof: VerifiedProof
     logged_at: tuple[int, ...]
@@ -79,56 +89,28 @@ def parse_bundle(data: bytes) -> ProofBundle:
     """The bundle of these bytes."""
     value = read(data, "the bundle", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     with refusing():
-        fields = Fields(value, "the bundle", ("format", "proofs"))
-        if fields.text("format") != _FORMAT:
-            raise invalid("the format of the bundle", _FORMAT, repr(fields.text("format")[:64]))
-        proofs = fields.items("proofs")
-        if not 1 <= len(proofs) <= NOTARY_ENVELOPES_MAX:
-            raise invalid("the proofs of the bundle", f"1 to {NOTARY_ENVELOPES_MAX}", str(len(proofs)))
-        return ProofBundle(tuple(_logged(proof) for proof in proofs))
-
-
-def _logged(value: Value) -> LoggedEnvelope:
-    fields = Fields(value, "a proof of the bundle", ("envelope", "envelope_sha256", "logged_at", "inclusion"))
-    envelope = dump(fields.value("envelope"))
-    require_sha256(fields.text("envelope_sha256"), "the hash of an envelope")
-    require_envelope_hash(envelope, fields.text("envelope_sha256"))
-    require_number(fields.number("logged_at"), "the time of the log entry")
-    return LoggedEnvelope(envelope, fields.number("logged_at"), fields.text("inclusion"))
-
-
-def _as_json(envelope: bytes) -> Value:
-    return read(envelope, "the envelope", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
-
-
-def require_envelope_hash(envelope: bytes, sha256: str) -> None:
-    """A bundle whose parts belong to different proofs is told apart from one that was never logged."""
-    got = hashlib.sha256(envelope).hexdigest()
-    if got != sha256:
-        raise refused("bundle_envelope_mismatch", "the bundle names another envelope", sha256, got)
+        return ProofBundle.from_json(value)
 
 
 def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, threshold: int, now: int) -> CheckedBundle:
-    """The proof, judged at the time the log took it in: keys that expired since then were good when it counted."""
+    """The proof, verified at the time of its log entry, so that keys which have expired since are accepted."""
     bundle = parse_bundle(data)
     for logged in bundle.proofs:
         log.require_included(logged.leaf, logged.inclusion.encode())
         require_logged_before(logged, now)
     times = tuple(logged.logged_at for logged in bundle.proofs)
     proof = verify_threshold([logged.envelope for logged in bundle.proofs], root, threshold=threshold, now=max(times))
-    return CheckedBundle(proof, times, _shown(proof), _not_shown(proof))
+    return CheckedBundle(proof, times, _list_shown(proof), _list_not_shown(proof))
 
 
 def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
-    """A log entry from the future is no evidence of when something was known; clocks differ a little, not more."""
+    """The log entry is not in the future beyond the allowed clock skew."""
     latest = now + CLOCK_SKEW_MAX_MICROS
     if logged.logged_at > latest:
-        raise refused(
-            "bundle_logged_in_future", "the log entry is later than now", f"at most {latest}", logged.logged_at
-        )
+        raise refused("bundle_logged_in_future", f"at most {latest}", logged.logged_at)
 
 
-def _shown(proof: VerifiedProof) -> tuple[str, ...]:
+def _list_shown(proof: VerifiedProof) -> tuple[str, ...]:
     names = ", ".join(statement.key.identity for statement in proof.statements)
     core = proof.core
     return (
@@ -139,13 +121,40 @@ def _shown(proof: VerifiedProof) -> tuple[str, ...]:
     )
 
 
-def _not_shown(proof: VerifiedProof) -> tuple[str, ...]:
-    said: Sequence[str] = (
-        "that the digests of intent and staged are equal is the notary's signed word: the commitments cannot be"
+def _list_not_shown(proof: VerifiedProof) -> tuple[str, ...]:
+    sentences: tuple[str, ...] = (
+        "that the digests of intent and staged are equal: only the notary signed that, and the commitments cannot be"
         " compared with the data without the attempt's keys (`pvdm proof open`)",
-        "whether anything was published is in the receipt, not in the proof",
-        "whether others are shown the same log is for a monitor to compare",
+        "whether anything was published: the receipt shows that",
+        "whether others are shown the same log: a monitor compares that",
     )
     if any(statement.predicate.notary.isolation.value == "embedded" for statement in proof.statements):
-        said = (*said, "the notary ran embedded in the producer's process: this stops accidents, not malice")
-    return tuple(said)
+        sentences = (*sentences, "the notary ran embedded in the producer's process: this stops accidents, not malice")
+    return sentences
+
+
+def origin_of(root: TrustRoot, origin: str | None) -> str:
+    """The named log, or the only one in the trust root. Raises `origin_ambiguous`."""
+    if origin is not None:
+        return origin
+    known = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
+    if len(known) != 1:
+        raise Code.ORIGIN_AMBIGUOUS(
+            "it is not clear which log is meant",
+            expected="one log in the trust root, or the origin of one",
+            got=", ".join(known) or "none",
+            hint="name the log: --origin on the command line, `origin` in Python",
+        )
+    return known[0]
+
+
+def log_checker(root: TrustRoot, *, origin: str) -> LogProofChecker:
+    """The checker of that log, with all its unrevoked keys in the trust root, because old keys signed old notes."""
+    keys = tuple(
+        NoteKey(origin, key.public.der)
+        for key in root.keys
+        if RootRole.LOG in key.roles and key.identity == origin and key.revoked_at is None
+    )
+    if not keys:
+        raise refused(Code.LOG_KEY_MISSING, "a log key", origin)
+    return LogProofChecker(origin, keys)

@@ -1,4 +1,4 @@
-"""Commitments: what a proof shows instead of a digest, and the check of one that was opened. Calls `digest`."""
+"""Commitments, which a proof has instead of digests, and their check against a digest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL: Final = b"pvdm/commitment/v1\0"
 
 
 def commit(key: CommitmentKey, digest: Partial) -> str:
-    """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5); under one key equal digests have equal ones."""
+    """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5). Equal digests give equal commitments."""
     if key.epoch != digest.epoch:
         raise Code.COMMITMENT_EPOCH_MISMATCH(expected=str(key.epoch), got=str(digest.epoch))
     context = b"".join(
@@ -33,11 +33,7 @@ def commit(key: CommitmentKey, digest: Partial) -> str:
 
 
 def require_opens(commitment: str, key: CommitmentKey, digest: Partial) -> None:
-    """This digest is the one that was committed to under this key."""
+    """The commitment is of this digest under this key. Raises `commitment_not_opened`."""
     if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
-        raise refused(
-            Code.COMMITMENT_NOT_OPENED,
-            f"the {digest.projection.value} digest is not the one that was committed to",
-            "the committed digest",
-            "another one",
-        )
+        message = f"the {digest.projection.value} digest is not the one that was committed to"
+        raise refused(Code.COMMITMENT_NOT_OPENED, "the committed digest", "another one", message=message)

@@ -1,4 +1,4 @@
-"""DSSE envelopes: pre-authentication encoding, and a parser with limits that knows one spelling only. Calls `model`."""
+"""DSSE envelopes: encoding, a strict parser with limits, signing, and verification of signatures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
 from pvdm.errors import Code, VerificationError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, require_sha256
+from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.strict_json import read
 
@@ -25,7 +28,7 @@ ROOT_SIGNATURES_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One signature and the id of the key that is said to have made it."""
+    """One signature and the id of its key, not verified."""
 
     key_id: str
     value: bytes
@@ -33,7 +36,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload, its type and its signatures; nothing in it is believed before a signature was checked."""
+    """A payload, its type and its signatures, not verified."""
 
     payload_type: str
     payload: bytes
@@ -41,7 +44,7 @@ class Envelope:
 
     @property
     def signature(self) -> Signature:
-        """The only signature of a statement."""
+        """The signature of a statement, which has only one."""
         return self.signatures[0]
 
     @property
@@ -55,7 +58,7 @@ class Envelope:
         return hashlib.sha256(self.payload).hexdigest()
 
     def to_json(self) -> dict[str, Value]:
-        """The envelope as it stands inside a bundle."""
+        """The envelope as a JSON object, as bundles have it."""
         return {
             "payload": base64.b64encode(self.payload).decode(),
             "payloadType": self.payload_type,
@@ -65,7 +68,7 @@ class Envelope:
         }
 
     def to_bytes(self) -> bytes:
-        """The envelope's one spelling; the log holds the SHA-256 of these bytes."""
+        """The canonical bytes. The log has their SHA-256."""
         return dump(self.to_json())
 
 
@@ -76,7 +79,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def parse_envelope(data: bytes, *, payload_type: str = STATEMENT_TYPE, signatures_max: int = 1) -> Envelope:
-    """The envelope of these bytes; any other spelling, type, key or number of signatures is refused."""
+    """The envelope of these bytes. Any other spelling, type, key or number of signatures is refused."""
     value = read(data, "the envelope", size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     with refusing():
         fields = Fields(value, "the envelope", ("payload", "payloadType", "signatures"))
@@ -86,19 +89,19 @@ def parse_envelope(data: bytes, *, payload_type: str = STATEMENT_TYPE, signature
     require_not_more_signatures(found, signatures_max)
     signatures = tuple(_signature(each) for each in found)
     require_distinct_keys(signatures)
-    return Envelope(kind, _decoded(payload, "the payload"), signatures)
+    return Envelope(kind, _decode_base64(payload, "the payload"), signatures)
 
 
 def _signature(value: Value) -> Signature:
     with refusing():
         fields = Fields(value, "a signature", ("keyid", "sig"))
-        key_id, signature = fields.text("keyid"), _decoded(fields.text("sig"), "the signature")
+        key_id, signature = fields.text("keyid"), _decode_base64(fields.text("sig"), "the signature")
         require_sha256(key_id, "the key id")
     require_signature_size(signature)
     return Signature(key_id, signature)
 
 
-def _decoded(text: str, what: str) -> bytes:
+def _decode_base64(text: str, what: str) -> bytes:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -109,42 +112,85 @@ def _decoded(text: str, what: str) -> bytes:
 
 
 def _base64(what: str, got: str) -> VerificationError:
-    return refused("envelope_base64_invalid", f"{what} is not base64", "standard base64 with padding", got)
+    return refused("envelope_base64_invalid", "standard base64 with padding", got, message=f"{what} is not base64")
 
 
 def require_payload_type(got: str, expected: str) -> None:
-    """A trust root is no statement, and neither is anything else."""
+    """The payload has the expected type."""
     if got != expected:
-        raise refused("payload_type_wrong", "the payload is of another type", expected, repr(got[:80]))
+        raise refused("payload_type_wrong", expected, repr(got[:80]))
 
 
 def require_signed(signatures: Sequence[Value]) -> None:
-    """An envelope without a signature says nothing."""
+    """The envelope has a signature."""
     if not signatures:
-        raise refused(Code.ENVELOPE_UNSIGNED, "the envelope is not signed", "a signature", "none")
+        raise refused(Code.ENVELOPE_UNSIGNED, "a signature", "none")
 
 
 def require_not_more_signatures(signatures: Sequence[Value], most: int) -> None:
-    """One statement a notary: a second signature would leave open whose word it is."""
+    """The envelope has at most `most` signatures. A statement has one, so that its signer is clear."""
     if len(signatures) > most:
-        raise refused("envelope_signatures_many", "the envelope has too many signatures", most, len(signatures))
+        raise refused("envelope_signatures_many", most, len(signatures))
 
 
 def require_distinct_keys(signatures: Sequence[Signature]) -> None:
-    """One key signs once."""
+    """No key signs twice."""
     ids = [signature.key_id for signature in signatures]
     if len(set(ids)) != len(ids):
-        raise refused(
-            "envelope_key_repeated", "a key signed the envelope twice", "distinct keys", f"{len(ids)} signatures"
-        )
+        raise refused("envelope_key_repeated", "distinct keys", f"{len(ids)} signatures")
 
 
 def require_signature_size(signature: bytes) -> None:
-    """No algorithm here has long signatures."""
+    """The signature has a possible size."""
     if not 1 <= len(signature) <= SIGNATURE_SIZE_MAX_BYTES:
+        raise refused("signature_size", f"1 to {SIGNATURE_SIZE_MAX_BYTES} bytes", len(signature))
+
+
+_ED25519_BYTES: Final = 64
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
+
+def seal(payload: bytes, signer: SigningKey, *, payload_type: str = STATEMENT_TYPE) -> Envelope:
+    """The payload in an envelope with one signature, which is verified before it is returned."""
+    message = pae(payload_type, payload)
+    signature = signer.sign(message)
+    if signer.public.algorithm is Algorithm.ECDSA_P256:
+        signature = low_s(signature)
+    require_signature(signer.public, signature, message)
+    return Envelope(payload_type, payload, (Signature(signer.public.key_id, signature),))
+
+
+def low_s(signature: bytes) -> bytes:
+    """The canonical form of a P-256 signature: DER with the smaller of s and n - s."""
+    r, s = decode_dss_signature(signature)
+    return encode_dss_signature(r, min(s, _P256_ORDER - s))
+
+
+def require_signature(key: PublicKey, signature: bytes, message: bytes) -> None:
+    """The key made this signature over this message, in canonical form."""
+    require_signature_form(key.algorithm, signature)
+    require_signature_valid(key, signature, message)
+
+
+def require_signature_form(algorithm: Algorithm, signature: bytes) -> None:
+    """The signature has the canonical form of the key's algorithm. A second form of a valid one is easily made."""
+    if not _is_canonical(algorithm, signature):
         raise refused(
-            "signature_size",
-            "the signature has an impossible size",
-            f"1 to {SIGNATURE_SIZE_MAX_BYTES} bytes",
-            len(signature),
+            "signature_form_invalid",
+            f"{_ED25519_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s",
+            f"{len(signature)} other bytes",
         )
+
+
+def _is_canonical(algorithm: Algorithm, signature: bytes) -> bool:
+    if algorithm is Algorithm.ED25519:
+        return len(signature) == _ED25519_BYTES
+    try:
+        return low_s(signature) == signature
+    except ValueError:
+        return False
+
+
+def require_signature_valid(key: PublicKey, signature: bytes, message: bytes) -> None:
+    """The signature is valid."""
+    key.verify(signature, message)

@@ -1,16 +1,17 @@
-"""What is wrong with a signed document is a refusal (exit code 3), whichever room found it. Calls `errors` only."""
+"""Refusals of signed documents (exit code 3), whichever package found the fault."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
+from pvdm.errors.registry import codes_by_reason
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn the model's complaint about a document into a refusal with the same code and words."""
+    """Raise an `InputError` of the model about a document as a refusal with the same code and message."""
     try:
         yield
     except InputError as error:
@@ -24,12 +25,22 @@ def refusing() -> Iterator[None]:
         ) from None
 
 
-def refused(code: str, message: str, expected: object, got: object, hint: str | None = None) -> VerificationError:
-    """A refusal with its own code."""
-    return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
+def refused(
+    code: str, expected: object, got: object, *, message: str | None = None, hint: str | None = None
+) -> VerificationError:
+    """A refusal with this code or reason. A message that is not given comes from the registry."""
+    words = message or _registered_message(code)
+    return VerificationError(code, words, expected=str(expected), got=str(got), hint=hint)
+
+
+def _registered_message(reason: str) -> str:
+    code = codes_by_reason().get(reason, reason)
+    family = Code[code.upper()].entry
+    entry = family.reasons.get(reason, family)
+    return entry.message or entry.when
 
 
 def require_same(code: str, what: str, expected: object, got: object) -> None:
     """Refuse a proof whose bound fact is not the expected one."""
     if expected != got:
-        raise refused(code, f"the proof is for another {what}", expected, got)
+        raise refused(code, expected, got, message=f"the proof is for another {what}")

@@ -1,28 +1,45 @@
-"""The trust root: which keys are trusted for what, since when and until when. Signed and versioned."""
+"""The trust root: the trusted keys with their roles and validity, signed and versioned, and its succession.
+
+The first root is pinned by its hash. Each next one is signed by the signers of the one before.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
-from pvdm.errors import Code, InputError
-from pvdm.model.canonical_json import Value, dump
-from pvdm.model.fields import Fields, decimal, invalid, require_form, require_long, require_number, require_sha256
-from pvdm.trust.keys.public import Algorithm, PublicKey
+from pvdm.errors import Code
+from pvdm.model.canonical_json import INTEGER_MAX, Value, dump
+from pvdm.model.codec import Count, Document, FieldType, Identity, Number, Sha256, number_between, write_decimals
+from pvdm.model.fields import Fields, inconsistent, invalid, require_long, require_number
+from pvdm.model.printable import iso_time
+from pvdm.trust.envelope import (
+    ROOT_SIGNATURES_MAX,
+    TRUST_ROOT_TYPE,
+    Envelope,
+    Signature,
+    pae,
+    parse_envelope,
+    require_signature,
+    seal,
+)
+from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
+from pvdm.trust.log.note import decode_base64
+from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.strict_json import read
 
 ROOT_SIZE_MAX_BYTES: Final = 1024 * 1024
 ROOT_KEYS_MAX: Final = 1_000
 KEY_EPOCHS_MAX: Final = 1_000
-_FORMAT: Final = "pvdm-trust-root/v1"
 
 
 class RootRole(Enum):
-    """What a key is trusted for."""
+    """The role for which a key is trusted."""
 
     ATTESTOR = "attestor"
     BREAK_GLASS = "break-glass"
@@ -37,33 +54,57 @@ _STEWARD: Final = frozenset({RootRole.LOG, RootRole.NOTARY})
 _APART: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
 
 
+def _read_public(fields: Fields, _key: str) -> PublicKey:
+    public = _public(fields.text("public_key"))
+    require_algorithm(public, fields.choice("algorithm", Algorithm))
+    require_key_id(public, fields.text("key_id"))
+    return public
+
+
+def _public(text: str) -> PublicKey:
+    der = decode_base64(text)
+    if der is None:
+        raise invalid("a public key", "canonical base64 of SubjectPublicKeyInfo", "something else")
+    return PublicKey.from_der(der)
+
+
+def _write_public(public: PublicKey) -> Value:
+    return {
+        "key_id": public.key_id,
+        "algorithm": public.algorithm.value,
+        "public_key": base64.b64encode(public.der).decode(),
+    }
+
+
+def _require_epochs(epochs: Sequence[int], what: str) -> None:
+    if len(epochs) > KEY_EPOCHS_MAX or list(epochs) != sorted(set(epochs)):
+        raise invalid(what, f"at most {KEY_EPOCHS_MAX}, distinct and in order", str(len(epochs)))
+    for epoch in epochs:
+        require_long(epoch, what)
+
+
+_PUBLIC: Final = FieldType(_read_public, _write_public, keys=("key_id", "algorithm", "public_key"))
+_EPOCHS: Final = FieldType(Fields.decimals, write_decimals, _require_epochs)
+
+
 @dataclass(frozen=True, slots=True)
-class RootKey:
-    """One trusted key: whose it is, what for, in which epochs, from when until when, and since when no longer."""
+class RootKey(Document, title="a key of the trust root"):
+    """One trusted key: its holder, its roles and epochs, its validity, and the time of its revocation."""
 
-    public: PublicKey
-    identity: str
+    public: Annotated[PublicKey, _PUBLIC]
+    identity: Identity
     roles: tuple[RootRole, ...]
-    epochs: tuple[int, ...]
-    valid_from: int
-    valid_until: int
-    revoked_at: int | None = None
+    epochs: Annotated[tuple[int, ...], _EPOCHS]
+    valid_from: Number
+    valid_until: Number
+    revoked_at: Number | None = None
 
-    def __post_init__(self) -> None:
-        require_form(self.identity, "identity", "the identity of a key")
+    def require_consistent(self) -> None:
+        """The key has a role, at most one if the role must be alone, and is valid for some time."""
         names = [role.value for role in self.roles]
         if not names or names != sorted(set(names)):
             raise invalid("the roles of a key", "at least one, distinct and in order", ", ".join(names))
-        if len(self.epochs) > KEY_EPOCHS_MAX or list(self.epochs) != sorted(set(self.epochs)):
-            raise invalid(
-                "the epochs of a key", f"at most {KEY_EPOCHS_MAX}, distinct and in order", str(len(self.epochs))
-            )
-        for epoch in self.epochs:
-            require_long(epoch, "an epoch of a key")
-        require_number(self.valid_from, "the start of a key's validity")
         require_number(self.valid_until, "the end of a key's validity", least=self.valid_from + 1)
-        if self.revoked_at is not None:
-            require_number(self.revoked_at, "the time of revocation")
         require_role_alone(self)
 
     @property
@@ -71,79 +112,33 @@ class RootKey:
         """Lower-case hex SHA-256 over the SubjectPublicKeyInfo."""
         return self.public.key_id
 
-    def to_json(self) -> dict[str, Value]:
-        """The key in the trust root."""
-        return {
-            "key_id": self.key_id,
-            "algorithm": self.public.algorithm.value,
-            "public_key": base64.b64encode(self.public.der).decode(),
-            "identity": self.identity,
-            "roles": [role.value for role in self.roles],
-            "epochs": [decimal(epoch) for epoch in self.epochs],
-            "valid_from": self.valid_from,
-            "valid_until": self.valid_until,
-            "revoked_at": self.revoked_at,
-        }
 
-    @classmethod
-    def from_json(cls, value: Value) -> RootKey:
-        """The key that `to_json` wrote."""
-        keys = ("key_id", "algorithm", "public_key", "identity", "roles", "epochs", "valid_from", "valid_until")
-        fields = Fields(value, "a key of the trust root", (*keys, "revoked_at"))
-        public = _public(fields.text("public_key"))
-        require_algorithm(public, fields.choice("algorithm", Algorithm))
-        require_key_id(public, fields.text("key_id"))
-        return cls(
-            public,
-            fields.text("identity"),
-            tuple(_role(name) for name in fields.texts("roles")),
-            tuple(_epoch(text) for text in fields.texts("epochs")),
-            fields.number("valid_from"),
-            fields.number("valid_until"),
-            fields.optional_number("revoked_at"),
-        )
+@dataclass(frozen=True, slots=True)
+class Thresholds(Document, title="the thresholds"):
+    """How many notaries must sign a proof, and how many root signers the next trust root.
 
+    The trust root checks their range, because it depends on the keys.
+    """
 
-def _public(text: str) -> PublicKey:
-    try:
-        der = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid("a public key", "base64 of SubjectPublicKeyInfo", "something else") from None
-    if base64.b64encode(der).decode() != text:
-        raise invalid("a public key", "canonical base64", "another spelling")
-    return PublicKey.from_der(der)
-
-
-def _role(name: str) -> RootRole:
-    try:
-        return RootRole(name)
-    except ValueError:
-        raise invalid("a role", "one of " + ", ".join(role.value for role in RootRole), repr(name[:64])) from None
-
-
-def _epoch(text: str) -> int:
-    return Fields({"epoch": text}, "a key", ("epoch",)).decimal("epoch")
+    notary: Count
+    root: Count
 
 
 @dataclass(frozen=True, slots=True)
-class TrustRoot:
+class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
     """One version of the trust root; keys in order of their ids."""
 
-    version: int
-    previous_sha256: str | None
-    issued_at: int
-    expires_at: int
+    version: Annotated[int, number_between(1, INTEGER_MAX)]
+    previous_sha256: Sha256 | None
+    issued_at: Number
+    expires_at: Number
     keys: tuple[RootKey, ...]
-    notary_threshold: int
-    root_threshold: int
+    thresholds: Thresholds
 
-    def __post_init__(self) -> None:
-        require_number(self.version, "the version of the trust root", least=1)
+    def require_consistent(self) -> None:
+        """Keys are distinct and in order, identities are separate, and both thresholds can be met."""
         if (self.version == 1) != (self.previous_sha256 is None):
             raise invalid("the trust root's predecessor", "none for version 1, one for every other", str(self.version))
-        if self.previous_sha256 is not None:
-            require_sha256(self.previous_sha256, "the hash of the predecessor")
-        require_number(self.issued_at, "the time of issue")
         require_number(self.expires_at, "the time of expiry", least=self.issued_at + 1)
         if not 1 <= len(self.keys) <= ROOT_KEYS_MAX:
             raise invalid("the keys of the trust root", f"1 to {ROOT_KEYS_MAX}", str(len(self.keys)))
@@ -154,46 +149,26 @@ class TrustRoot:
         require_reachable(self.keys, RootRole.ROOT, self.root_threshold)
 
     @property
+    def notary_threshold(self) -> int:
+        """How many notaries must sign a proof."""
+        return self.thresholds.notary
+
+    @property
+    def root_threshold(self) -> int:
+        """How many root signers must sign the next trust root."""
+        return self.thresholds.root
+
+    @property
     def sha256(self) -> str:
         """The hash that pins this root and that its successor names."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
-
-    def to_json(self) -> dict[str, Value]:
-        """The document."""
-        return {
-            "format": _FORMAT,
-            "version": self.version,
-            "previous_sha256": self.previous_sha256,
-            "issued_at": self.issued_at,
-            "expires_at": self.expires_at,
-            "keys": [key.to_json() for key in self.keys],
-            "thresholds": {"notary": self.notary_threshold, "root": self.root_threshold},
-        }
 
     def to_bytes(self) -> bytes:
         """The canonical bytes that root signers sign."""
         return dump(self.to_json())
 
-    @classmethod
-    def from_json(cls, value: Value) -> TrustRoot:
-        """The trust root that `to_json` wrote."""
-        keys = ("format", "version", "previous_sha256", "issued_at", "expires_at", "keys", "thresholds")
-        fields = Fields(value, "the trust root", keys)
-        if fields.text("format") != _FORMAT:
-            raise invalid("the format of the trust root", _FORMAT, repr(fields.text("format")[:64]))
-        thresholds = Fields(fields.value("thresholds"), "the thresholds", ("notary", "root"))
-        return cls(
-            fields.number("version"),
-            fields.optional_text("previous_sha256"),
-            fields.number("issued_at"),
-            fields.number("expires_at"),
-            tuple(RootKey.from_json(key) for key in fields.items("keys")),
-            thresholds.number("notary"),
-            thresholds.number("root"),
-        )
-
     def find(self, key_id: str) -> RootKey | None:
-        """The key of that id, if this root names it."""
+        """The key of that id, or None."""
         for key in self.keys:
             if key.key_id == key_id:
                 return key
@@ -201,61 +176,42 @@ class TrustRoot:
 
 
 def require_algorithm(public: PublicKey, algorithm: Algorithm) -> None:
-    """The algorithm that the root names is the one that the key is for."""
+    """The key has the algorithm that the root names."""
     if public.algorithm is not algorithm:
-        raise InputError(
-            Code.TRUST_ROOT_KEY_ALGORITHM,
-            "a key of the trust root is for another algorithm",
-            expected=algorithm.value,
-            got=public.algorithm.value,
-        )
+        raise inconsistent(Code.TRUST_ROOT_KEY_ALGORITHM, algorithm.value, public.algorithm.value)
 
 
 def require_key_id(public: PublicKey, key_id: str) -> None:
-    """A key id is computed, never chosen."""
+    """The key id is the one that is computed from the key."""
     if public.key_id != key_id:
-        raise InputError(
-            Code.TRUST_ROOT_KEY_ID, "a key of the trust root has another id", expected=public.key_id, got=key_id[:80]
-        )
+        raise inconsistent(Code.TRUST_ROOT_KEY_ID, public.key_id, key_id[:80])
 
 
 def require_role_alone(key: RootKey) -> None:
-    """Who signs verdicts, keeps the log or breaks the glass does nothing else with that key."""
+    """A key that signs verdicts, keeps the log or breaks the glass has no other role."""
     for role in _ALONE:
         if role in key.roles and len(key.roles) > 1:
-            raise InputError(
-                Code.TRUST_ROOT_ROLE_SHARED,
-                f"a {role.value} key has other roles too",
-                expected=role.value,
-                got=", ".join(each.value for each in key.roles),
-            )
+            raise inconsistent(Code.TRUST_ROOT_ROLE_SHARED, role.value, ", ".join(each.value for each in key.roles))
 
 
 def require_keys_once(keys: Sequence[RootKey]) -> None:
-    """One key is one signer: under two names it would count twice."""
+    """Every key occurs once. With two names it would count as two signers."""
     ids = [key.key_id for key in keys]
     for key_id in ids:
         if ids.count(key_id) > 1:
-            raise InputError(
-                Code.TRUST_ROOT_KEY_REPEATED, "the trust root names a key twice", expected="each key once", got=key_id
-            )
+            raise inconsistent(Code.TRUST_ROOT_KEY_REPEATED, "each key once", key_id)
 
 
 def require_identities_apart(keys: Sequence[RootKey]) -> None:
-    """Who is to check or overrule the Steward is not the Steward, under another key either."""
+    """Attestors and holders of break-glass keys have no Steward key, because they check or overrule the Steward."""
     steward = {key.identity for key in keys if not _STEWARD.isdisjoint(key.roles)}
     for key in keys:
         if key.identity in steward and not _APART.isdisjoint(key.roles):
-            raise InputError(
-                Code.TRUST_ROOT_IDENTITY_SHARED,
-                "a notary or log is also attestor or breaks the glass",
-                expected="another identity",
-                got=key.identity,
-            )
+            raise inconsistent(Code.TRUST_ROOT_IDENTITY_SHARED, "another identity", key.identity)
 
 
 def require_key_order(keys: Sequence[RootKey]) -> None:
-    """One set of keys has one spelling."""
+    """The keys are in order of their ids."""
     ids = [key.key_id for key in keys]
     if ids != sorted(ids):
         raise invalid("the keys of the trust root", "order of key ids", "another order")
@@ -265,9 +221,133 @@ def require_reachable(keys: Sequence[RootKey], role: RootRole, threshold: int) -
     """A threshold is at least one, and enough identities exist to meet it."""
     identities = {key.identity for key in keys if role in key.roles}
     if not 1 <= threshold <= len(identities):
-        raise InputError(
-            Code.TRUST_ROOT_THRESHOLD,
-            f"the {role.value} threshold cannot be met",
-            expected=f"1 to {len(identities)}",
-            got=str(threshold),
+        raise inconsistent(Code.TRUST_ROOT_THRESHOLD, f"1 to {len(identities)} {role.value} identities", str(threshold))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRoot:
+    """The newest trust root that a reader has accepted, stored between runs."""
+
+    version: int
+    sha256: str
+
+
+def sign_root(root: TrustRoot, signers: Sequence[SigningKey]) -> Envelope:
+    """The root in one envelope with the signature of each root signer."""
+    payload = root.to_bytes()
+    sealed = [seal(payload, signer, payload_type=TRUST_ROOT_TYPE).signature for signer in signers]
+    return Envelope(TRUST_ROOT_TYPE, payload, tuple(sorted(sealed, key=lambda signature: signature.key_id)))
+
+
+def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
+    """The first trust root. The caller knows its hash, and its own signers signed it."""
+    envelope, root = _open(data)
+    require_pinned(envelope, sha256)
+    require_root_signers(root, envelope, now, "trust_root_self_unsigned")
+    return root
+
+
+def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
+    """The next trust root, signed by the signers of the current root and by its own, or the current root again."""
+    envelope, root = _open(data)
+    _require_not_behind(root, SeenRoot(current.version, current.sha256))
+    if root.version == current.version:
+        return current
+    require_next_version(root, current)
+    require_predecessor(root, current)
+    require_root_signers(current, envelope, now, "trust_root_unsigned")
+    require_root_signers(root, envelope, now, "trust_root_self_unsigned")
+    return root
+
+
+def follow_roots(envelopes: Sequence[bytes], *, sha256: str, now: int, seen: SeenRoot | None = None) -> TrustRoot:
+    """The newest root of a chain that begins with the pinned one. It must not be older than `seen`."""
+    if not envelopes:
+        raise refused("trust_root_missing", "at least one", "none")
+    root = pin_root(envelopes[0], sha256=sha256, now=now)
+    for data in envelopes[1:]:
+        root = advance_root(root, data, now=now)
+    if seen is not None:
+        _require_not_behind(root, seen)
+    require_root_current(root, now)
+    return root
+
+
+def _open(data: bytes) -> tuple[Envelope, TrustRoot]:
+    envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+    value = read(envelope.payload, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
+    with refusing():
+        return envelope, TrustRoot.from_json(value)
+
+
+def require_pinned(envelope: Envelope, sha256: str) -> None:
+    """The first root has the pinned hash."""
+    got = hashlib.sha256(envelope.payload).hexdigest()
+    if not hmac.compare_digest(got, sha256):
+        raise refused("trust_root_not_pinned", sha256, got)
+
+
+def _require_not_behind(root: TrustRoot, seen: SeenRoot) -> None:
+    require_not_rolled_back(root, seen)
+    require_not_forked(root, seen)
+
+
+def require_not_rolled_back(root: TrustRoot, seen: SeenRoot) -> None:
+    """The root is not older than one already seen."""
+    if root.version < seen.version:
+        raise refused("trust_root_rolled_back", f"version {seen.version}", root.version)
+
+
+def require_not_forked(root: TrustRoot, seen: SeenRoot) -> None:
+    """A root of the same version is the same root. Otherwise readers see different histories."""
+    if root.version == seen.version and root.sha256 != seen.sha256:
+        raise refused("trust_root_forked", seen.sha256, root.sha256)
+
+
+def require_next_version(root: TrustRoot, current: TrustRoot) -> None:
+    """No version is skipped, because it may have revoked a key."""
+    if root.version != current.version + 1:
+        raise refused("trust_root_gap", current.version + 1, root.version)
+
+
+def require_predecessor(root: TrustRoot, current: TrustRoot) -> None:
+    """The new root names the hash of the current one."""
+    if root.previous_sha256 != current.sha256:
+        raise refused("trust_root_not_successor", current.sha256, root.previous_sha256)
+
+
+def require_root_signers(judge: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
+    """Enough root signers of `judge` signed. An invalid signature of one of them is refused at once."""
+    identities = set()
+    for signature in envelope.signatures:
+        identity = _signer(judge, envelope, signature, now)
+        if identity is not None:
+            identities.add(identity)
+    if len(identities) < judge.root_threshold:
+        raise refused(
+            code,
+            f"{judge.root_threshold} identities",
+            len(identities),
+            message=f"too few root signers of version {judge.version} signed the trust root",
+            hint=(
+                f"have other root signers of version {judge.version} sign it too: each signs the file that the one "
+                "before wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds "
+                "--previous"
+            ),
         )
+
+
+def _signer(judge: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
+    key = judge.find(signature.key_id)
+    if key is None or RootRole.ROOT not in key.roles:
+        return None
+    if not key.valid_from <= now < key.valid_until or (key.revoked_at is not None and key.revoked_at <= now):
+        return None
+    require_signature(key.public, signature.value, pae(envelope.payload_type, envelope.payload))
+    return key.identity
+
+
+def require_root_current(root: TrustRoot, now: int) -> None:
+    """The root has not expired. An old root may lack a revocation."""
+    if root.expires_at <= now:
+        raise refused(Code.TRUST_ROOT_EXPIRED, f"before {iso_time(root.expires_at)}", iso_time(now))

@@ -1,4 +1,4 @@
-"""In-toto statements: the one envelope of all signed words, with the subject that follows from each. Calls `model`."""
+"""In-toto statements: the payload of every envelope, with the subject that follows from the predicate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.epoch import EpochStatement
+from pvdm.model.statements.epoch import EpochStatement, RestoreStatement
 from pvdm.model.statements.migration import Migration, Protection
-from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
-from pvdm.model.statements.restore import RestoreStatement
-from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import RootRole
@@ -41,22 +39,30 @@ P = TypeVar("P", bound=Predicate)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a kind of statement is called, and whose word it is."""
+    """The predicate type of a kind of statement, the role of its signer, and the fields about the signer.
+
+    `epoch` is the field that binds the epoch of the signing key. Keys of people have no epoch, and statements about
+    epochs and restores may be signed in any usable one.
+    """
 
     predicate_type: str
     role: RootRole
+    signer: str
+    epoch: str | None = None
+    issued_at: str = "issued_at"
 
 
+_NOTARY: Final = RootRole.NOTARY
 FAMILIES: Final[Mapping[type[Any], Family]] = {
-    Proof: Family("urn:pvdm:proof:v1", RootRole.NOTARY),
-    Receipt: Family("urn:pvdm:receipt:v1", RootRole.NOTARY),
-    WorkloadStatement: Family("urn:pvdm:workload:v1", RootRole.NOTARY),
-    EpochStatement: Family("urn:pvdm:epoch:v1", RootRole.NOTARY),
-    RestoreStatement: Family("urn:pvdm:restore:v1", RootRole.NOTARY),
-    Migration: Family("urn:pvdm:migration:v1", RootRole.OPERATOR),
-    Protection: Family("urn:pvdm:protection:v1", RootRole.OPERATOR),
-    BreakGlass: Family("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS),
-    SourceAttestation: Family("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR),
+    Proof: Family("urn:pvdm:proof:v1", _NOTARY, "notary.notary", "notary.epoch", "notary.issued_at"),
+    Receipt: Family("urn:pvdm:receipt:v1", _NOTARY, "notary", "epoch", "published_at"),
+    WorkloadStatement: Family("urn:pvdm:workload:v1", _NOTARY, "notary", "epoch"),
+    EpochStatement: Family("urn:pvdm:epoch:v1", _NOTARY, "notary"),
+    RestoreStatement: Family("urn:pvdm:restore:v1", _NOTARY, "notary"),
+    Migration: Family("urn:pvdm:migration:v1", RootRole.OPERATOR, "operator"),
+    Protection: Family("urn:pvdm:protection:v1", RootRole.OPERATOR, "operator"),
+    BreakGlass: Family("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS, "operator"),
+    SourceAttestation: Family("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR, "attestor"),
 }
 
 
@@ -73,7 +79,7 @@ def payload_of(predicate: Predicate) -> bytes:
 
 
 def read_statement(payload: bytes, kind: type[P]) -> P:
-    """The predicate of a statement of this kind; its subject must be the one that follows from it."""
+    """The predicate of a statement of this kind. Its subject must follow from it."""
     value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
     with refusing():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
@@ -85,63 +91,56 @@ def read_statement(payload: bytes, kind: type[P]) -> P:
 
 
 def read_signed(envelope: bytes, kind: type[P]) -> P:
-    """What an envelope says, for those who have its signature checked already or look at none."""
+    """The predicate of an envelope, without a check of its signature."""
     return read_statement(parse_envelope(envelope).payload, kind)
 
 
 def _subject(predicate: Predicate) -> list[Value]:
     match predicate:
         case Proof(core=core):
-            files = [_named(file.published_path, file.published_sha256) for file in core.files.added]
-            return [_named("urn:pvdm:core", hashlib.sha256(core.to_bytes()).hexdigest()), *files]
+            files = [_digest_entry(file.published_path, file.published_sha256) for file in core.files.added]
+            return [_digest_entry("urn:pvdm:core", hashlib.sha256(core.to_bytes()).hexdigest()), *files]
         case Receipt():
             return [
-                _named(predicate.metadata_path, predicate.metadata_sha256),
-                _named("urn:pvdm:manifest-list", predicate.manifest_list_sha256),
+                _digest_entry(predicate.metadata_path, predicate.metadata_sha256),
+                _digest_entry("urn:pvdm:manifest-list", predicate.manifest_list_sha256),
             ]
         case WorkloadStatement():
             ids = [proof_id for chunk in predicate.chunks for proof_id in chunk.proof_ids]
-            return [_named(f"urn:pvdm:proof:{proof_id}", proof_id) for proof_id in ids]
+            return [_digest_entry(f"urn:pvdm:proof:{proof_id}", proof_id) for proof_id in ids]
         case BreakGlass():
-            return [_named(f"urn:pvdm:proof:{predicate.fail_proof_id}", predicate.fail_proof_id)]
+            return [_digest_entry(f"urn:pvdm:proof:{predicate.fail_proof_id}", predicate.fail_proof_id)]
         case _:
-            return [_named("urn:pvdm:predicate", hashlib.sha256(dump(predicate.to_json())).hexdigest())]
+            return [_digest_entry("urn:pvdm:predicate", hashlib.sha256(dump(predicate.to_json())).hexdigest())]
 
 
-def _named(name: str, sha256: str) -> dict[str, Value]:
+def _digest_entry(name: str, sha256: str) -> dict[str, Value]:
     return {"name": name, "digest": {"sha256": sha256}}
 
 
 def require_statement_type(got: str) -> None:
-    """Version 1 of in-toto's statement, and no other."""
+    """The statement is an in-toto statement of version 1."""
     if got != _STATEMENT:
-        raise refused(
-            "statement_type_wrong", "this is not an in-toto statement of version 1", _STATEMENT, repr(got[:80])
-        )
+        raise refused("statement_type_wrong", _STATEMENT, repr(got[:80]))
 
 
 def require_predicate_type(got: str, expected: str) -> None:
-    """A receipt is no proof; a newer version is told apart from another kind."""
+    """The predicate is of the expected kind and version."""
     require_predicate_version(got, expected)
     if got.rpartition(":")[0] != expected.rpartition(":")[0]:
-        raise refused("predicate_type_wrong", "this is a statement of another kind", expected, repr(got[:80]))
+        raise refused("predicate_type_wrong", expected, repr(got[:80]))
 
 
 def require_predicate_version(got: str, expected: str) -> None:
-    """The version is the last part of the name."""
+    """The version, which is the last part of the name, is the known one."""
     kind, _, version = got.rpartition(":")
     wanted, _, known = expected.rpartition(":")
     if kind == wanted and version != known:
-        raise refused("predicate_version_unknown", "this statement is of an unknown version", expected, repr(got[:80]))
+        raise refused("predicate_version_unknown", expected, repr(got[:80]))
 
 
 def require_subject(got: Value, predicate: Predicate) -> None:
-    """Tools that look at the subject alone must see what the predicate says."""
+    """The subject agrees with the predicate, for tools that read the subject alone."""
     expected = _subject(predicate)
     if got != expected:
-        raise refused(
-            "subject_mismatch",
-            "the subject is not the one that follows from the predicate",
-            f"{len(expected)} entries that the predicate binds",
-            "other names or digests",
-        )
+        raise refused("subject_mismatch", f"{len(expected)} entries that the predicate binds", "other names or digests")

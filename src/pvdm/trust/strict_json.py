@@ -1,4 +1,4 @@
-"""JSON of signed documents, read so that each way to spoil it has its own code. Calls `model`."""
+"""Strict reading of the JSON of signed documents. Each fault has its own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.trust.refusal import refused
 
 
 class _Objects:
-    """Builds objects while the decoder runs and remembers the first key that came twice."""
+    """Builds objects for the decoder and notes the first repeated key."""
 
     def __init__(self) -> None:
         self.repeated: str | None = None
@@ -26,9 +26,9 @@ class _Objects:
 
 
 def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
-    """The one JSON value that these bytes are the canonical spelling of."""
+    """The JSON value of these bytes, which must be canonical."""
     require_size(data, what, size_max_bytes)
-    text = _decoded(data, what)
+    text = _decode(data, what)
     objects = _Objects()
     try:
         value, end = json.JSONDecoder(object_pairs_hook=objects).raw_decode(text)
@@ -36,10 +36,12 @@ def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
         raise _too_deep(what) from None
     except json.JSONDecodeError as error:
         require_complete(text, error, what)
-        raise refused("json_malformed", f"{what} is not JSON", "one JSON value", error.msg) from None
+        raise refused("json_malformed", "one JSON value", error.msg, message=f"{what} is not JSON") from None
     except ValueError:
         # Python refuses to read integers of thousands of digits.
-        raise refused("json_not_canonical", f"{what} has no canonical form", "integers of 53 bits", "more") from None
+        raise refused(
+            "json_not_canonical", "integers of 53 bits", "more", message=f"{what} has no canonical form"
+        ) from None
     require_end(text, end, what)
     require_distinct_keys(objects.repeated, what)
     require_shallow(value, what)
@@ -47,39 +49,43 @@ def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
     return value  # type: ignore[no-any-return]
 
 
-def _decoded(data: bytes, what: str) -> str:
+def _decode(data: bytes, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise refused("json_not_utf8", f"{what} is not text", "UTF-8", error.reason) from None
+        raise refused("json_not_utf8", "UTF-8", error.reason, message=f"{what} is not text") from None
 
 
 def require_size(data: bytes, what: str, size_max_bytes: int) -> None:
-    """Nothing is read that is over its limit."""
+    """The document is not larger than its limit."""
     if len(data) > size_max_bytes:
-        raise refused("json_too_large", f"{what} is too large", f"at most {size_max_bytes} bytes", len(data))
+        raise refused("json_too_large", f"at most {size_max_bytes} bytes", len(data), message=f"{what} is too large")
 
 
 def require_complete(text: str, error: json.JSONDecodeError, what: str) -> None:
-    """A document that ends in the middle was cut off."""
+    """The document does not end in the middle."""
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
-        raise refused("json_truncated", f"{what} ends too early", "a whole value", f"{len(text)} characters of one")
+        raise refused(
+            "json_truncated", "a whole value", f"{len(text)} characters of one", message=f"{what} ends too early"
+        )
 
 
 def require_end(text: str, end: int, what: str) -> None:
-    """Nothing stands behind the value."""
+    """No bytes follow the value."""
     if end != len(text):
-        raise refused("json_trailing_bytes", f"{what} has bytes behind it", "none", f"{len(text) - end} characters")
+        raise refused(
+            "json_trailing_bytes", "none", f"{len(text) - end} characters", message=f"{what} has bytes behind it"
+        )
 
 
 def require_distinct_keys(repeated: str | None, what: str) -> None:
-    """Two readers of an object with a key twice may see two different objects."""
+    """No key occurs twice, because readers would differ in the value that they take."""
     if repeated is not None:
-        raise refused("json_duplicate_key", f"{what} has a key twice", "each key once", repr(repeated[:64]))
+        raise refused("json_duplicate_key", "each key once", repr(repeated[:64]), message=f"{what} has a key twice")
 
 
 def require_shallow(value: Value, what: str) -> None:
-    """No deeper than a canonical document may be."""
+    """The document is not nested deeper than a canonical document may be."""
     level: list[Value] = [value]
     for _ in range(DOCUMENT_DEPTH_MAX):
         inner: list[Value] = []
@@ -95,15 +101,17 @@ def require_shallow(value: Value, what: str) -> None:
 
 
 def _too_deep(what: str) -> VerificationError:
-    return refused("json_too_deep", f"{what} is nested too deeply", f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
+    return refused(
+        "json_too_deep", f"at most {DOCUMENT_DEPTH_MAX} levels", "more", message=f"{what} is nested too deeply"
+    )
 
 
 def require_canonical(data: bytes, value: Value, what: str) -> None:
-    """One value has one spelling; floats and large integers have none."""
+    """The bytes are the canonical form. Floats and large integers have none."""
     try:
         spelled = dump(value)
     except InputError as error:
         got = error.got or "something else"
-        raise refused("json_not_canonical", f"{what} has no canonical form", error.expected, got) from None
+        raise refused("json_not_canonical", error.expected, got, message=f"{what} has no canonical form") from None
     if spelled != data:
-        raise refused("json_not_canonical", f"{what} is not in canonical JSON", "the one spelling", "another")
+        raise refused("json_not_canonical", "the one spelling", "another", message=f"{what} is not in canonical JSON")

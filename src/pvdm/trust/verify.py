@@ -1,35 +1,31 @@
-"""Verification of signed statements: whose word it is, whether that counts now, and k notaries over one core."""
+"""Verification of signed statements: the signer, its key at the time, and k notaries over one core."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic
+from operator import attrgetter
+from typing import Final, Generic, TypeAlias
 
 from pvdm.errors import Code
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS, shown_time
-from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.printable import iso_time
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.epoch import EpochStatement
-from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
-from pvdm.model.statements.receipt import Receipt
-from pvdm.model.statements.restore import RestoreStatement
-from pvdm.trust.envelope import Envelope, parse_envelope
+from pvdm.trust.envelope import Envelope, parse_envelope, require_signature, seal
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.refusal import refused
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.signing import Signer, require_signature, seal
+from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import FAMILIES, P, Predicate, payload_of, read_statement
-from pvdm.trust.succession import require_root_current
 
 CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000_000
 NOTARY_ENVELOPES_MAX: Final = 16
+RoleCheck: TypeAlias = Callable[[RootKey, RootRole], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Verified(Generic[P]):
-    """A statement whose signature, signer and form hold."""
+    """A statement whose signature, signer and form are valid."""
 
     predicate: P
     statement_id: str
@@ -50,50 +46,44 @@ class VerifiedProof:
         return tuple(sorted(statement.statement_id for statement in self.statements))
 
 
-def sign_statement(predicate: Predicate, signer: Signer) -> Envelope:
+def sign_statement(predicate: Predicate, signer: SigningKey) -> Envelope:
     """The statement in its envelope, signed."""
     return seal(payload_of(predicate), signer)
 
 
-def verify_statement(data: bytes, root: TrustRoot, kind: type[P], *, now: int) -> Verified[P]:
-    """The statement of this kind, once signature, key, signer's name, epoch and time hold at `now`."""
-    return verify_signed(data, root, kind, now=now, require_role=require_role)
-
-
-def verify_signed(
-    data: bytes, root: TrustRoot, kind: type[P], *, now: int, require_role: Callable[[RootKey, RootRole], None]
+def verify_statement(
+    data: bytes, root: TrustRoot, kind: type[P], *, now: int, check_role: RoleCheck | None = None
 ) -> Verified[P]:
-    """As `verify_statement`, with the caller's own words for a key of another role."""
+    """The statement of this kind, if signature, key, signer's name, epoch and time are valid at `now`.
+
+    `check_role` is the caller's own check of the key's role.
+    """
     require_root_current(root, now)
     envelope = parse_envelope(data)
-    key = require_signer(envelope, root, FAMILIES[kind].role, now=now, require_role=require_role)
+    key = require_signer(envelope, root, FAMILIES[kind].role, now=now, check_role=check_role)
     predicate = read_statement(envelope.payload, kind)
-    require_own_word(predicate, key, now)
+    require_key_covers(predicate, key, now)
     return Verified(predicate, envelope.payload_sha256, envelope, key)
 
 
 def require_signer(
-    envelope: Envelope,
-    root: TrustRoot,
-    role: RootRole,
-    *,
-    now: int,
-    require_role: Callable[[RootKey, RootRole], None],
+    envelope: Envelope, root: TrustRoot, role: RootRole, *, now: int, check_role: RoleCheck | None = None
 ) -> RootKey:
-    """The key that made the signature, once the root trusts it for this role at `now`; nothing signed is read yet."""
+    """The key that made the signature. The root must trust it for this role at `now`. The payload is not read."""
     key = require_known_key(root, envelope.signature.key_id)
-    require_role(key, role)
+    (check_role or require_role)(key, role)
     require_not_revoked(key, now)
     require_valid_at(key, now)
     require_signature(key.public, envelope.signature.value, envelope.message)
     return key
 
 
-def require_own_word(predicate: Predicate, key: RootKey, now: int) -> None:
-    """What was signed is the key's to say: its holder's name, its epoch, in its time."""
-    issued_at = _issued_at(predicate)
-    require_signer_name(key, _signer(predicate))
-    require_key_epoch(key, _epoch(predicate))
+def require_key_covers(predicate: Predicate, key: RootKey, now: int) -> None:
+    """The key belongs to the named signer, is trusted for the statement's epoch, and was valid at its time."""
+    family = FAMILIES[type(predicate)]
+    issued_at: int = attrgetter(family.issued_at)(predicate)
+    require_signer_name(key, attrgetter(family.signer)(predicate))
+    require_key_epoch(key, None if family.epoch is None else attrgetter(family.epoch)(predicate))
     require_not_from_future(issued_at, now)
     require_valid_at(key, issued_at)
 
@@ -107,53 +97,18 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
 
 
 def require_agreed(statements: Sequence[Verified[Proof]], threshold: int) -> VerifiedProof:
-    """The one core of all of them, once enough distinct notaries say it."""
+    """The core of all statements, if enough distinct notaries signed it."""
     require_distinct_notaries(statements)
     require_equal_cores(statements)
     require_enough_notaries(statements, threshold)
     return VerifiedProof(statements[0].predicate.core, tuple(statements))
 
 
-def _signer(predicate: Predicate) -> str:
-    match predicate:
-        case Proof():
-            return predicate.notary.notary
-        case Migration() | Protection() | BreakGlass():
-            return predicate.operator
-        case SourceAttestation():
-            return predicate.attestor
-        case _:
-            return predicate.notary
-
-
-def _issued_at(predicate: Predicate) -> int:
-    match predicate:
-        case Proof():
-            return predicate.notary.issued_at
-        case Receipt():
-            return predicate.published_at
-        case _:
-            return predicate.issued_at
-
-
-def _epoch(predicate: Predicate) -> int | None:
-    """The epoch that binds the signing key; others' keys have none, and of epochs and restores any usable one tells."""
-    match predicate:
-        case Proof():
-            return predicate.notary.epoch
-        case Migration() | Protection() | BreakGlass() | SourceAttestation() | EpochStatement() | RestoreStatement():
-            return None
-        case _:
-            return predicate.epoch
-
-
 def require_known_key(root: TrustRoot, key_id: str) -> RootKey:
-    """Only keys that the trust root names count."""
+    """The key is in the trust root."""
     key = root.find(key_id)
     if key is None:
-        raise refused(
-            Code.KEY_UNKNOWN, "the signing key is not in the trust root", f"a key of version {root.version}", key_id
-        )
+        raise refused(Code.KEY_UNKNOWN, f"a key of version {root.version}", key_id)
     return key
 
 
@@ -164,15 +119,15 @@ def require_role(key: RootKey, role: RootRole) -> None:
 
 
 def require_has_role(key: RootKey, role: RootRole) -> None:
-    """One of the roles that the trust root gives it."""
+    """The trust root gives the key this role."""
     if role not in key.roles:
-        raise refused("key_role_wrong", "the signing key has another role", role.value, _roles(key))
+        raise refused("key_role_wrong", role.value, _roles(key))
 
 
 def require_not_break_glass(key: RootKey, role: RootRole) -> None:
-    """The break-glass key waives a verdict; it never makes one."""
+    """A break-glass key waives verdicts and signs nothing else."""
     if RootRole.BREAK_GLASS in key.roles and role is not RootRole.BREAK_GLASS:
-        raise refused("key_is_break_glass", "the statement is signed with a break-glass key", role.value, _roles(key))
+        raise refused("key_is_break_glass", role.value, _roles(key))
 
 
 def _roles(key: RootKey) -> str:
@@ -180,40 +135,26 @@ def _roles(key: RootKey) -> str:
 
 
 def require_not_revoked(key: RootKey, now: int) -> None:
-    """A revoked key signs nothing, whatever time its statements name."""
+    """The key is not revoked, whatever time its statement has."""
     if key.revoked_at is not None and key.revoked_at <= now:
-        raise refused(
-            "key_revoked",
-            f"the key of {key.identity} is revoked",
-            "a key in use",
-            f"revoked at {shown_time(key.revoked_at)}",
-        )
+        message = f"the key of {key.identity} is revoked"
+        raise refused("key_revoked", "a key in use", f"revoked at {iso_time(key.revoked_at)}", message=message)
 
 
 def require_valid_at(key: RootKey, time: int) -> None:
-    """Inside the key's validity: from the first microsecond, until before the last."""
+    """The time is in the key's validity, which excludes its end."""
     if time < key.valid_from:
-        raise refused(
-            "key_not_yet_valid",
-            f"the key of {key.identity} is not valid yet",
-            f"from {shown_time(key.valid_from)}",
-            shown_time(time),
-        )
+        message = f"the key of {key.identity} is not valid yet"
+        raise refused("key_not_yet_valid", f"from {iso_time(key.valid_from)}", iso_time(time), message=message)
     if time >= key.valid_until:
-        raise refused(
-            Code.KEY_EXPIRED,
-            f"the key of {key.identity} has expired",
-            f"before {shown_time(key.valid_until)}",
-            shown_time(time),
-        )
+        message = f"the key of {key.identity} has expired"
+        raise refused(Code.KEY_EXPIRED, f"before {iso_time(key.valid_until)}", iso_time(time), message=message)
 
 
 def require_signer_name(key: RootKey, name: str) -> None:
-    """Nobody signs in another's name, and no notary has two."""
+    """The statement names the holder of the key."""
     if key.identity != name:
-        raise refused(
-            Code.SIGNER_NAME_WRONG, "the statement names another signer than its key's", key.identity, repr(name)
-        )
+        raise refused(Code.SIGNER_NAME_WRONG, key.identity, repr(name))
 
 
 def require_key_epoch(key: RootKey, epoch: int | None) -> None:
@@ -221,69 +162,56 @@ def require_key_epoch(key: RootKey, epoch: int | None) -> None:
     if epoch is not None and epoch not in key.epochs:
         raise refused(
             "key_epoch_wrong",
-            f"the key of {key.identity} is not trusted for this epoch",
             "epoch " + (", ".join(str(each) for each in key.epochs) or "of no number"),
             epoch,
+            message=f"the key of {key.identity} is not trusted for this epoch",
         )
 
 
 def require_not_from_future(issued_at: int, now: int) -> None:
-    """Clocks differ a little, not more."""
+    """The statement is not from the future beyond the allowed clock skew."""
     if issued_at > now + CLOCK_SKEW_MAX_MICROS:
-        raise refused(
-            "statement_from_future",
-            "the statement was issued later than now",
-            f"at most {shown_time(now)}",
-            shown_time(issued_at),
-        )
+        raise refused("statement_from_future", f"at most {iso_time(now)}", iso_time(issued_at))
 
 
 def require_strict_threshold(threshold: int, root: TrustRoot) -> None:
-    """A contract may ask for more notaries than the trust root, never for fewer."""
+    """The threshold is not below that of the trust root."""
     if threshold < root.notary_threshold:
         raise Code.THRESHOLD_TOO_LOW(expected=f"at least {root.notary_threshold}", got=str(threshold))
 
 
 def require_envelope_count(envelopes: Sequence[bytes]) -> None:
-    """At least one, and no more than notaries can be."""
+    """There is at least one envelope, and not more than there can be notaries."""
     if not 1 <= len(envelopes) <= NOTARY_ENVELOPES_MAX:
-        raise refused(
-            "envelope_count", "the number of envelopes cannot be right", f"1 to {NOTARY_ENVELOPES_MAX}", len(envelopes)
-        )
+        raise refused("envelope_count", f"1 to {NOTARY_ENVELOPES_MAX}", len(envelopes))
 
 
 def require_distinct_notaries(statements: Sequence[Verified[Proof]]) -> None:
-    """One notary counts once, under however many keys."""
+    """A notary counts once, even with several keys."""
     seen = set()
     for statement in statements:
         if statement.key.identity in seen:
-            raise refused(
-                Code.NOTARY_REPEATED, "a notary would be counted twice", "distinct notaries", statement.key.identity
-            )
+            raise refused(Code.NOTARY_REPEATED, "distinct notaries", statement.key.identity)
         seen.add(statement.key.identity)
 
 
 def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
-    """Every notary says the same, to the byte."""
+    """All notaries signed the same core, byte for byte."""
     first = statements[0].predicate.core
     for statement in statements[1:]:
         other = statement.predicate.core
         if other.to_bytes() != first.to_bytes():
             ours, theirs = first.to_json(), other.to_json()
             field = next(name for name in ours if ours[name] != theirs[name])
-            raise refused(
-                Code.CORES_DIFFER,
-                f"notaries disagree about {field}",
-                statements[0].key.identity,
-                statement.key.identity,
-            )
+            message = f"notaries disagree about {field}"
+            raise refused(Code.CORES_DIFFER, statements[0].key.identity, statement.key.identity, message=message)
 
 
 def require_enough_notaries(statements: Sequence[Verified[Proof]], threshold: int) -> None:
-    """k distinct identities."""
+    """At least `threshold` distinct notaries signed."""
     count = len({statement.key.identity for statement in statements})
     if count < threshold:
-        raise refused(Code.THRESHOLD_NOT_MET, "too few notaries signed", f"{threshold} notaries", count)
+        raise refused(Code.THRESHOLD_NOT_MET, f"{threshold} notaries", count)
 
 
 def require_pass(proof: VerifiedProof) -> None:
@@ -291,7 +219,7 @@ def require_pass(proof: VerifiedProof) -> None:
     verdict = proof.core.verdict
     if not verdict.passed:
         classes = ", ".join(found.value for found in verdict.classes)
-        raise refused("verdict_not_pass", "the proof does not allow publication", "PASS", f"FAIL ({classes})")
+        raise refused("verdict_not_pass", "PASS", f"FAIL ({classes})")
 
 
 def require_not_expired(proof: VerifiedProof, now: int) -> None:
@@ -299,12 +227,8 @@ def require_not_expired(proof: VerifiedProof, now: int) -> None:
     for statement in proof.statements:
         notary = statement.predicate.notary
         if notary.expires_at <= now:
-            raise refused(
-                Code.PROOF_EXPIRED,
-                f"the proof of {notary.notary} has expired",
-                f"before {shown_time(notary.expires_at)}",
-                shown_time(now),
-            )
+            message = f"the proof of {notary.notary} has expired"
+            raise refused(Code.PROOF_EXPIRED, f"before {iso_time(notary.expires_at)}", iso_time(now), message=message)
 
 
 def require_epoch(proof: VerifiedProof, epoch: int) -> None:
@@ -312,4 +236,6 @@ def require_epoch(proof: VerifiedProof, epoch: int) -> None:
     for statement in proof.statements:
         notary = statement.predicate.notary
         if notary.epoch != epoch:
-            raise refused("proof_wrong_epoch", f"the proof of {notary.notary} is of another epoch", epoch, notary.epoch)
+            raise refused(
+                "proof_wrong_epoch", epoch, notary.epoch, message=f"the proof of {notary.notary} is of another epoch"
+            )

@@ -37,7 +37,7 @@ from pvdm.model.filter import expression as ex
 from pvdm.model.filter.bind import bind, column_type, require_ordered, require_simple
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
-from pvdm.model.filter.literal import literal_text, parse_literal, spelled
+from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
 from pvdm.verify.fetch import Fetch
 from pvdm.verify.filtering import kept, plain_column
@@ -135,7 +135,7 @@ def _shown(one: _Listed) -> str:
 
 
 def _spelling(one: _Listed, kind: Type) -> _Spelling:
-    made = spelled(parse_literal(one.text, kind), kind)
+    made = canonical_literal(parse_literal(one.text, kind), kind)
     if made is None:
         raise AssertionError("what a text spells has a spelling")
     return made

@@ -18,7 +18,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Fetched, Files, Seen, fetch_source
 from pvdm.verify.findings import Finding, Partials

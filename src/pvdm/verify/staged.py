@@ -25,8 +25,7 @@ from pvdm.lake.read.entries import (
     listed_manifests,
 )
 from pvdm.model.contract.types import Limits
-from pvdm.model.statements.core import Operation
-from pvdm.model.statements.files import FILES_MAX
+from pvdm.model.statements.core import FILES_MAX, Operation
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding
 

@@ -19,7 +19,9 @@ from pvdm.model.contract import BoundContract
 from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import (
+    AddedFile,
     Attempt,
+    FileSet,
     Method,
     Operation,
     ProofCore,
@@ -28,7 +30,6 @@ from pvdm.model.statements.core import (
     Staged,
     Target,
 )
-from pvdm.model.statements.files import AddedFile, FileSet
 from pvdm.model.statements.proof import Commitments, Storage
 from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.trust.commitment import commit

@@ -18,7 +18,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.catalog.core import (

@@ -21,7 +21,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.catalog.core import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
 from tests.support.catalog.http import lake_at, set_ref, snapshot, told

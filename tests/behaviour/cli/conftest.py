@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pvdm.cli import main
-from pvdm.trust.keys import Algorithm
+from pvdm.trust.keys.public import Algorithm
 from tests.behaviour.cli.house import House, open_house
 from tests.behaviour.cli.served import Door, open_door
 from tests.behaviour.cli.support import Ran, Run

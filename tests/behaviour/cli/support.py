@@ -12,7 +12,7 @@ from typing import Any
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.log.proof_file import LogProof
+from pvdm.trust.log.proof import LogProof
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
 from tools.proof_kit import NOW, SIGNERS

@@ -19,7 +19,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.commitment import require_opens
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.keys import SourceContext
+from pvdm.trust.keys.context import SourceContext
 from pvdm.trust.statement import read_statement
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
@@ -57,9 +57,9 @@ def require_stewards_own_count(door: Door, said: SourceAttestation, plan: Plan) 
         ((name, plan.fingerprint(name)),),
     )
     keys = door.stand.notary.keys
-    seen = digest(ROWS, plan, {name: keys.source_row_hash_key(context, name)})[name]
+    seen = digest(ROWS, plan, {name: keys.row_hash_key(context, name)})[name]
     assert said.row_count == seen.rows
-    require_opens(said.commitment, keys.source_commitment_key(context, name), seen)
+    require_opens(said.commitment, keys.commitment_key(context, name), seen)
 
 
 def test_an_attestation_is_what_the_steward_finds_itself(pvdm: Run, door: Door) -> None:

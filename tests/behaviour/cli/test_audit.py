@@ -13,8 +13,7 @@ from pvdm.catalog.commit import Change
 from pvdm.cli.audit.audit import AUDIT_TRIES_MAX
 from pvdm.cli.audit.service import gather
 from pvdm.client import StewardClient
-from pvdm.metadata.audit.bundle import parse_audit_bundle
-from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.model.role import Role
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from tests.behaviour.cli.house import open_house

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.trust.approval import verify_override
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.override import verify_override
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.cli.support import EXAMPLES, Ran, Run, bundle_of

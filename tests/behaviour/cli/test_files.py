@@ -11,7 +11,7 @@ import pytest
 from pvdm.cli.common.files import PRIVATE_MODE, require_new, write_new
 from pvdm.cli.common.times import parse_duration, parse_time, utc
 from pvdm.errors import InputError
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 from pvdm.model.secret import Secret
 from tests.behaviour.cli.support import AT, EXAMPLES, Run
 from tools.proof_kit import NOW, ROOT

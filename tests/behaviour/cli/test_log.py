@@ -10,7 +10,7 @@ import pytest
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.log.proof_file import parse_log_proof, verify_log_proof
+from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run
 from tests.support.ledger.log_storage import KEY, ORIGIN, MemorySigner, entries, filled, grown, open_log
 from tools.proof_kit import ROOT, SIGNERS

@@ -15,11 +15,10 @@ from pvdm.digest import Plan, digest
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.model.statements.core import ProofCore, ProvedProjection, RowCounts
-from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.core import AddedFile, FileSet, ProofCore, ProvedProjection, RowCounts
 from pvdm.model.statements.proof import Commitments, Storage
 from pvdm.trust.commitment import commit
-from pvdm.trust.keys import AttemptKeys, attempt_keys
+from pvdm.trust.keys.service import AttemptKeys, attempt_keys
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.steward.notary import context_of

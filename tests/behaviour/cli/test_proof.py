@@ -62,7 +62,7 @@ def test_a_good_bundle_holds(pvdm: Run) -> None:
 def test_it_says_that_equality_is_the_notarys_word(pvdm: Run) -> None:
     shown = check(pvdm, BUNDLE, *PINNED).out
     _, _, not_proved = shown.partition("not proved:")
-    assert "is the notary's signed word" in not_proved
+    assert "only the notary signed that" in not_proved
     assert "whether anything was published is in the receipt" in not_proved
     assert "the same log is for a monitor" in not_proved
 

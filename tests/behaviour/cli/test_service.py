@@ -11,12 +11,12 @@ from pvdm.client import Identity, StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.ledger.record import events
 from pvdm.model.role import Role
-from pvdm.trust.keys import KeyRole
+from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.note import NoteKey, parse_vkey
-from pvdm.trust.log.proof_file import parse_log_proof, verify_log_proof
+from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.catalog.http import lake_at

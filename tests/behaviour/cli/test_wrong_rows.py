@@ -92,7 +92,7 @@ def test_a_producer_is_told_the_files_how_many_keys_there_are_and_how_to_see_the
     ("name", "governance", "words"),
     [
         ("others", "sample-keys: [auditor, operator]", "are for the auditor and operator, by the contract's"),
-        ("nobody", "sample-keys: []", "nobody may see keys: the contract's governance.sample-keys names no role"),
+        ("nobody", "sample-keys: []", "no role may see keys: the contract's governance.sample-keys is empty"),
     ],
 )
 def test_who_may_see_keys_is_told_and_flagged_where_the_role_may_not(

@@ -16,9 +16,8 @@ from pvdm.metadata.gate.proposal import Proposal
 from pvdm.model import canonical_json
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.verdict import FailureClass, Verdict
-from pvdm.trust.envelope import Envelope, parse_envelope
+from pvdm.trust.envelope import Envelope, parse_envelope, seal
 from pvdm.trust.root import RootKey, RootRole
-from pvdm.trust.signing import seal
 from pvdm.trust.statement import payload_of
 from tests.support.gate.attacks import (
     NEW,
@@ -101,7 +100,9 @@ def another_root(house: House, change: Callable[[RootKey], RootKey], *more: Root
     made = root_naming(epoch, version=2, previous=old.sha256)
     keys = [change(key) if RootRole.NOTARY in key.roles else key for key in made.keys]
     ordered = tuple(sorted([*keys, *more], key=lambda key: key.key_id))
-    house.notary.trust.accept(signed_root(replace(made, keys=ordered, notary_threshold=threshold)))
+    house.notary.trust.accept(
+        signed_root(replace(made, keys=ordered, thresholds=replace(made.thresholds, notary=threshold)))
+    )
 
 
 def revoked(key: RootKey) -> RootKey:

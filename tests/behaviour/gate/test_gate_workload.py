@@ -14,7 +14,7 @@ from pvdm.ledger.work import workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Logged, Proposal
-from pvdm.model.statements.workload import WorkloadStatement
+from pvdm.model.statements.proof import WorkloadStatement
 from pvdm.steward.access import OWN
 from pvdm.steward.record.recorder import Document
 from pvdm.trust.keys.epochs import KeyRole

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.trust.keys import Algorithm, EpochKeyService, Passphrase
-from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
+from pvdm.trust.keys.public import Algorithm
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import KeyService
 from tests.support.services import require
+from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import keystore
 
 PIN = "734512"
@@ -82,7 +84,7 @@ def kms_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def kms_keys(tmp_path: Path, kms_endpoint: str) -> Iterator[EpochKeyService]:
+def kms_keys(tmp_path: Path, kms_endpoint: str) -> Iterator[KeyService]:
     settings = KmsSettings(REGION, kms_endpoint)
     service = open_kms_keys(settings, FileEpochStore.create(tmp_path / "kms-book"))
     yield activated(service)
@@ -90,7 +92,7 @@ def kms_keys(tmp_path: Path, kms_endpoint: str) -> Iterator[EpochKeyService]:
 
 
 @pytest.fixture(params=Algorithm, ids=lambda algorithm: str(algorithm.value))
-def token_keys(tmp_path: Path, token: Token, request: pytest.FixtureRequest) -> Iterator[EpochKeyService]:
+def token_keys(tmp_path: Path, token: Token, request: pytest.FixtureRequest) -> Iterator[KeyService]:
     store = FileEpochStore.create(tmp_path / "token-book")
     service = open_pkcs11_keys(token.settings(request.param), Passphrase(PIN), store)
     yield activated(service)
@@ -98,9 +100,9 @@ def token_keys(tmp_path: Path, token: Token, request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture(params=["file", "kms", "token-ed25519", "token-p256"])
-def keys(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EpochKeyService]:
+def keys(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KeyService]:
     """Each home in turn."""
-    homes: dict[str, Callable[[], EpochKeyService]] = {
+    homes: dict[str, Callable[[], KeyService]] = {
         "file": lambda: keystore(tmp_path / "keys"),
         "kms": lambda: _kms(tmp_path, request),
         "token-ed25519": lambda: _token(tmp_path, request, Algorithm.ED25519),
@@ -111,17 +113,17 @@ def keys(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EpochKeySer
     service.close()
 
 
-def _kms(folder: Path, request: pytest.FixtureRequest) -> EpochKeyService:
+def _kms(folder: Path, request: pytest.FixtureRequest) -> KeyService:
     settings = KmsSettings(REGION, request.getfixturevalue("kms_endpoint"))
     return activated(open_kms_keys(settings, FileEpochStore.create(folder / "book")))
 
 
-def _token(folder: Path, request: pytest.FixtureRequest, algorithm: Algorithm) -> EpochKeyService:
+def _token(folder: Path, request: pytest.FixtureRequest, algorithm: Algorithm) -> KeyService:
     settings = request.getfixturevalue("token").settings(algorithm)
     return activated(open_pkcs11_keys(settings, Passphrase(PIN), FileEpochStore.create(folder / "book")))
 
 
-def activated(service: EpochKeyService) -> EpochKeyService:
+def activated(service: KeyService) -> KeyService:
     service.create_epoch("first")
     service.activate_epoch(1, "first")
     return service

@@ -18,19 +18,14 @@ import pytest
 from pvdm import fault
 from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
-from pvdm.trust.keys import (
-    EpochBook,
-    EpochKeyService,
-    KeyEntry,
-    KeyRole,
-    Passphrase,
-    Purpose,
-    attempt_keys,
-)
-from pvdm.trust.keys.book_file import FileEpochStore
+from pvdm.trust.keys.context import Purpose
+from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.kms import KmsHome, KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import KeyService, attempt_keys
+from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import adopt, attempt, source
 from tests.support.steward.secret_search import traces
 
@@ -68,22 +63,22 @@ def import_into_token(home: Pkcs11Home, role: KeyRole, material: bytes) -> KeyEn
     return KeyEntry(role, reference)
 
 
-def under(service: EpochKeyService, entries: dict[KeyRole, KeyEntry], store: FileEpochStore) -> EpochKeyService:
+def under(service: KeyService, entries: dict[KeyRole, KeyEntry], store: FileEpochStore) -> KeyService:
     """The same home over a book whose roots are these."""
     epoch = service.book().epoch(1)
     keys = tuple(entries.get(entry.role, entry) for entry in epoch.keys)
     store.replace(EpochBook(1, (replace(epoch, keys=keys),)))
-    return EpochKeyService(service._home, store)
+    return KeyService(service._home, store)
 
 
-def everything(service: EpochKeyService) -> list[bytes]:
+def everything(service: KeyService) -> list[bytes]:
     keys = attempt_keys(service, attempt())
-    others = [service.source_row_hash_key(source(), CONTENT), service.source_commitment_key(source(), CONTENT)]
+    others = [service.row_hash_key(source(), CONTENT), service.commitment_key(source(), CONTENT)]
     return [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)] + [key.reveal() for key in others]
 
 
 def test_one_root_gives_the_same_keys_in_all_three_homes(
-    tmp_path: Path, kms_keys: EpochKeyService, token_keys: EpochKeyService
+    tmp_path: Path, kms_keys: KeyService, token_keys: KeyService
 ) -> None:
     roots = {role: material_in_moto(kms_keys.book().epoch(1).key(role).reference) for role in KeyRole if not role.signs}
     token_home = token_keys._home
@@ -95,14 +90,14 @@ def test_one_root_gives_the_same_keys_in_all_three_homes(
     for entry in entries:
         if entry.role in roots:
             adopt(store, entry.reference, roots[entry.role])
-    book, _ = EpochBook().created(1, entries, "imported")
+    book, _ = EpochBook().create(1, entries, "imported")
     store.replace(book)
-    in_file = EpochKeyService(store, store)
+    in_file = KeyService(store, store)
     in_file.activate_epoch(1, "imported")
     assert everything(kms_keys) == everything(in_token) == everything(in_file)
 
 
-def test_the_key_is_the_one_of_the_formula(kms_keys: EpochKeyService) -> None:
+def test_the_key_is_the_one_of_the_formula(kms_keys: KeyService) -> None:
     root = material_in_moto(kms_keys.book().epoch(1).key(KeyRole.ROW_HASH).reference)
     wanted = hmac.digest(root, attempt().message(Purpose.ROW_HASH, CONTENT), hashlib.sha256)
     assert kms_keys.row_hash_key(attempt(), CONTENT).reveal() == wanted
@@ -110,18 +105,18 @@ def test_the_key_is_the_one_of_the_formula(kms_keys: EpochKeyService) -> None:
 
 @pytest.mark.parametrize("role", [KeyRole.SIGNING, KeyRole.LOG], ids=lambda role: role.value)
 @pytest.mark.parametrize("size", [1, 4_096])
-def test_a_signature_verifies_under_the_public_key_of_its_role(keys: EpochKeyService, role: KeyRole, size: int) -> None:
+def test_a_signature_verifies_under_the_public_key_of_its_role(keys: KeyService, role: KeyRole, size: int) -> None:
     signer = keys.signer(role, 1)
     keys.public_key(role, 1).verify(signer.sign(bytes(size)), bytes(size))
 
 
-def test_every_role_has_a_key_of_its_own(keys: EpochKeyService) -> None:
+def test_every_role_has_a_key_of_its_own(keys: KeyService) -> None:
     entries = keys.book().epoch(1).keys
     signing, log = keys.public_key(KeyRole.SIGNING, 1), keys.public_key(KeyRole.LOG, 1)
     assert (len({entry.reference for entry in entries}), signing == log) == (4, False)
 
 
-def test_rotation_in_the_middle_keeps_a_workload_on_its_epoch(keys: EpochKeyService) -> None:
+def test_rotation_in_the_middle_keeps_a_workload_on_its_epoch(keys: KeyService) -> None:
     opened = keys.epoch_for(None)
     before = everything(keys)
     keys.create_epoch("rotation")
@@ -129,14 +124,14 @@ def test_rotation_in_the_middle_keeps_a_workload_on_its_epoch(keys: EpochKeyServ
     assert (keys.epoch_for(opened), everything(keys)) == (1, before)
 
 
-def test_a_revoked_epoch_derives_nothing(keys: EpochKeyService) -> None:
+def test_a_revoked_epoch_derives_nothing(keys: KeyService) -> None:
     keys.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
         keys.row_hash_key(attempt(), CONTENT)
     assert caught.value.reason == "epoch_revoked"
 
 
-def test_several_threads_derive_and_sign_at_once(keys: EpochKeyService) -> None:
+def test_several_threads_derive_and_sign_at_once(keys: KeyService) -> None:
     wanted = everything(keys)
     signer = keys.signer(KeyRole.SIGNING, 1)
     seen: list[bool] = []
@@ -153,14 +148,14 @@ def test_several_threads_derive_and_sign_at_once(keys: EpochKeyService) -> None:
     assert seen == [True] * 4
 
 
-def test_a_crash_after_the_keys_were_made_leaves_a_book_that_can_go_on(keys: EpochKeyService) -> None:
+def test_a_crash_after_the_keys_were_made_leaves_a_book_that_can_go_on(keys: KeyService) -> None:
     with fault.armed("keys.after_make", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         keys.create_epoch("dies on the way")
     keys.create_epoch("again")
     assert [epoch.number for epoch in keys.book().epochs] == [1, 2]
 
 
-def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: EpochKeyService) -> None:
+def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: KeyService) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     names = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(("boto", "urllib3")))]
@@ -180,7 +175,7 @@ def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: EpochKey
     assert (traces(b"planted secret of 24 byte", seen) != [], traces(given, seen)) == (True, [])
 
 
-def code_of(service: EpochKeyService) -> str:
+def code_of(service: KeyService) -> str:
     with pytest.raises(PvdmError) as caught:
         service.row_hash_key(attempt(), CONTENT)
     assert caught.value.__cause__ is None
@@ -188,13 +183,13 @@ def code_of(service: EpochKeyService) -> str:
     return caught.value.reason
 
 
-def test_a_kms_that_cannot_be_reached_is_unavailable(tmp_path: Path, kms_keys: EpochKeyService) -> None:
+def test_a_kms_that_cannot_be_reached_is_unavailable(tmp_path: Path, kms_keys: KeyService) -> None:
     settings = KmsSettings(REGION, "http://127.0.0.1:9", timeout_seconds=1, tries=1)
     away = open_kms_keys(settings, FileEpochStore(tmp_path / "kms-book"))
     assert code_of(away) == "kms_unavailable"
 
 
-def test_a_kms_that_does_not_know_the_key_refuses(tmp_path: Path, kms_keys: EpochKeyService) -> None:
+def test_a_kms_that_does_not_know_the_key_refuses(tmp_path: Path, kms_keys: KeyService) -> None:
     unknown = KeyEntry(KeyRole.ROW_HASH, f"arn:aws:kms:{REGION}:123456789012:key/00000000-0000-0000-0000-000000000000")
     store = FileEpochStore.create(tmp_path / "other-book")
     assert code_of(under(kms_keys, {KeyRole.ROW_HASH: unknown}, store)) == "kms_refused"
@@ -252,7 +247,7 @@ def test_an_answer_of_kms_about_something_else_is_refused(answer: dict[str, obje
     assert caught.value.reason == "key_home_inconsistent"
 
 
-def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: EpochKeyService) -> None:
+def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: KeyService) -> None:
     from moto.core.models import DEFAULT_ACCOUNT_ID
     from moto.kms.models import kms_backends
 
@@ -282,7 +277,7 @@ def test_a_wrong_pin_is_refused(token: Any) -> None:
     assert open_token(token.settings(), "000000") == "pkcs11_pin_wrong"
 
 
-def test_a_wrong_pin_is_refused_also_while_another_is_logged_in(token: Any, token_keys: EpochKeyService) -> None:
+def test_a_wrong_pin_is_refused_also_while_another_is_logged_in(token: Any, token_keys: KeyService) -> None:
     assert open_token(token.settings(), "000000") == "pkcs11_pin_wrong"
 
 
@@ -294,21 +289,19 @@ def test_a_library_that_is_not_there_is_unavailable(token: Any, tmp_path: Path) 
     assert open_token(Pkcs11Settings(str(tmp_path / "none.so"), "t"), PIN) == "pkcs11_unavailable"
 
 
-def test_a_token_without_the_key_says_so(tmp_path: Path, token_keys: EpochKeyService) -> None:
+def test_a_token_without_the_key_says_so(tmp_path: Path, token_keys: KeyService) -> None:
     gone = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
     store = FileEpochStore.create(tmp_path / "other-book")
     assert code_of(under(token_keys, {KeyRole.ROW_HASH: gone}, store)) == "pkcs11_not_found"
 
 
-def test_an_error_does_not_end_the_use_of_the_token(tmp_path: Path, token_keys: EpochKeyService) -> None:
+def test_an_error_does_not_end_the_use_of_the_token(tmp_path: Path, token_keys: KeyService) -> None:
     gone = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
     code_of(under(token_keys, {KeyRole.ROW_HASH: gone}, FileEpochStore.create(tmp_path / "other-book")))
     assert len(everything(token_keys)) == 6
 
 
-def test_two_homes_share_a_token_and_one_that_leaves_does_not_end_the_other(
-    token: Any, token_keys: EpochKeyService
-) -> None:
+def test_two_homes_share_a_token_and_one_that_leaves_does_not_end_the_other(token: Any, token_keys: KeyService) -> None:
     wanted = everything(token_keys)
     second = Pkcs11Home(token.settings(), Passphrase(PIN))
     second.close()
@@ -323,7 +316,7 @@ def test_a_home_that_left_the_token_gives_nothing(token: Any) -> None:
     assert caught.value.reason == "key_home_closed"
 
 
-def test_keys_in_a_token_cannot_be_read_out(token_keys: EpochKeyService) -> None:
+def test_keys_in_a_token_cannot_be_read_out(token_keys: KeyService) -> None:
     from pkcs11 import Attribute, ObjectClass
     from pkcs11.exceptions import AttributeSensitive
 
@@ -339,7 +332,7 @@ def test_keys_in_a_token_cannot_be_read_out(token_keys: EpochKeyService) -> None
     home._ask(read)
 
 
-def test_keys_that_no_book_names_are_destroyed_in_the_token(token_keys: EpochKeyService) -> None:
+def test_keys_that_no_book_names_are_destroyed_in_the_token(token_keys: KeyService) -> None:
     entry = token_keys._home.make(KeyRole.ROW_HASH)
     token_keys._home.drop(entry)
     with pytest.raises(UnavailableError) as caught:

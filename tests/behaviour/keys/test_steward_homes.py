@@ -10,7 +10,7 @@ import pytest
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import FileKeys, Pkcs11Keys
-from pvdm.trust.keys import Algorithm
+from pvdm.trust.keys.public import Algorithm
 from pvdm.trust.verify import verify_threshold
 from tests.behaviour.keys.conftest import PIN, Token
 from tests.support.steward.notary import Stand, Time, config_at, created, opened

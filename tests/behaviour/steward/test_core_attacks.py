@@ -20,7 +20,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
 from pvdm.trust.log import outside
-from pvdm.trust.root import TrustRoot
+from pvdm.trust.root import Thresholds, TrustRoot
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import (
     Stand,
@@ -177,7 +177,7 @@ def test_a_trust_root_that_revokes_the_stewards_own_keys_makes_it_not_ready(stan
     assert active is not None
     revoking = root_naming(active, version=2, previous=root.sha256)
     keys = tuple(replace(key, revoked_at=NOW) if key.identity == "steward-one" else key for key in revoking.keys)
-    notary.trust.accept(signed_root(TrustRoot(2, root.sha256, NOW, NOW + 10**12, keys, 1, 2)))
+    notary.trust.accept(signed_root(TrustRoot(2, root.sha256, NOW, NOW + 10**12, keys, Thresholds(1, 2))))
     assert "key_revoked" in [error.reason for error in notary.readiness()]
 
 

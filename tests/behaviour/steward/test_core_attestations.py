@@ -380,9 +380,9 @@ def test_what_the_source_attested_is_what_the_steward_reads(case: Case) -> None:
     said = attested(case, case.challenge())
     case.submit(said)
     keys, context = case.stand.notary.keys, source_of(said)
-    own = {name: keys.source_row_hash_key(context, name) for name in ProjectionName}
+    own = {name: keys.row_hash_key(context, name) for name in ProjectionName}
     assert said.row_count == seen(own).rows
-    require_opens(said.commitment, keys.source_commitment_key(context, CONTENT), seen(own))
+    require_opens(said.commitment, keys.commitment_key(context, CONTENT), seen(own))
 
 
 @pytest.mark.parametrize(
@@ -394,6 +394,6 @@ def test_other_rows_do_not_open_the_commitment_of_the_source(case: Case, rows: l
     said = attested(case, case.challenge())
     case.submit(said)
     keys, context = case.stand.notary.keys, source_of(said)
-    own = {name: keys.source_row_hash_key(context, name) for name in ProjectionName}
-    commitment = keys.source_commitment_key(context, CONTENT)
+    own = {name: keys.row_hash_key(context, name) for name in ProjectionName}
+    commitment = keys.commitment_key(context, CONTENT)
     assert code_of(lambda: require_opens(said.commitment, commitment, seen(own, rows))) == "commitment_not_opened"

@@ -17,10 +17,11 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import handles
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
-from pvdm.trust.keys import EpochBook, EpochStore, HandleRecord
-from pvdm.trust.keys.book_file import FileEpochStore
-from pvdm.trust.keys.handles import HandleState
+from pvdm.trust.keys.epochs import EpochBook
+from pvdm.trust.keys.handles import HandleRecord, HandleState
+from pvdm.trust.keys.service import EpochStore
 from tests.support.ledger.databases import NOW, ledger_at
+from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import attempt, keystore
 
 
@@ -29,10 +30,10 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> list[EpochBook]:
     """A book of each revision from 0 on: created, activated, retired, revoked."""
     keys = keystore(tmp_path_factory.mktemp("keys") / "keys").book().epoch(1).keys
     made = [EpochBook()]
-    made.append(made[-1].created(1, keys, "first")[0])
-    made.append(made[-1].activated(1, "first")[0])
-    made.append(made[-1].retired(1, "pause")[0])
-    made.append(made[-1].revoked(1, "leaked")[0])
+    made.append(made[-1].create(1, keys, "first")[0])
+    made.append(made[-1].activate(1, "first")[0])
+    made.append(made[-1].retire(1, "pause")[0])
+    made.append(made[-1].revoke(1, "leaked")[0])
     return made
 
 

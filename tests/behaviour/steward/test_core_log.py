@@ -24,11 +24,10 @@ from pvdm.steward.record.log import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
 from pvdm.trust.log.entry import EntryKind
-from pvdm.trust.log.export import Exported, export
+from pvdm.trust.log.export import ExportResult, export
 from pvdm.trust.log.fsck import fsck
-from pvdm.trust.log.proof import verify_consistency
-from pvdm.trust.log.proof_file import LogProofChecker
-from pvdm.trust.log.storage import LogStorage
+from pvdm.trust.log.log import LogStorage
+from pvdm.trust.log.proof import LogProofChecker, verify_consistency
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import (
     LOG_ORIGIN,
@@ -366,7 +365,7 @@ def test_an_archive_covers_no_entry_whose_envelope_it_lacks(monkeypatch: pytest.
                 stand.folder, stand.config, stand.time, opened(replace(stand.config, archive=None), stand.time)
             )
 
-            def exported_late(storage: LogStorage, target: Path) -> Exported:
+            def exported_late(storage: LogStorage, target: Path) -> ExportResult:
                 monkeypatch.undo()
                 late.proved("late")
                 return export(storage, target)

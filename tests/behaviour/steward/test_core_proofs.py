@@ -24,7 +24,7 @@ from pvdm.steward.notary import log_keys
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.log.proof_file import LogProofChecker
+from pvdm.trust.log.proof import LogProofChecker
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.verify import require_epoch, verify_threshold
 from tests.support.ledger.databases import memory_folder

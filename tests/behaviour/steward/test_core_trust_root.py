@@ -10,8 +10,7 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.trust.keys.epochs import Epoch, KeyRole
-from pvdm.trust.root import TrustRoot
-from pvdm.trust.succession import sign_root
+from pvdm.trust.root import TrustRoot, sign_root
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import Stand, created, opened, root_naming, signed_root, stand_at
 from tools.proof_kit import KEYS, SIGNERS, fixed

@@ -18,8 +18,7 @@ from pvdm.errors import ConflictError, DevelopmentWarning, InputError, NotAllowe
 from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.steward.config.steward import load_config
 from pvdm.steward.embedded.development import OPERATOR, DevelopmentSteward
-from pvdm.trust.root import RootRole
-from pvdm.trust.succession import follow_roots
+from pvdm.trust.root import RootRole, follow_roots
 
 CONTRACT = """\
 apiVersion: pvdm/v1

@@ -12,8 +12,7 @@ from pvdm.steward.config import resources
 from pvdm.steward.embedded import embedded
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.trust.keys.operator import create_key_pair
-from pvdm.trust.root import RootRole
-from pvdm.trust.succession import sign_root
+from pvdm.trust.root import RootRole, sign_root
 
 FIRST = '[catalog]\nname = "lake"\nwarehouse = "tables"\n'
 UPSTREAM = """

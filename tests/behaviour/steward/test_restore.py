@@ -18,8 +18,7 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
-from pvdm.model.statements.epoch import EpochStage
-from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.epoch import EpochStage, RestoreStatement
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.steward.record.attestations import ChallengeRequest
 from pvdm.trust.keys.epochs import KeyRole

@@ -6,25 +6,23 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.record import StatementKind
-from pvdm.model.statements.epoch import EpochStage, EpochStatement
-from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
 from pvdm.steward.record.archive import ArchivedLog, envelope_path, log_folder
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.keys.public import PublicKey
+from pvdm.trust.keys.public import PublicKey, SigningKey
 from pvdm.trust.log import merkle
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.merkle import Node
-from pvdm.trust.log.note import NoteSigner
 from pvdm.trust.root import RootKey, RootRole
-from pvdm.trust.signing import Signer
 from pvdm.trust.statement import Predicate, read_statement
 from pvdm.trust.verify import sign_statement
 from tests.support.steward.notary import (
@@ -116,13 +114,13 @@ class Thief:
     """Someone with a copy of a key, who signs whatever the epoch book says."""
 
     public: PublicKey
-    key: NoteSigner
+    key: SigningKey
 
     def sign(self, data: bytes) -> bytes:
         return self.key.sign(data)
 
 
-def lengthen(scene: Scene, signer: NoteSigner, kind: EntryKind, envelope: bytes) -> None:
+def lengthen(scene: Scene, signer: SigningKey, kind: EntryKind, envelope: bytes) -> None:
     """One more entry in the archive, under a checkpoint of this key."""
     folder = scene.stand.config.archive
     assert folder is not None
@@ -142,13 +140,13 @@ def copied(scene: Scene, role: KeyRole, epoch: int) -> Thief:
     """A key of the keystore that goes on signing after its epoch was revoked."""
     import pvdm.trust.keys.file as keystore
 
-    home = scene.notary.keys._home  # type: ignore[attr-defined]
+    home: Any = scene.notary.keys._home
     entry = scene.notary.keys.book().epoch(epoch).key(role)
     assert entry.public is not None
     return Thief(entry.public, keystore._private(home._current().keys[entry.reference]))  # type: ignore[arg-type]
 
 
-def signed_by(signer: Signer, said: Predicate) -> bytes:
+def signed_by(signer: SigningKey, said: Predicate) -> bytes:
     return sign_statement(said, signer).to_bytes()
 
 

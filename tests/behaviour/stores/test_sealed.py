@@ -92,7 +92,7 @@ def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: Stewa
         said = read_signed(proofs.envelope(unit, record.proof_id), Proof)
     shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
     assert said.notary.storage is Storage.SEALED
-    assert {file.version for file in said.core.files.added} == set(shown.values())
+    assert {file.version_id for file in said.core.files.added} == set(shown.values())
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])

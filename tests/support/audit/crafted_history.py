@@ -20,13 +20,11 @@ from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.read.found_manifests import FOUND_KEY, MANIFESTS_KEY, manifest_hashes_text
 from pvdm.metadata.audit.audit import AuditJudge, audit
-from pvdm.metadata.audit.bundle import AuditBundle
-from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
+from pvdm.metadata.audit.evidence import AuditBundle, Evidence, LoggedStatement, MetadataFile
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import Operation, ProofCore, RowCounts, Staged, Target
-from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.core import AddedFile, FileSet, Operation, ProofCore, RowCounts, Staged, Target
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
 from pvdm.model.statements.proof import NotaryPart, Proof
 from pvdm.model.statements.receipt import Receipt

@@ -21,12 +21,11 @@ from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
-from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.proposal import PublishedSnapshot
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import Operation, ProofCore, RowCounts, Staged, Target
-from pvdm.model.statements.files import FileSet
+from pvdm.model.statements.core import FileSet, Operation, ProofCore, RowCounts, Staged, Target
 from pvdm.model.statements.migration import contract_sha256
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.notary import Notary

@@ -26,7 +26,7 @@ from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, always, grant
 from tests.support.catalog.snapshot_files import Made, Pool

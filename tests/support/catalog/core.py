@@ -27,7 +27,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.lake.metadata import column, schema
 from tests.support.ledger.databases import NOW, ledger_at

@@ -17,8 +17,9 @@ from pvdm.metadata.gate.proposal import Logged, Proposal, PublicationResult
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.record.recorder import Document
+from pvdm.trust.envelope import seal
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.signing import Signer, seal
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.statement import read_signed
 from tests.support.gate.protected_tables import House, Row
 from tools.proof_kit import fixed
@@ -61,12 +62,12 @@ def with_proof(proposal: Proposal, *proofs: Logged) -> Proposal:
     return replace(proposal, parts=(replace(proposal.parts[0], proofs=proofs),))
 
 
-def signer(house: House) -> Signer:
-    made: Signer = house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
+def signer(house: House) -> SigningKey:
+    made: SigningKey = house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
     return made
 
 
-def resigned(house: House, proposal: Proposal, payload: bytes, by: Signer | None = None) -> Proposal:
+def resigned(house: House, proposal: Proposal, payload: bytes, by: SigningKey | None = None) -> Proposal:
     """The proposal with this payload for its proof, signed and logged."""
     return with_proof(proposal, logged(house, seal(payload, by or signer(house)).to_bytes()))
 

@@ -34,7 +34,7 @@ from pvdm.model.contract import parse_contract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.log.proof_file import LogProof
+from pvdm.trust.log.proof import LogProof
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import Seen
 from tests.support.ledger.log_storage import MemoryStorage, open_log
@@ -236,7 +236,7 @@ def submit(envelopes: Sequence[bytes], *, now: int = NOW, nonce_used: bool = Fal
         cast(Any, None),
         cast(Any, _Clock(now)),
         cast(Any, _Target(nonce)),
-        _Trust(replace(ROOT, notary_threshold=notaries)),
+        _Trust(replace(ROOT, thresholds=replace(ROOT.thresholds, notary=notaries))),
         cast(Any, _VaultRoot(parse_location(VAULT))),
         cast(Any, _MemoryFiles()),
         ORIGIN,

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.model.statements.migration import Migration, Protection
-from pvdm.trust.approval import verify_approval
+from pvdm.trust.approval import verify_approval, verify_override
 from pvdm.trust.attestation import verify_attestation
 from pvdm.trust.bundle import check_bundle
-from pvdm.trust.override import verify_override
 from pvdm.trust.refusal import refused
-from pvdm.trust.succession import SeenRoot, follow_roots
+from pvdm.trust.root import SeenRoot, follow_roots
 from pvdm.trust.verify import VerifiedProof, sign_statement, verify_threshold
 from tests.support.gate.example_gate import submit
 from tools.proof_kit import FAIL_PROOF, NEXT_ROOT, NOW, PROOF, ROOT, SIGNERS, WANTED
@@ -54,7 +53,7 @@ class EveryLeaf:
 
     def require_included(self, leaf: bytes, inclusion: bytes) -> None:
         if not leaf or not inclusion:
-            raise refused("log_proof_malformed", "there is no leaf", "one", "none")
+            raise refused("log_proof_malformed", "one", "none")
 
 
 def verified_fail() -> VerifiedProof:

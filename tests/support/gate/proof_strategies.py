@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from pvdm.model.projection import Exclusion, Projection, ProjectionName
 from pvdm.model.statements.core import (
+    AddedFile,
     Attempt,
     ExtractionPath,
+    FileSet,
     Method,
     Operation,
     Profile,
@@ -17,7 +19,6 @@ from pvdm.model.statements.core import (
     Staged,
     Target,
 )
-from pvdm.model.statements.files import AddedFile, FileSet
 from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Commitments, Isolation, NotaryPart, Proof, Storage
 from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict

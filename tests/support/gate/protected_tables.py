@@ -35,9 +35,10 @@ from pvdm.metadata.gate.proposal import Proposal
 from pvdm.model.contract import parse_contract
 from pvdm.model.projection import content, identity
 from pvdm.model.role import Role
-from pvdm.model.statements.core import Attempt as ProvedAttempt
 from pvdm.model.statements.core import (
+    AddedFile,
     ExtractionPath,
+    FileSet,
     Method,
     Operation,
     Profile,
@@ -47,7 +48,7 @@ from pvdm.model.statements.core import (
     Staged,
     Target,
 )
-from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.core import Attempt as ProvedAttempt
 from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Outcome, Verdict

@@ -12,19 +12,15 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.errors import RolledBackError
+from pvdm.trust.keys.public import PublicKey, SigningKey
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.merkle import Node, fold, grow, leaf_hash
-from pvdm.trust.log.note import NoteKey, NoteSigner
+from pvdm.trust.log.note import NoteKey
 
 ORIGIN = "log.example/orders"
 KINDS = tuple(EntryKind)
-
-
-@dataclass(frozen=True)
-class MemoryPublicKey:
-    der: bytes
 
 
 class MemorySigner:
@@ -34,8 +30,8 @@ class MemorySigner:
         self._key = Ed25519PrivateKey.from_private_bytes(sha256(b"test key %d" % seed).digest())
 
     @property
-    def public(self) -> MemoryPublicKey:
-        return MemoryPublicKey(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+    def public(self) -> PublicKey:
+        return PublicKey.from_der(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
     def sign(self, message: bytes, /) -> bytes:
         return self._key.sign(message)
@@ -48,8 +44,8 @@ class EcdsaSigner:
         self._key = ec.derive_private_key(seed + 1, ec.SECP256R1())
 
     @property
-    def public(self) -> MemoryPublicKey:
-        return MemoryPublicKey(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+    def public(self) -> PublicKey:
+        return PublicKey.from_der(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
     def sign(self, message: bytes, /) -> bytes:
         return self._key.sign(message, ec.ECDSA(SHA256()))
@@ -102,7 +98,7 @@ def entries(start: int, end: int, salt: str = "") -> list[LogEntry]:
     return [entry(number, salt) for number in range(start, end)]
 
 
-def open_log(storage: MemoryStorage, signer: NoteSigner = SIGNER) -> Log:
+def open_log(storage: MemoryStorage, signer: SigningKey = SIGNER) -> Log:
     return Log(storage, origin=ORIGIN, signer=signer)
 
 

@@ -28,7 +28,7 @@ from pvdm.model.filter.expression import (
     StartsWith,
     Typed,
 )
-from pvdm.model.filter.literal import spelled
+from pvdm.model.filter.literal import canonical_literal
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema, Type
 
 Row = Mapping[str, LiteralValue | None]
@@ -226,7 +226,7 @@ def typed_literals(kind: Type) -> st.SearchStrategy[Typed]:
     """Literals of the pool that have a spelling: there is none for NaN or an infinity."""
     found = []
     for value in POOLS[kind]:
-        made = spelled(value, kind)
+        made = canonical_literal(value, kind)
         if made is not None:
             found.append(Typed(value + 0.0 if isinstance(value, float) else value, made, kind))
     return st.sampled_from(found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pvdm.catalog.commit import Change
 from pvdm.catalog.state import TableState
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.catalog.http import Lake, lake_at, set_ref
 from tests.support.spark.session import as_role, rows

@@ -7,8 +7,10 @@ from pathlib import Path
 from pvdm.digest.plan import Mode
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
-from pvdm.trust.keys import AttemptContext, EpochKeyService, EpochStore, KeyHome, Passphrase, SourceContext
+from pvdm.trust.keys.context import AttemptContext, SourceContext
 from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import EpochStore, KeyHome, KeyService
 
 CHEAP_COST_LOG2 = 14
 
@@ -40,15 +42,15 @@ def source(epoch: int = 1) -> SourceContext:
     )
 
 
-def keystore(path: Path, passphrase: str | None = None) -> EpochKeyService:
+def keystore(path: Path, passphrase: str | None = None) -> KeyService:
     """A keystore with epoch 1 ACTIVE."""
     word = None if passphrase is None else Passphrase(passphrase)
     store = FileKeystore.create(path, word, cost_log2=CHEAP_COST_LOG2)
     return with_active_epoch(store, store)
 
 
-def with_active_epoch(home: KeyHome, store: EpochStore) -> EpochKeyService:
-    service = EpochKeyService(home, store)
+def with_active_epoch(home: KeyHome, store: EpochStore) -> KeyService:
+    service = KeyService(home, store)
     service.create_epoch("first")
     service.activate_epoch(1, "first")
     return service

@@ -24,8 +24,7 @@ from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import FileSet
+from pvdm.model.statements.core import FileSet, ProofCore
 from pvdm.model.statements.proof import Commitments, Isolation, Storage
 from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.model.states import AttemptState
@@ -35,8 +34,7 @@ from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, KeyRole
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.succession import sign_root
+from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.databases import in_memory
 from tools.proof_kit import CORE, DAY, KEYS, NOW, SECOND, SIGNERS, fixed
@@ -99,7 +97,7 @@ def root_naming(
             assert public is not None
             keys.append(RootKey(public, identity, (root_role,), (epoch.number,), NOW - DAY, NOW + 300 * DAY))
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
-    return TrustRoot(version, previous, NOW - DAY, NOW + 200 * DAY, ordered, 1, 2)
+    return TrustRoot(version, previous, NOW - DAY, NOW + 200 * DAY, ordered, Thresholds(1, 2))
 
 
 def attempt_token(access: Access, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:

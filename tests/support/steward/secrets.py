@@ -33,8 +33,8 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.notary import create_notary, open_notary
 from pvdm.steward.record.log import LedgerLogReader
-from pvdm.trust.keys import Passphrase
 from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.log.export import export
 from tests.support.steward.load import challenge_body, signed_attestation
 from tests.support.steward.notary import (

@@ -23,7 +23,7 @@ from pvdm.ledger.record import proofs
 from pvdm.ledger.work import attempts, verified
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from tests.support.ledger.rows import hex64
 
 SOURCE = Path(__file__).parents[3] / "src" / "pvdm"
@@ -42,7 +42,7 @@ def makers(source: str) -> list[str]:
     names: set[str] = {"Permit"}
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.ImportFrom(module="pvdm.metadata.gate.permit", names=imported):
+            case ast.ImportFrom(module="pvdm.metadata.gate.target", names=imported):
                 names |= {alias.asname for alias in imported if alias.name == "Permit" and alias.asname}
                 found += ["import *" for alias in imported if alias.name == "*"]
     for node in ast.walk(ast.parse(source)):
@@ -73,15 +73,15 @@ def test_no_permit_is_made_outside_the_gates_room() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from pvdm.metadata.gate.permit import Permit\nPermit('a', 'b', 'c')",
-        "from pvdm.metadata.gate.permit import Permit as P\nP('a', 'b', 'c')",
+        "from pvdm.metadata.gate.target import Permit\nPermit('a', 'b', 'c')",
+        "from pvdm.metadata.gate.target import Permit as P\nP('a', 'b', 'c')",
         "from pvdm.metadata import permit\npermit.Permit('a', 'b', 'c')",
-        "from pvdm.metadata.gate.permit import Permit\nPermit.for_tests('a')",
-        "from pvdm.metadata.gate.permit import Permit\nmake = Permit",
-        "from pvdm.metadata.gate.permit import Permit\nfunctools.partial(Permit, 'a')",
-        "from pvdm.metadata.gate.permit import Permit\nobject.__new__(Permit)",
-        "from pvdm.metadata.gate.permit import Permit\nclass Mine(Permit): pass",
-        "from pvdm.metadata.gate.permit import *",
+        "from pvdm.metadata.gate.target import Permit\nPermit.for_tests('a')",
+        "from pvdm.metadata.gate.target import Permit\nmake = Permit",
+        "from pvdm.metadata.gate.target import Permit\nfunctools.partial(Permit, 'a')",
+        "from pvdm.metadata.gate.target import Permit\nobject.__new__(Permit)",
+        "from pvdm.metadata.gate.target import Permit\nclass Mine(Permit): pass",
+        "from pvdm.metadata.gate.target import *",
     ],
 )
 def test_every_way_to_make_a_permit_is_seen(source: str) -> None:
@@ -89,4 +89,4 @@ def test_every_way_to_make_a_permit_is_seen(source: str) -> None:
 
 
 def test_naming_the_type_makes_no_permit() -> None:
-    assert makers("from pvdm.metadata.gate.permit import Permit\ndef f(p: Permit | None = None) -> Permit: ...") == []
+    assert makers("from pvdm.metadata.gate.target import Permit\ndef f(p: Permit | None = None) -> Permit: ...") == []

@@ -14,8 +14,7 @@ from pvdm.client import StewardClient
 from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.trust.bundle import CheckedBundle
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
-from pvdm.trust.root import RootKey, RootRole
-from pvdm.trust.succession import follow_roots
+from pvdm.trust.root import RootKey, RootRole, follow_roots
 from tools.proof_kit import DAY, NOW, SIGNERS, root_of
 
 EXAMPLES = Path(__file__).parents[3] / "spec" / "examples"

@@ -22,7 +22,7 @@ from pvdm.client import AccessToken, Identity, StewardClient
 from pvdm.client.responses import read_response
 from pvdm.client.token import TokenSource, read_token
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.model.token_text import TOKEN_MAX_CHARACTERS
+from pvdm.model.role import TOKEN_MAX_CHARACTERS
 from tests.support.steward.secret_search import traces
 from tests.unit.client.examples import INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError
+from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES
 from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Place, parse_yaml
-from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES
 from tests.support.for_each import for_each
 from tests.unit.contract.examples import SMALL, refused, written
 

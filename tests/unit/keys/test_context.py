@@ -12,7 +12,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
-from pvdm.trust.keys import AttemptContext, Purpose
+from pvdm.trust.keys.context import AttemptContext, Purpose
 from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, source
 

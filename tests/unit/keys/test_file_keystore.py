@@ -13,8 +13,9 @@ import pytest
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
-from pvdm.trust.keys import KeyRole, Passphrase, create_file_keys, open_file_keys
-from pvdm.trust.keys.file import FileKeystore, _check
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.keys.file import FileKeystore, _check, create_file_keys, open_file_keys
+from pvdm.trust.keys.seal import Passphrase
 from tests.support.steward.keys import attempt, keystore
 from tests.support.steward.secret_search import traces
 

@@ -14,25 +14,21 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.ledger.clock import LedgerClock
 from pvdm.model.projection import ProjectionName
 from pvdm.steward.record.ledger_keys import LedgerHandles
-from pvdm.trust.keys import HandleRecord, Handles, InProcessRegistry
-from pvdm.trust.keys.handles import HandleRegistry
-from pvdm.trust.keys.service import EpochKeyService
+from pvdm.trust.keys.handles import HandleRecord, HandleRegistry, Handles
+from pvdm.trust.keys.service import KeyService
 from tests.support.ledger.databases import ledger_at
 from tests.support.steward.keys import attempt, keystore
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> EpochKeyService:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyService:
     path: Path = tmp_path_factory.mktemp("keys") / "keys"
     return keystore(path)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HandleRegistry]:
-    """Each registry in turn: of one process, and in the ledger of one Steward or of several."""
-    if request.param == "memory":
-        yield InProcessRegistry()
-        return
+    """The registry in each kind of ledger."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "ledger.db")
         url = f"sqlite:///{tmp_path}/ledger.db"
@@ -43,7 +39,7 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HandleR
 
 
 @pytest.fixture
-def handles(keys: EpochKeyService, registry: HandleRegistry) -> Handles:
+def handles(keys: KeyService, registry: HandleRegistry) -> Handles:
     return Handles(keys, registry)
 
 
@@ -64,7 +60,7 @@ def test_a_handle_is_128_random_bits_as_hex(handles: Handles) -> None:
     assert (len(bytes.fromhex(first)), first == second, first == first.lower()) == (16, False, True)
 
 
-def test_a_redeemed_handle_gives_the_digest_keys_of_the_attempt(handles: Handles, keys: EpochKeyService) -> None:
+def test_a_redeemed_handle_gives_the_digest_keys_of_the_attempt(handles: Handles, keys: KeyService) -> None:
     given = handles.redeem(frozen(handles), job_id="job-1", worker="worker-1")
     wanted = {name: keys.row_hash_key(attempt(), name).reveal() for name in ProjectionName}
     assert {name: key.reveal() for name, key in given.items()} == wanted

@@ -10,8 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.trust.keys import Algorithm, Passphrase, PublicKey
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair, read_public_key
+from pvdm.trust.keys.public import Algorithm, PublicKey
+from pvdm.trust.keys.seal import Passphrase
 
 WORD = Passphrase("correct horse battery staple")
 

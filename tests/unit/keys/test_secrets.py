@@ -23,10 +23,11 @@ from pvdm.errors import InputError, PvdmError
 from pvdm.model import canonical_json
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey, Secret
-from pvdm.trust.keys import AttemptKeys, KeyEntry, KeyRole, Passphrase, attempt_keys, open_file_keys
-from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.keys.epochs import KeyEntry, KeyRole
+from pvdm.trust.keys.file import FileKeystore, open_file_keys
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
-from pvdm.trust.keys.service import EpochKeyService
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import AttemptKeys, KeyService, attempt_keys
 from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, keystore
 from tests.support.steward.secret_search import traces
@@ -187,7 +188,7 @@ def test_the_keys_of_an_attempt_are_not_compared_by_value() -> None:
     assert AttemptKeys((), ()) != AttemptKeys((), ())
 
 
-def secrets_of(service: EpochKeyService) -> list[bytes]:
+def secrets_of(service: KeyService) -> list[bytes]:
     store = service._home
     assert isinstance(store, FileKeystore)
     return [secret.reveal() for secret in (*store._current().keys.values(), *store._pending.values())]
@@ -237,7 +238,7 @@ def test_a_home_that_gives_too_few_bytes_is_refused_without_showing_them(tmp_pat
     whole = service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
     short = _ShortHome.open(tmp_path / "keys")
     with pytest.raises(PvdmError) as caught:
-        EpochKeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
+        KeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
     assert (caught.value.reason, traces(whole[:31], everything_about(caught.value))) == ("key_home_inconsistent", [])
 
 

@@ -9,16 +9,17 @@ import pytest
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.trust.keys import EpochBook, EpochKeyService, KeyEntry, KeyRole, KeyService, create_file_keys, release
-from pvdm.trust.keys.book_file import FileEpochStore
-from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
+from pvdm.trust.keys.file import FileKeystore, create_file_keys
+from pvdm.trust.keys.service import KeyService, release
+from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import attempt, keystore, source
 
 CONTENT = ProjectionName.CONTENT
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> EpochKeyService:
+def service(tmp_path: Path) -> KeyService:
     return keystore(tmp_path / "keys")
 
 
@@ -27,7 +28,7 @@ def rotated(service: KeyService) -> None:
     service.activate_epoch(2, "rotation")
 
 
-def test_rotation_gives_both_changes_in_order(service: EpochKeyService) -> None:
+def test_rotation_gives_both_changes_in_order(service: KeyService) -> None:
     service.create_epoch("rotation")
     changes = [(change.epoch, change.before, change.after) for change in service.activate_epoch(2, "rotation")]
     assert changes == [
@@ -36,7 +37,7 @@ def test_rotation_gives_both_changes_in_order(service: EpochKeyService) -> None:
     ]
 
 
-def test_a_change_names_the_public_keys_of_its_epoch(service: EpochKeyService) -> None:
+def test_a_change_names_the_public_keys_of_its_epoch(service: KeyService) -> None:
     (change,) = service.create_epoch("rotation")
     wanted = {role.value: service.public_key(role, 2).key_id for role in (KeyRole.SIGNING, KeyRole.LOG)}
     assert change.to_json() == {
@@ -48,25 +49,25 @@ def test_a_change_names_the_public_keys_of_its_epoch(service: EpochKeyService) -
     }
 
 
-def test_a_workload_stays_on_its_epoch_through_a_rotation(service: EpochKeyService) -> None:
+def test_a_workload_stays_on_its_epoch_through_a_rotation(service: KeyService) -> None:
     opened = service.epoch_for(None)
     rotated(service)
     assert (service.epoch_for(opened), service.epoch_for(None)) == (1, 2)
 
 
-def test_a_retired_epoch_derives_the_same_keys_as_before(service: EpochKeyService) -> None:
+def test_a_retired_epoch_derives_the_same_keys_as_before(service: KeyService) -> None:
     before = service.row_hash_key(attempt(), CONTENT).reveal()
     rotated(service)
     assert service.row_hash_key(attempt(), CONTENT).reveal() == before
 
 
-def test_another_epoch_derives_other_keys(service: EpochKeyService) -> None:
+def test_another_epoch_derives_other_keys(service: KeyService) -> None:
     rotated(service)
     one, two = (service.row_hash_key(attempt(epoch), CONTENT).reveal() for epoch in (1, 2))
     assert one != two
 
 
-def test_a_retired_epoch_still_signs_for_its_workloads(service: EpochKeyService) -> None:
+def test_a_retired_epoch_still_signs_for_its_workloads(service: KeyService) -> None:
     rotated(service)
     signer = service.signer(KeyRole.SIGNING, 1)
     signer.public.verify(signer.sign(b"data"), b"data")
@@ -77,8 +78,8 @@ def test_a_retired_epoch_still_signs_for_its_workloads(service: EpochKeyService)
     [
         lambda service: service.row_hash_key(attempt(), CONTENT),
         lambda service: service.commitment_key(attempt(), CONTENT),
-        lambda service: service.source_row_hash_key(source(), CONTENT),
-        lambda service: service.source_commitment_key(source(), CONTENT),
+        lambda service: service.row_hash_key(source(), CONTENT),
+        lambda service: service.commitment_key(source(), CONTENT),
         lambda service: service.signer(KeyRole.SIGNING, 1),
         lambda service: service.signer(KeyRole.LOG, 1),
         lambda service: service.epoch_for(1),
@@ -98,7 +99,7 @@ def test_an_epoch_that_is_revoked_or_was_never_active_is_not_used(tmp_path: Path
     assert caught.value.reason == {"REVOKED": "epoch_revoked", "CREATED": "epoch_not_active"}[state]
 
 
-def test_a_signer_taken_before_the_revocation_does_not_sign_after_it(service: EpochKeyService) -> None:
+def test_a_signer_taken_before_the_revocation_does_not_sign_after_it(service: KeyService) -> None:
     signer = service.signer(KeyRole.SIGNING, 1)
     service.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
@@ -106,62 +107,62 @@ def test_a_signer_taken_before_the_revocation_does_not_sign_after_it(service: Ep
     assert caught.value.reason == "epoch_revoked"
 
 
-def test_public_keys_of_a_revoked_epoch_can_still_be_read(service: EpochKeyService) -> None:
+def test_public_keys_of_a_revoked_epoch_can_still_be_read(service: KeyService) -> None:
     before = service.public_key(KeyRole.SIGNING, 1)
     service.revoke_epoch(1, "leaked")
     assert service.public_key(KeyRole.SIGNING, 1) == before
 
 
-def test_no_new_workload_opens_when_no_epoch_is_active(service: EpochKeyService) -> None:
+def test_no_new_workload_opens_when_no_epoch_is_active(service: KeyService) -> None:
     service.retire_epoch(1, "pause")
     with pytest.raises(NotAllowedError) as caught:
         service.epoch_for(None)
     assert caught.value.reason == "epoch_none_active"
 
 
-def test_an_unknown_epoch_is_refused(service: EpochKeyService) -> None:
+def test_an_unknown_epoch_is_refused(service: KeyService) -> None:
     with pytest.raises(InputError) as caught:
         service.epoch_for(9)
     assert caught.value.reason == "epoch_unknown"
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "a\nb", "x" * 1025])
-def test_a_change_without_a_proper_reason_is_refused(service: EpochKeyService, reason: str) -> None:
+def test_a_change_without_a_proper_reason_is_refused(service: KeyService, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         service.create_epoch(reason)
     assert caught.value.reason == "epoch_reason"
 
 
-def test_a_new_epoch_is_above_the_highest_that_the_log_has_seen(service: EpochKeyService) -> None:
+def test_a_new_epoch_is_above_the_highest_that_the_log_has_seen(service: KeyService) -> None:
     (change,) = service.create_epoch("restored from a backup", above=7)
     assert change.epoch == 8
 
 
-def test_a_root_has_no_public_half(service: EpochKeyService) -> None:
+def test_a_root_has_no_public_half(service: KeyService) -> None:
     with pytest.raises(InputError) as caught:
         service.public_key(KeyRole.ROW_HASH, 1)
     assert caught.value.reason == "key_role"
 
 
-def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: EpochKeyService) -> None:
+def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: KeyService) -> None:
     one, two = service.row_hash_key(attempt(), CONTENT), service.commitment_key(attempt(), CONTENT)
     assert one.reveal() != two.reveal()
 
 
-def test_the_keys_of_a_closed_attempt_are_released(service: EpochKeyService) -> None:
+def test_the_keys_of_a_closed_attempt_are_released(service: KeyService) -> None:
     released = release(service, attempt(), closed=True)
     wanted = [service.row_hash_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.row_hash] == wanted
 
 
-def test_release_gives_the_commitment_keys_too(service: EpochKeyService) -> None:
+def test_release_gives_the_commitment_keys_too(service: KeyService) -> None:
     released = release(service, attempt(), closed=True)
     wanted = [service.commitment_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.commitment] == wanted
 
 
 @pytest.mark.parametrize("closed", [False, None, 1, "yes"])
-def test_the_keys_of_an_attempt_that_is_not_closed_are_not_released(service: EpochKeyService, closed: bool) -> None:
+def test_the_keys_of_an_attempt_that_is_not_closed_are_not_released(service: KeyService, closed: bool) -> None:
     with pytest.raises(NotAllowedError) as caught:
         release(service, attempt(), closed=closed)
     assert caught.value.reason == "attempt_not_closed"
@@ -176,7 +177,7 @@ def test_a_book_that_others_keep_changing_is_given_up_without_harm(tmp_path: Pat
     keystore(tmp_path / "keys")
     busy = _BusyStore.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
-        EpochKeyService(busy, busy).create_epoch("never")
+        KeyService(busy, busy).create_epoch("never")
     assert (caught.value.reason, busy._pending) == ("epoch_contention", {})
 
 
@@ -189,7 +190,7 @@ def test_a_home_that_signs_other_bytes_is_found_out(tmp_path: Path) -> None:
     keystore(tmp_path / "keys")
     home = _OtherSigner.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
-        EpochKeyService(home, home).signer(KeyRole.LOG, 1).sign(b"data")
+        KeyService(home, home).signer(KeyRole.LOG, 1).sign(b"data")
     assert caught.value.reason == "key_home_inconsistent"
 
 
@@ -204,7 +205,7 @@ def test_keys_of_an_epoch_that_could_not_be_finished_are_dropped(tmp_path: Path)
     keystore(tmp_path / "keys")
     home = _FailingHome.open(tmp_path / "keys")
     with pytest.raises(UnavailableError, match="went away"):
-        EpochKeyService(home, home).create_epoch("never")
+        KeyService(home, home).create_epoch("never")
     assert home._pending == {}
 
 
@@ -226,7 +227,7 @@ def test_a_truncated_book_is_refused(tmp_path: Path, kept: int) -> None:
     assert book_code(path) == "epoch_book_damaged"
 
 
-def test_a_book_with_two_active_epochs_is_refused(service: EpochKeyService, tmp_path: Path) -> None:
+def test_a_book_with_two_active_epochs_is_refused(service: KeyService, tmp_path: Path) -> None:
     rotated(service)
     path = tmp_path / "book"
     FileEpochStore.create(path)
@@ -234,7 +235,7 @@ def test_a_book_with_two_active_epochs_is_refused(service: EpochKeyService, tmp_
     assert book_code(path) == "epoch_book_damaged"
 
 
-def test_an_old_book_put_back_is_refused(service: EpochKeyService, tmp_path: Path) -> None:
+def test_an_old_book_put_back_is_refused(service: KeyService, tmp_path: Path) -> None:
     path = tmp_path / "book"
     store = FileEpochStore.create(path)
     old = path.read_bytes()
@@ -246,6 +247,6 @@ def test_an_old_book_put_back_is_refused(service: EpochKeyService, tmp_path: Pat
     assert caught.value.reason == "epoch_book_rolled_back"
 
 
-def test_a_book_is_replaced_only_by_its_next_revision(service: EpochKeyService, tmp_path: Path) -> None:
+def test_a_book_is_replaced_only_by_its_next_revision(service: KeyService, tmp_path: Path) -> None:
     store = FileEpochStore.create(tmp_path / "book")
     assert (store.replace(service.book()), store.load()) == (False, EpochBook())

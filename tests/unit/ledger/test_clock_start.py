@@ -16,7 +16,7 @@ from pvdm.ledger.clock import (
     database_micros,
 )
 from pvdm.ledger.record import events
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from tests.support.ledger.databases import NOW
 
 SECOND = 1_000_000

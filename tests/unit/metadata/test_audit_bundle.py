@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 from pvdm.errors import Code, InputError, VerificationError
-from pvdm.metadata.audit import bundle as audit_bundle
+from pvdm.metadata.audit import evidence as audit_bundle
 from pvdm.metadata.audit.audit import AuditJudge, audit
-from pvdm.metadata.audit.bundle import parse_audit_bundle
+from pvdm.metadata.audit.evidence import parse_audit_bundle
 from pvdm.model.canonical_json import dump
 from tests.support.audit.crafted_history import History, codes
 from tools.proof_kit import NOW, ORIGIN, ROOT
@@ -145,7 +145,7 @@ def test_more_than_an_audit_can_hold_is_not_read(
     data: bytes, monkeypatch: pytest.MonkeyPatch, part: str, limit: str
 ) -> None:
     monkeypatch.setattr(audit_bundle, limit, 1)
-    with pytest.raises(VerificationError, match=f"the {part} cannot be accepted: expected at most 1"):
+    with pytest.raises(VerificationError, match=f"{part} of the audit bundle cannot be accepted: expected 0 to 1"):
         parse_audit_bundle(data)
 
 
@@ -170,7 +170,7 @@ def test_the_specification_names_every_code() -> None:
 def test_an_auditor_needs_neither_ledger_nor_catalog_nor_network() -> None:
     ours = ("pvdm.ledger", "pvdm.steward", "pvdm.catalog", "pvdm.client", "sqlalchemy", "httpx", "fastapi")
     script = (
-        "import sys, pvdm.metadata.audit.audit, pvdm.metadata.audit.bundle;"
+        "import sys, pvdm.metadata.audit.audit, pvdm.metadata.audit.evidence;"
         f"print([name for name in sys.modules if name.startswith({ours!r})])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.metadata.audit.heads import Edge, Past, find_required_spans
+from pvdm.metadata.audit.protection import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import Notes, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef

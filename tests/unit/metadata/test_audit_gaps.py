@@ -13,8 +13,7 @@ from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
 from pvdm.metadata.audit import audit as audit_module
 from pvdm.metadata.audit.audit import AuditJudge, audit
-from pvdm.metadata.audit.bundle import parse_audit_bundle
-from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.metadata.audit.report import AuditReport, CountedFiles, Gap, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef

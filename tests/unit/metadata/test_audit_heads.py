@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pvdm.metadata.audit import heads as audit_heads
+from pvdm.metadata.audit import protection as audit_heads
 from pvdm.metadata.audit.audit import AuditJudge, audit
-from pvdm.metadata.audit.bundle import parse_audit_bundle
-from pvdm.metadata.audit.heads import Edge, Past, find_required_spans
+from pvdm.metadata.audit.evidence import parse_audit_bundle
+from pvdm.metadata.audit.protection import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import AuditReport, Notes, Standing
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef

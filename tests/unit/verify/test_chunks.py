@@ -17,7 +17,7 @@ from pvdm.model.filter.bind import bind
 from pvdm.model.filter.expression import Always
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, type_from_json
-from pvdm.model.statements.workload import CHUNKS_MAX
+from pvdm.model.statements.proof import CHUNKS_MAX
 from pvdm.verify.planning import chunk_filter, plan_chunks
 
 SCHEMA = Schema(

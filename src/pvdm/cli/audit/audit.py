@@ -31,11 +31,19 @@ from pvdm.cli.common.trust_roots import (
 from pvdm.cli.proof.single_statement import UNPINNED
 from pvdm.errors import Code, VerificationError
 from pvdm.metadata.audit.audit import AuditJudge, audit
-from pvdm.metadata.audit.bundle import AUDIT_BUNDLE_MAX_BYTES, AuditBundle, is_audit_bundle, parse_audit_bundle
-from pvdm.metadata.audit.evidence import Evidence, ManifestFiles, RecordingFiles, table_document
+from pvdm.metadata.audit.evidence import (
+    AUDIT_BUNDLE_MAX_BYTES,
+    AuditBundle,
+    Evidence,
+    ManifestFiles,
+    RecordingFiles,
+    is_audit_bundle,
+    parse_audit_bundle,
+    table_document,
+)
 from pvdm.metadata.audit.gaps import GAP_ID_HEX_DIGITS
 from pvdm.metadata.audit.report import AuditReport
-from pvdm.trust.inclusion import origin_of
+from pvdm.trust.bundle import origin_of
 from pvdm.verify.fetch import Files
 
 if TYPE_CHECKING:

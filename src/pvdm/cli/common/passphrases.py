@@ -14,7 +14,7 @@ from pvdm.cli.common.files import read_file
 from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
-from pvdm.trust.keys.passphrase import PASSPHRASE_MAX_BYTES, Passphrase
+from pvdm.trust.keys.seal import PASSPHRASE_MAX_BYTES, Passphrase
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"

@@ -18,14 +18,13 @@ from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import dump, parse
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.secret import Secret
+from pvdm.trust.bundle import log_checker
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
-from pvdm.trust.inclusion import log_checker
 from pvdm.trust.keys import disk
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refused
-from pvdm.trust.root import TrustRoot
+from pvdm.trust.root import SeenRoot, TrustRoot, follow_roots
 from pvdm.trust.strict_json import read
-from pvdm.trust.succession import SeenRoot, follow_roots
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -144,7 +143,7 @@ def read_chain(path: Path) -> tuple[bytes, ...]:
         return (data,)
     value = read(data, "the chain of trust roots", size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     if not isinstance(value, Sequence) or not value:
-        raise refused("trust_root_missing", "there is no trust root", "at least one", "none")
+        raise refused("trust_root_missing", "at least one", "none")
     return tuple(dump(envelope) for envelope in value)
 
 

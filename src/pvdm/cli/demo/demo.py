@@ -115,7 +115,7 @@ def audited(shop: Shop) -> AuditReport:
     from pvdm.metadata.audit.audit import AuditJudge, audit
     from pvdm.metadata.audit.evidence import table_document
     from pvdm.model.role import Role
-    from pvdm.trust.inclusion import origin_of
+    from pvdm.trust.bundle import origin_of
 
     with shop.steward.as_role(Role.AUDITOR, DOMAIN) as client:
         now = now_micros()

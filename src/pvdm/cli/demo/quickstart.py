@@ -18,7 +18,7 @@ from pvdm.cli.common.screen import notice, say, say_json
 from pvdm.cli.demo.quickstart_files import FILES
 from pvdm.cli.proof.text import Line
 from pvdm.errors import Code, DevelopmentWarning, comparison
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvdm.cli.proof.text import Line
 from pvdm.errors import comparison
-from pvdm.model.plain import counted
-from pvdm.model.printable import printable
+from pvdm.model.printable import counted, printable
 
 if TYPE_CHECKING:
     from pvdm.evaluation.orders import Sight

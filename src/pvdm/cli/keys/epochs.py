@@ -11,7 +11,7 @@ from pvdm.cli.common.options import json_option
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.keys.keys import keys
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 from pvdm.model.statements.epoch import EpochStage
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from pvdm.cli.common.times import utc
 from pvdm.errors import PvdmError
-from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, pae
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, pae, require_signature
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.signing import require_signature
 
 
 @dataclass(frozen=True, slots=True)

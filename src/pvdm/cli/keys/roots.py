@@ -28,12 +28,10 @@ from pvdm.cli.common.trust_roots import (
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.cli.keys.root_text import RootFile, root_lines, root_to_json
 from pvdm.errors import Code, PvdmError
-from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, Signature, parse_envelope
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, Signature, parse_envelope, seal
 from pvdm.trust.refusal import refusing
-from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, TrustRoot
-from pvdm.trust.signing import seal
+from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, Thresholds, TrustRoot, advance_root, pin_root
 from pvdm.trust.strict_json import read
-from pvdm.trust.succession import advance_root, pin_root
 
 _OUT_HELP = "Where the result goes; never over another file."
 
@@ -114,7 +112,8 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     if found.expires_at is None:
         raise Code.ROOT_SPEC_INVALID(f"{spec}: a root ends", got="none")
     keys = _ordered(found.keys)
-    root = TrustRoot(1, None, now, found.expires_at, keys, found.notary_threshold or 1, found.root_threshold or 1)
+    thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
+    root = TrustRoot(1, None, now, found.expires_at, keys, thresholds)
     _write_draft(root, out, as_json=as_json)
 
 
@@ -186,8 +185,7 @@ def _successor(
         now,
         end,
         _ordered(tuple(joined)),
-        notary_threshold or root.notary_threshold,
-        root_threshold or root.root_threshold,
+        Thresholds(notary_threshold or root.notary_threshold, root_threshold or root.root_threshold),
     )
 
 

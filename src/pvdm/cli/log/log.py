@@ -14,14 +14,13 @@ from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.log.statements import check_statements
 from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
 from pvdm.errors import Code, VerificationError
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.merkle import ConsistencyProof
-from pvdm.trust.log.monitor import compare
 from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES
-from pvdm.trust.log.proof import verify_consistency
+from pvdm.trust.log.proof import compare, verify_consistency
 from pvdm.trust.log.tiles import StaticTiles
 
 

@@ -16,14 +16,13 @@ from pvdm.cli.log.log import checkpoint_json, log, opened, read_checkpoint, requ
 from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
 from pvdm.cli.steward.steward import config_option, opened_notary
 from pvdm.errors import Code
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.merkle import prove_inclusion
-from pvdm.trust.log.proof import verify_inclusion
-from pvdm.trust.log.proof_file import LogProof, parse_log_proof
+from pvdm.trust.log.proof import LogProof, parse_log_proof, verify_inclusion
 from pvdm.trust.log.tiles import StaticTiles
 
 UNSIGNED: Final = "no key of the log was given, so the checkpoint's signature was not checked (--vkey or --trust-root)"

@@ -12,7 +12,7 @@ import click
 
 from pvdm.cli.common.trust_roots import at_option, judge_by, log_keys, origin_option, pin_option, root_option
 from pvdm.errors import Code
-from pvdm.trust.inclusion import origin_of
+from pvdm.trust.bundle import origin_of
 from pvdm.trust.log.note import NoteKey, parse_vkey
 
 

@@ -17,7 +17,7 @@ from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.common.times import now_micros, utc
 from pvdm.cli.proof.parquet import digest_files, schema_of
 from pvdm.digest import Construction, Engine, Mode, Plan
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.statements.attestation import SourceAttestation

@@ -13,7 +13,7 @@ from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.common.trust_roots import Sha256Type
 from pvdm.cli.common.views import proof_view_line
 from pvdm.cli.proof.proof import proof
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 
 _ROWS = 1_000
 _DEFAULT_ROWS = 100

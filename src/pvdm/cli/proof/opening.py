@@ -21,13 +21,14 @@ from pvdm.digest import Construction, Mode, Partial, Plan
 from pvdm.errors import Code, InputError, VerificationError
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.fields import Fields, require_sha256
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 from pvdm.model.projection import Projection, ProjectionName
 from pvdm.model.schema import Schema
 from pvdm.model.secret import CommitmentKey, DigestKey, Secret
 from pvdm.model.statements.proof import Commitments, Proof
 from pvdm.trust.commitment import require_opens
-from pvdm.trust.keys import AttemptContext, disk
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.context import AttemptContext
 
 if TYPE_CHECKING:
     from pvdm.client import OpenedProof

@@ -17,8 +17,7 @@ from pvdm.cli.proof.single_statement import UNPINNED, check_single, hint_of
 from pvdm.cli.proof.text import statement_lines, verdict_line
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle
-from pvdm.trust.inclusion import log_checker, origin_of
+from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle, log_checker, origin_of
 
 UNCHECKED: Final = "nothing was checked: neither signature nor log. "
 NEXT: Final = {

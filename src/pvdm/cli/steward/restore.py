@@ -16,7 +16,7 @@ from pvdm.cli.keys.root_spec import read_public
 from pvdm.cli.proof.text import LOUD
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.ledger.record import restores
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.ledger import Unit

@@ -15,7 +15,7 @@ from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.times import SECOND, DurationType, duration, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk

@@ -17,7 +17,7 @@ from pvdm.cli.table.approval_text import Signing, protected_lines, protection_li
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.gate.state import target_of
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import (
     CONTRACT_MAX_BYTES,

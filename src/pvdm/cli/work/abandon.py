@@ -8,7 +8,7 @@ from pvdm.cli.common.options import json_option
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.table.open_workloads import summarize
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 
 
 @click.command("abandon", short_help="Give a workload up.")

@@ -21,12 +21,12 @@ from pvdm.cli.proof.files import is_bundle, read_proofs
 from pvdm.cli.proof.text import LOUD, override_lines, proof_lines
 from pvdm.cli.work.jobs import quiet, tell, watch_steps
 from pvdm.errors import Code
-from pvdm.model.plain import view_json
+from pvdm.model.printable import view_json
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
+from pvdm.trust.approval import verify_override
 from pvdm.trust.bundle import parse_bundle
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
-from pvdm.trust.override import verify_override
 from pvdm.trust.verify import sign_statement, verify_threshold
 
 _DEFAULT: Final = "4h"

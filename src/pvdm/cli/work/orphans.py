@@ -7,7 +7,7 @@ import click
 from pvdm.cli.common.options import json_option
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 
 
 @click.command("orphans", short_help="Files that jobs left behind.")

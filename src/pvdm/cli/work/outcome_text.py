@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pvdm.cli.proof.text import LOUD, Line
-from pvdm.model.plain import counted as counted  # noqa: PLC0414 - others have it from here
+from pvdm.model.printable import counted as counted  # noqa: PLC0414 - others have it from here
 
 if TYPE_CHECKING:
     from pvdm.client import AttemptView

@@ -11,7 +11,7 @@ from pvdm.cli.common.options import json_option, require_command
 from pvdm.cli.common.screen import say, say_json
 from pvdm.cli.common.service import Service, service_options
 from pvdm.cli.common.times import SECOND, DurationType, utc
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.client import QuarantinedView, QuarantineRemovalView, StewardClient

@@ -16,7 +16,7 @@ from pvdm.cli.common.times import utc
 from pvdm.cli.common.views import override_view_lines, proof_view_line
 from pvdm.cli.work.status_work import show_work, workload_lines
 from pvdm.errors import Code, NotAllowedError, UnavailableError
-from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import counted, view_json
 from pvdm.model.statements.epoch import EpochStage
 
 if TYPE_CHECKING:

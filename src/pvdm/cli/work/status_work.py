@@ -14,9 +14,8 @@ from pvdm.cli.proof.text import LOUD, Line
 from pvdm.cli.table.open_workloads import all_workloads
 from pvdm.cli.work.outcome_text import counted, override_words
 from pvdm.errors import Code, comparison
-from pvdm.model.located_text import lines, rest_of_keys
-from pvdm.model.plain import view_json
-from pvdm.model.printable import place
+from pvdm.model.located import describe, rest_of_keys
+from pvdm.model.printable import place, view_json
 from pvdm.model.states import AttemptState
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
         if said := ": ".join(part for part in (message, tail) if part):
             yield f"    {said}", None
     if found.located is not None:
-        for line in lines(found.located):
+        for line in describe(found.located):
             yield f"    {line}", None
         if rest := rest_of_keys(found.located, found.workload_id):
             yield f"    {rest}", None

@@ -13,8 +13,7 @@ from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.schema.record import tokens
 from pvdm.ledger.unit import Unit
-from pvdm.model.role import Role
-from pvdm.model.token_text import draw_token_text, token_sha256
+from pvdm.model.role import Role, draw_token_text, token_sha256
 
 EVERY_DOMAIN: Final = "*"
 # The query of every request, built once: building a statement takes longer than running it.

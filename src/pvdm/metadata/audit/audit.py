@@ -26,7 +26,7 @@ from pvdm.metadata.audit.report import (
 )
 from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
-from pvdm.model.plain import counted
+from pvdm.model.printable import counted
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
@@ -123,9 +123,9 @@ def _judge_lost(
             statements.receipt(receipt)
             raise refused(
                 "audit_receipt_without_snapshot",
-                f"main does not show what workload {receipt.predicate.workload_id} has published",
                 f"snapshot {snapshot_id} in the history of main",
                 "none",
+                message=f"main does not show what workload {receipt.predicate.workload_id} has published",
             )
     return sentences
 
@@ -142,16 +142,13 @@ def _gaps(
     """The gaps in protection, what may belong to several gaps, and live files that only expired proofs bind."""
     unprotected = find_unprotected(explained, created_protected=protected.created_protected)
     if not unprotected and not (reads and walk.has_expired):
-        with notes.collect():
-            require_known(accepted, ())
+        notes.check(require_known, accepted, ())
         return (), None, ()
     judge = GapJudge(walk, unprotected, notes)
     gaps = judge.gaps(accepted)
     for each in gaps:
-        with notes.collect():
-            require_accepted(each)
-    with notes.collect():
-        require_known(accepted, gaps)
+        notes.check(require_accepted, each)
+    notes.check(require_known, accepted, gaps)
     return gaps, judge.undecided(), tuple(judge.covered_elsewhere(notes))
 
 
@@ -162,7 +159,7 @@ def _data(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
         for file in () if each.changed is None else each.changed.removed:
             live.pop(file.file_path, None)
         for path, proved in each.files.items():
-            live[path] = BoundFile(path, *proved.published_bytes, each.notes, proved.version)
+            live[path] = BoundFile(path, *proved.published_bytes, each.notes, proved.version_id)
     yield from live.values()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pvdm.lake.format.manifest.entry import FileContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.metadata.audit import checks
-from pvdm.metadata.audit.proofs import PublicationProofs
+from pvdm.metadata.audit.checks import PublicationProofs
 from pvdm.metadata.audit.report import CountedFiles
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.trust.refusal import refused
@@ -30,12 +30,9 @@ def judge_carried(walk: Walk) -> CountedFiles:
         return NONE_FOUND
     published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
     proved_entries, others = _divide(walk, first, live, published)
-    with first.notes.collect():
-        require_no_deletes(proved_entries)
-    with first.notes.collect():
-        require_carried(proved_entries, published)
-    with first.notes.collect():
-        require_rows(proved_entries, published)
+    first.notes.check(require_no_deletes, proved_entries)
+    first.notes.check(require_carried, proved_entries, published)
+    first.notes.check(require_rows, proved_entries, published)
     found = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
     return CountedFiles(len(found), sum(each.record_count for each in found))
 
@@ -59,7 +56,7 @@ def _divide(
     """The entries that publications wrote, and older ones. There are no older ones if receipts reach the beginning."""
     if walk.past.cut_at is None:
         return list(live), []
-    own = {said.predicate.new_snapshot_id for said in walk.expired} | {first.snapshot.snapshot_id}
+    own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
     named = {path for each in published for path in each.removed}
     named |= {
         file.published_path for each in published for chunk in each.chunks for file in chunk.proof.core.files.added
@@ -75,12 +72,7 @@ def require_no_deletes(proved_entries: Iterable[ManifestEntry]) -> None:
     """No publication adds a delete file."""
     for entry in proved_entries:
         if entry.data_file.content is not FileContent.DATA:
-            raise refused(
-                "audit_delete_file_added",
-                "a publication that has expired added a delete file",
-                "data files",
-                entry.data_file.file_path,
-            )
+            raise refused("audit_delete_file_added", "data files", entry.data_file.file_path)
 
 
 def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
@@ -97,7 +89,6 @@ def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable
         lost, strange = set(proved.items()) - set(shown), set(shown) - set(proved.items())
         raise refused(
             "audit_files_carried_differ",
-            "the snapshot carries other files than the proofs of expired publications bind",
             checks.name_paths(sorted(path for path, _ in lost), "every file of the proofs"),
             checks.name_paths(sorted(path for path, _ in strange), "no other, but one twice or none of them"),
         )
@@ -112,6 +103,4 @@ def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[Pu
             continue
         counted = sum(rows[path] for path in paths)
         if counted != staged:
-            raise refused(
-                "audit_rows_differ", "the manifests count other rows than a proof that has expired", staged, counted
-            )
+            raise refused("audit_rows_differ", staged, counted)

@@ -114,7 +114,7 @@ def require_listed_once(listed: Sequence[ManifestFile]) -> None:
     paths = [each.manifest_path for each in listed]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
-        raise refused("audit_manifest_twice", "the snapshot lists a manifest twice", "each manifest once", twice)
+        raise refused("audit_manifest_twice", "each manifest once", twice)
 
 
 def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]) -> tuple[ManifestFile, ...]:
@@ -125,7 +125,6 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
         if old is None or _comparable(old, each) != _comparable(each, each):
             raise refused(
                 "audit_manifest_not_carried",
-                "the snapshot lists a manifest that neither it nor its parent wrote in this form",
                 "a manifest of the parent, unchanged" if old is None else "the parent's entry for it",
                 each.manifest_path,
             )
@@ -152,7 +151,6 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
         lost, invented = old - new, new - old
         raise refused(
             "audit_entries_not_carried",
-            "manifests were written again with other entries",
             f"{sum(old.values())} entries as the parent has them",
             f"{sum(lost.values())} lost and {sum(invented.values())} that were not there",
         )
@@ -160,7 +158,7 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
     for entry in entries:
         kept = (entry.data_file.file_path, entry.data_file.first_row_id)
         if entry.status is EntryStatus.EXISTING and kept not in rows and (kept[0], None) not in rows:
-            raise refused("audit_row_ids_not_carried", "a kept file has other row ids", "those that it had", kept[0])
+            raise refused("audit_row_ids_not_carried", "those that it had", kept[0])
 
 
 def entry_facts(entry: ManifestEntry) -> EntryFacts:
@@ -175,7 +173,6 @@ def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
             raise refused(
                 "audit_entry_of_other_snapshot",
-                "an entry is marked as another snapshot's change",
                 snapshot.snapshot_id,
                 f"{entry.snapshot_id} for {entry.data_file.file_path}",
             )
@@ -185,7 +182,7 @@ def require_no_deletes(added: Iterable[DataFile]) -> None:
     """The snapshot adds no delete file, because no proof covers one."""
     for file in added:
         if file.content is not FileContent.DATA:
-            raise refused("audit_delete_file_added", "the snapshot adds a delete file", "data files", file.file_path)
+            raise refused("audit_delete_file_added", "data files", file.file_path)
 
 
 def require_dangling(data: Iterable[DataFile], gone: Iterable[DataFile]) -> None:
@@ -195,9 +192,4 @@ def require_dangling(data: Iterable[DataFile], gone: Iterable[DataFile]) -> None
         about = file.referenced_data_file
         position = file.content is FileContent.POSITION_DELETES and about in paths
         if file.content is not FileContent.DATA and not position:
-            raise refused(
-                "audit_delete_file_removed",
-                "the snapshot removes a delete file whose data file stays",
-                "delete files of removed data files",
-                file.file_path,
-            )
+            raise refused("audit_delete_file_removed", "delete files of removed data files", file.file_path)

@@ -1,9 +1,13 @@
-"""The checks of a receipt and its proofs against one snapshot, each with its own code."""
+"""The checks of a receipt and its proofs against one snapshot, each with its own code.
+
+`Proofs` runs those that concern the proofs of a receipt.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
@@ -13,10 +17,11 @@ from pvdm.lake.format.table.snapshots import MAIN, Snapshot
 from pvdm.lake.read.found_manifests import MANIFESTS_KEY, read_manifest_hashes
 from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence
-from pvdm.metadata.audit.statements import ProvedChunk
+from pvdm.metadata.audit.protection import ProtectionHistory
+from pvdm.metadata.audit.report import Notes
+from pvdm.metadata.audit.statements import ProvedChunk, Statements, UnverifiedStatement
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
@@ -24,15 +29,13 @@ from pvdm.trust.refusal import refused
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
     """The receipt is for this table by its UUID. Another table can have the same name."""
     if (receipt.table.catalog, receipt.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
-        raise refused(
-            "audit_receipt_wrong_table", "the receipt is for another table", evidence.table.uuid, receipt.table.uuid
-        )
+        raise refused("audit_receipt_wrong_table", evidence.table.uuid, receipt.table.uuid)
 
 
 def require_receipt_branch(receipt: Receipt) -> None:
     """The receipt is for `main`, which consumers read."""
     if receipt.branch != MAIN:
-        raise refused("audit_receipt_wrong_branch", "the receipt is for another branch", MAIN, repr(receipt.branch))
+        raise refused("audit_receipt_wrong_branch", MAIN, repr(receipt.branch))
 
 
 def require_receipt_snapshot(receipt: Receipt, snapshot: Snapshot) -> None:
@@ -42,19 +45,14 @@ def require_receipt_snapshot(receipt: Receipt, snapshot: Snapshot) -> None:
         ("parent snapshot", snapshot.parent_id, receipt.old_snapshot_id),
     ):
         if expected != got:
-            raise refused("audit_receipt_wrong_snapshot", f"the receipt names another {what}", expected, got)
+            raise refused("audit_receipt_wrong_snapshot", expected, got, message=f"the receipt names another {what}")
 
 
 def require_list(receipt: Receipt, data: bytes) -> None:
     """The manifest list is the one that was published, to the byte."""
     got = hashlib.sha256(data).hexdigest()
     if got != receipt.manifest_list_sha256:
-        raise refused(
-            "audit_list_changed",
-            "the manifest list is not the one that was published",
-            receipt.manifest_list_sha256,
-            got,
-        )
+        raise refused("audit_list_changed", receipt.manifest_list_sha256, got)
 
 
 def require_bound(listed: ManifestList) -> dict[str, str]:
@@ -63,9 +61,9 @@ def require_bound(listed: ManifestList) -> dict[str, str]:
     if hashes is None:
         raise refused(
             "audit_manifest_unbound",
-            "the published list does not bind its manifests",
             f"the hashes of {len(listed.manifests)} manifests",
             "none, or others",
+            message="the published list does not bind its manifests",
         )
     return dict(zip((each.manifest_path for each in listed.manifests), hashes, strict=True))
 
@@ -76,7 +74,6 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
         if got != bound.get(location):
             raise refused(
                 "audit_manifests_changed",
-                "a manifest is not the one that was published",
                 bound.get(location, "a manifest of the list"),
                 f"{got or 'another'} for {location}",
             )
@@ -87,9 +84,9 @@ def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
     if kept or root is None:
         raise refused(
             "audit_manifest_unbound",
-            "the snapshot carries over manifests that no receipt binds",
             "manifests that the Steward wrote, and the hash of those that it found",
             kept[0].manifest_path if kept else "no hash of what was found",
+            message="the snapshot carries over manifests that no receipt binds",
         )
     return root
 
@@ -97,24 +94,14 @@ def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
 def require_found(bound: str, got: str) -> None:
     """The snapshot before the protection still has the manifests that the protection found."""
     if got != bound:
-        raise refused(
-            "audit_found_changed",
-            "the list or a manifest from before the protection is not the one that was found",
-            bound,
-            got,
-        )
+        raise refused("audit_found_changed", bound, got)
 
 
 def require_metadata(receipt: Receipt, evidence: Evidence) -> None:
     """If the receipt's metadata file is still the current one, it has the hash that the receipt names."""
     now = evidence.metadata
     if receipt.metadata_path == now.path and receipt.metadata_sha256 != now.sha256:
-        raise refused(
-            "audit_metadata_changed",
-            "the table's document is not the one that was published",
-            receipt.metadata_sha256,
-            now.sha256,
-        )
+        raise refused("audit_metadata_changed", receipt.metadata_sha256, now.sha256)
 
 
 def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evidence, metadata: TableMetadata) -> None:
@@ -124,12 +111,7 @@ def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evide
     remembers = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
     known = {evidence.metadata.path, *(entry.metadata_file for entry in log)}
     if remembers and receipt.metadata_path not in known:
-        raise refused(
-            "audit_metadata_unknown",
-            "the table never showed the document that the receipt names",
-            "one of the table's documents",
-            receipt.metadata_path,
-        )
+        raise refused("audit_metadata_unknown", "one of the table's documents", receipt.metadata_path)
 
 
 def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
@@ -138,16 +120,9 @@ def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
     for chunk in chunks:
         attempt = chunk.proof.core.attempt
         if attempt.workload_id != receipt.workload_id:
-            raise refused(
-                "audit_proof_wrong_workload",
-                "a proof is of another workload",
-                receipt.workload_id,
-                attempt.workload_id,
-            )
+            raise refused("audit_proof_wrong_workload", receipt.workload_id, attempt.workload_id)
         if attempt.chunk_id in seen:
-            raise refused(
-                "audit_chunk_twice", "two proofs of the receipt are about one chunk", "one a chunk", attempt.chunk_id
-            )
+            raise refused("audit_chunk_twice", "one a chunk", attempt.chunk_id)
         seen.add(attempt.chunk_id)
 
 
@@ -156,10 +131,7 @@ def require_target(core: ProofCore, evidence: Evidence) -> None:
     table = core.target.table
     if (table.catalog, table.uuid, core.target.branch) != (evidence.table.catalog, evidence.table.uuid, MAIN):
         raise refused(
-            "audit_proof_wrong_table",
-            "a proof is for another table or branch",
-            f"{evidence.table.uuid}, {MAIN}",
-            f"{table.uuid}, {core.target.branch}",
+            "audit_proof_wrong_table", f"{evidence.table.uuid}, {MAIN}", f"{table.uuid}, {core.target.branch}"
         )
 
 
@@ -168,7 +140,6 @@ def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
     if core.attempt.contract_sha256 not in in_force:
         raise refused(
             "audit_proof_wrong_contract",
-            "the proof is under another contract than the table was",
             " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected",
             core.attempt.contract_sha256,
         )
@@ -177,12 +148,7 @@ def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
 def require_logged_before(last_index: int, receipt_index: int) -> None:
     """The proof or override was logged before the receipt."""
     if last_index >= receipt_index:
-        raise refused(
-            "audit_logged_too_late",
-            "what the publication rests on was logged after it",
-            f"before entry {receipt_index}",
-            last_index,
-        )
+        raise refused("audit_logged_too_late", f"before entry {receipt_index}", last_index)
 
 
 def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
@@ -191,14 +157,11 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
         return
     classes = ", ".join(found.value for found in core.verdict.classes)
     if override is None:
-        raise refused(
-            "audit_verdict_not_pass", "rows were published that failed", "PASS, or an override", f"FAIL ({classes})"
-        )
+        raise refused("audit_verdict_not_pass", "PASS, or an override", f"FAIL ({classes})")
     same = override.table.uuid == core.target.table.uuid and override.file_hashes == core.files.staged_hashes
     if not same:
         raise refused(
             "audit_override_for_others",
-            "the override is for other bytes than those that failed and were published",
             f"{len(override.file_hashes)} files of the override",
             f"{len(core.files.staged_hashes)} files, others",
         )
@@ -207,7 +170,7 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
 def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
     """An override is used only where a verdict is FAIL."""
     if override is not None and all(chunk.proof.core.verdict.passed for chunk in chunks):
-        raise refused("audit_override_of_pass", "the receipt names an override, and nothing failed", "a FAIL", "PASS")
+        raise refused("audit_override_of_pass", "a FAIL", "PASS")
 
 
 def require_added(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> dict[str, AddedFile]:
@@ -216,16 +179,13 @@ def require_added(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> di
     for chunk in chunks:
         for file in chunk.proof.core.files.added:
             if file.published_path in bound:
-                raise refused(
-                    "audit_file_proved_twice", "two chunks bind one file", "each file once", file.published_path
-                )
+                raise refused("audit_file_proved_twice", "each file once", file.published_path)
             bound[file.published_path] = file
     shown = [(file.file_path, file.file_size_in_bytes) for file in changed.added]
     proved = {(file.published_path, file.published_size_bytes) for file in bound.values()}
     if len(set(shown)) != len(shown) or set(shown) != proved:
         raise refused(
             "audit_files_added_differ",
-            "the snapshot adds other files than its proofs bind",
             name_paths(sorted(path for path, _ in proved - set(shown)), "every file of the proofs"),
             name_paths(sorted(path for path, _ in set(shown) - proved), "no other, but one twice or none of them"),
         )
@@ -239,7 +199,6 @@ def require_removed(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> 
     if len(set(shown)) != len(shown) or set(shown) != proved:
         raise refused(
             "audit_files_removed_differ",
-            "the snapshot removes other files than its proofs bind",
             name_paths(sorted(proved - set(shown)), "every file of the proofs"),
             name_paths(sorted(set(shown) - proved), "no other, but one twice or none of them"),
         )
@@ -250,9 +209,7 @@ def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> Non
     counts = [chunk.proof.core.rows.staged for chunk in chunks]
     known = [count for count in counts if count is not None]
     if len(known) == len(counts) and sum(known) != changed.rows_added:
-        raise refused(
-            "audit_rows_differ", "the manifests count other rows than the proofs", sum(known), changed.rows_added
-        )
+        raise refused("audit_rows_differ", sum(known), changed.rows_added)
 
 
 def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[int, str]) -> None:
@@ -260,10 +217,7 @@ def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[in
     found = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
     if found != core.target.schema_fingerprint:
         raise refused(
-            "audit_schema_differs",
-            "the snapshot is read with another schema than its rows were verified under",
-            core.target.schema_fingerprint,
-            found or f"no schema {snapshot.schema_id}",
+            "audit_schema_differs", core.target.schema_fingerprint, found or f"no schema {snapshot.schema_id}"
         )
 
 
@@ -271,10 +225,7 @@ def require_spec(core: ProofCore, changed: SnapshotChanges) -> None:
     """The added files are listed under the partition spec that the proof names."""
     if changed.spec_ids - {core.target.spec_id}:
         raise refused(
-            "audit_spec_differs",
-            "files are listed under another partition spec than the proof's",
-            core.target.spec_id,
-            ", ".join(str(each) for each in sorted(changed.spec_ids)),
+            "audit_spec_differs", core.target.spec_id, ", ".join(str(each) for each in sorted(changed.spec_ids))
         )
 
 
@@ -288,3 +239,65 @@ def name_paths(paths: Sequence[str], otherwise: str) -> str:
     if not paths:
         return otherwise
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationProofs:
+    """The verified proofs and the override of one publication."""
+
+    chunks: tuple[ProvedChunk, ...] = ()
+    override: BreakGlass | None = None
+
+    @property
+    def removed(self) -> set[str]:
+        """Every path that the proofs remove."""
+        return {path for chunk in self.chunks for path in chunk.proof.core.files.removed}
+
+
+class Proofs:
+    """Checks the proofs of receipts. Nonces, chunks and overrides must be used once over all of them."""
+
+    def __init__(self, statements: Statements, protected: ProtectionHistory, evidence: Evidence) -> None:
+        self._statements = statements
+        self._protected = protected
+        self._evidence = evidence
+        self._used: dict[tuple[str, ...], int] = {}
+
+    def judge(self, receipt: UnverifiedStatement[Receipt], notes: Notes) -> PublicationProofs:
+        """The proofs of a valid receipt. Failed checks are noted."""
+        content = receipt.predicate
+        chunks: tuple[ProvedChunk, ...] = ()
+        with notes.collect():
+            chunks = self._statements.chunks(content.proof_ids)
+        waived: BreakGlass | None = None
+        if content.override_id is not None:
+            with notes.collect():
+                override, index = self._statements.override(content.override_id)
+                waived = override.predicate
+                require_logged_before(index, receipt.logged.index)
+                self._require_unused(content, "override", content.override_id)
+        if chunks:
+            notes.check(require_workload, content, chunks)
+            notes.check(require_override_needed, chunks, waived)
+        for chunk in chunks:
+            self._judge_chunk(receipt, chunk, waived, notes)
+        return PublicationProofs(chunks, waived)
+
+    def _judge_chunk(
+        self, receipt: UnverifiedStatement[Receipt], chunk: ProvedChunk, override: BreakGlass | None, notes: Notes
+    ) -> None:
+        core, content = chunk.proof.core, receipt.predicate
+        in_force = self._protected.contracts(chunk.first_index, receipt.logged.index)
+        notes.check(require_target, core, self._evidence)
+        notes.check(require_contract, core, in_force)
+        notes.check(require_logged_before, chunk.last_index, receipt.logged.index)
+        notes.check(require_verdict, core, override)
+        # A nonce is used once, and a chunk is published once.
+        notes.check(self._require_unused, content, "nonce", core.attempt.nonce)
+        notes.check(self._require_unused, content, "chunk", core.attempt.workload_id, core.attempt.chunk_id)
+
+    def _require_unused(self, content: Receipt, *key: str) -> None:
+        other = self._used.setdefault(key, content.new_snapshot_id)
+        if other != content.new_snapshot_id:
+            message = f"one {key[0]} was used by two publications"
+            raise refused("audit_used_twice", f"{' '.join(key[1:])} once", f"in snapshot {other} too", message=message)

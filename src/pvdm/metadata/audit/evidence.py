@@ -1,17 +1,29 @@
-"""The input of an audit: the table's metadata file, logged statements, and manifests by location."""
+"""The input of an audit: metadata file, logged statements and manifests, and the bundle file for an offline audit."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.model.canonical_json import Value, dump
+from pvdm.model.codec import Document, FieldType, Long, Number, Sha256, Text
+from pvdm.model.fields import Fields, invalid, require_text
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.note import decode_base64
+from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.strict_json import read
 
+AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
+AUDIT_FILES_MAX: Final = 1_000_000
+_HASHES: Final = 64
+_BEGINNING: Final = b'{"checkpoint":'
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
 _LAST: Final = 4
@@ -24,15 +36,39 @@ KINDS: Final = (
 )
 
 
+def _read_kind(fields: Fields, key: str) -> EntryKind:
+    kind = fields.choice(key, EntryKind)
+    if kind not in KINDS:
+        raise invalid("the kind of a statement", ", ".join(KINDS), kind)
+    return kind
+
+
+def _read_envelope(fields: Fields, key: str) -> bytes:
+    return dump(fields.value(key))
+
+
+def _write_envelope(envelope: bytes) -> Value:
+    return read(envelope, "the envelope", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
+
+
+def _read_hashes(fields: Fields, key: str) -> tuple[bytes, ...]:
+    fields.items(key, most=_HASHES)
+    return tuple(_decode(text, "a hash of a log proof") for text in fields.texts(key))
+
+
+def _write_hashes(hashes: Sequence[bytes]) -> Value:
+    return [base64.b64encode(each).decode() for each in hashes]
+
+
 @dataclass(frozen=True, slots=True)
-class LoggedStatement:
+class LoggedStatement(Document, title="a statement"):
     """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
 
-    kind: EntryKind
-    envelope: bytes
-    logged_at: int
-    index: int
-    hashes: tuple[bytes, ...]
+    kind: Annotated[EntryKind, FieldType(_read_kind, str)]
+    envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
+    logged_at: Number
+    index: Long
+    hashes: Annotated[tuple[bytes, ...], FieldType(_read_hashes, _write_hashes)]
 
     @property
     def leaf(self) -> bytes:
@@ -40,12 +76,22 @@ class LoggedStatement:
         return LogEntry(self.kind, hashlib.sha256(self.envelope).hexdigest(), self.logged_at).to_bytes()
 
 
+def _read_document(fields: Fields, _key: str) -> bytes:
+    data = fields.text("text").encode()
+    _require_hash(data, fields.text("sha256"), fields.text("path"))
+    return data
+
+
+def _write_document(data: bytes) -> Value:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "text": data.decode()}
+
+
 @dataclass(frozen=True, slots=True)
-class MetadataFile:
+class MetadataFile(Document, title="the table's document"):
     """The table's metadata file: its path and its bytes."""
 
-    path: str
-    data: bytes
+    path: Text
+    data: Annotated[bytes, FieldType(_read_document, _write_document, keys=("sha256", "text"))]
 
     @property
     def sha256(self) -> str:
@@ -53,15 +99,31 @@ class MetadataFile:
         return hashlib.sha256(self.data).hexdigest()
 
 
+def _read_checkpoint(fields: Fields, key: str) -> bytes:
+    return fields.text(key).encode()
+
+
+def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
+    found = tuple(LoggedStatement.from_json(item) for item in fields.items(key, most=AUDIT_STATEMENTS_MAX))
+    places = [each.index for each in found]
+    if places != sorted(set(places)):
+        raise invalid("the statements", "each place of the log once, in order", "another order, or one twice")
+    return found
+
+
+def _write_statements(statements: Sequence[LoggedStatement]) -> Value:
+    return [each.to_json() for each in sorted(statements, key=lambda each: each.index)]
+
+
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Document, title="the audit bundle"):
     """Everything except manifests. `contract_sha256` is the table's contract now, as the Steward states it."""
 
     table: TableRef
-    contract_sha256: str | None
+    contract_sha256: Sha256 | None
     metadata: MetadataFile
-    checkpoint: bytes
-    statements: tuple[LoggedStatement, ...]
+    checkpoint: Annotated[bytes, FieldType(_read_checkpoint, bytes.decode)]
+    statements: Annotated[tuple[LoggedStatement, ...], FieldType(_read_statements, _write_statements)]
 
 
 class ManifestFiles(Protocol):
@@ -69,7 +131,6 @@ class ManifestFiles(Protocol):
 
     def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
         """The bytes at a location that this snapshot names, at most `most`."""
-        ...
 
 
 class RecordingFiles:
@@ -117,3 +178,86 @@ def table_document(evidence: Evidence) -> TableMetadata:
             reason="audit_metadata_of_other_table", expected=evidence.table.uuid, got=str(metadata.table_uuid)
         )
     return metadata
+
+
+def _read_evidence(fields: Fields, _key: str) -> Evidence:
+    return Evidence.from_json({key: fields.value(key) for key in Evidence.__slots__})
+
+
+def _read_files(fields: Fields, key: str) -> dict[str, bytes]:
+    items = fields.items(key, most=AUDIT_FILES_MAX)
+    found: dict[str, bytes] = {}
+    for item in items:
+        file = Fields(item, "a file", ("location", "sha256", "data"))
+        location = file.text("location")
+        require_text(location, "the location of a file")
+        found[location] = _decode(file.text("data"), "a file")
+        _require_hash(found[location], file.text("sha256"), location)
+    if len(found) != len(items) or list(found) != sorted(found):
+        raise invalid("the files", "each location once, in order", "another order, or one twice")
+    return found
+
+
+def _write_files(files: Mapping[str, bytes]) -> Value:
+    return [
+        {
+            "location": location,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "data": base64.b64encode(data).decode(),
+        }
+        for location, data in sorted(files.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditBundle(Document, title="the audit bundle", format="pvdm-audit/v1"):
+    """Evidence, and the manifest lists and manifests that an audit of it reads, by location."""
+
+    evidence: Annotated[Evidence, FieldType(_read_evidence, Document.to_json, keys=Evidence.__slots__)]
+    files: Annotated[Mapping[str, bytes], FieldType(_read_files, _write_files)]
+
+    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
+        """A file of the bundle, whichever snapshot names it."""
+        found = self.files.get(location)
+        if found is None:
+            raise refused("audit_file_missing", location, "none")
+        if len(found) > most:
+            raise refused("audit_file_too_large", f"{most} bytes", location)
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the bundle. Raises `audit_bundle_too_large` over the limit."""
+        data = dump(self.to_json())
+        if len(data) > AUDIT_BUNDLE_MAX_BYTES:
+            raise Code.AUDIT_REQUEST_INVALID(
+                reason="audit_bundle_too_large", expected=f"at most {AUDIT_BUNDLE_MAX_BYTES} bytes", got=str(len(data))
+            )
+        return data
+
+
+def is_audit_bundle(data: bytes) -> bool:
+    """Whether these bytes begin like an audit bundle."""
+    return data.startswith(_BEGINNING)
+
+
+def parse_audit_bundle(data: bytes) -> AuditBundle:
+    """Parse a bundle. Any other spelling, key, order or hash is refused."""
+    value = read(data, "the audit bundle", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
+    with refusing():
+        return AuditBundle.from_json(value)
+
+
+def _require_hash(data: bytes, sha256: str, what: str) -> None:
+    """Raise `audit_bundle_damaged` for a damaged copy, which is not a file that was changed in the table."""
+    got = hashlib.sha256(data).hexdigest()
+    if got != sha256:
+        raise Code.AUDIT_FAILED(
+            f"the bundle's copy of {what} is damaged", reason="audit_bundle_damaged", expected=sha256[:80], got=got
+        )
+
+
+def _decode(text: str, what: str) -> bytes:
+    data = decode_base64(text)
+    if data is None:
+        raise invalid(what, "canonical base64 with padding", "something else")
+    return data

@@ -15,7 +15,7 @@ from pvdm.metadata.audit.rehash import BoundFile
 from pvdm.metadata.audit.report import ApprovalEntry, CountedFiles, Gap, Notes, UndecidedGaps
 from pvdm.metadata.audit.statements import ProvedChunk, UnverifiedStatement
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
@@ -133,7 +133,7 @@ class GapJudge:
         shown = set() if self._now is None else self._now.paths
         proved = {file.published_path: file for each in self._published for file in each.added}
         for path in sorted((shown & proved.keys()) - walked):
-            yield BoundFile(path, *proved[path].published_bytes, notes, proved[path].version)
+            yield BoundFile(path, *proved[path].published_bytes, notes, proved[path].version_id)
 
     def undecided(self) -> UndecidedGaps | None:
         """What came or went in one of several gaps, without evidence in which; None if there is nothing."""
@@ -160,6 +160,7 @@ class GapJudge:
         gap_id = gap.gap_id(self._head_text())
         made = Gap(
             gap_id,
+            gap_id in accepted,
             gap.ended,
             gap.begun,
             self._in_order(own.snapshots),
@@ -170,7 +171,6 @@ class GapJudge:
             bytes_proved=None,
             lost=None,
             delete_files=None,
-            accepted=gap_id in accepted,
         )
         if self._now is None:
             return made
@@ -260,7 +260,7 @@ class GapJudge:
 
     def _snapshots(self, gap: Unprotected) -> frozenset[int]:
         """The snapshots without a receipt that came in the gap."""
-        first = self._walk.place_before(gap.ended.index + 1) + 1
+        first = self._walk.place_before(gap.ended.log_index + 1) + 1
         end = len(self._walk.walked) - 1
         if gap.begun is not None:
             place = self._walk.past.place(gap.begun.snapshot_id)
@@ -293,7 +293,7 @@ class GapJudge:
         """The publications since protection began again, in the history of `main`."""
         if gap.begun is None:
             return []
-        seen, index = self._walk.places.keys() | self._walk.past.older, gap.begun.index
+        seen, index = self._walk.places.keys() | self._walk.past.older, gap.begun.log_index
         return [
             each
             for each in self._published
@@ -327,9 +327,7 @@ class GapJudge:
         """The counts of these files, and of those among them with path and size of a proved file."""
         proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
         found = [now.data[place][1] for place in sorted(places)]
-        return _counted(found), _counted(
-            [each for each in found if (each.file_path, each.file_size_in_bytes) in proved]
-        )
+        return _count(found), _count([each for each in found if (each.file_path, each.file_size_in_bytes) in proved])
 
     def _new_deletes(self, at: int, now: _LiveEntries) -> int:
         before = self._before[at]
@@ -353,7 +351,7 @@ class GapJudge:
         """The counts of these files, by the last list before the gap or, without one, by the proofs before it."""
         before = self._before[at]
         if before is not None:
-            return _counted([file for _, file in before.data if file.file_path in lost])
+            return _count([file for _, file in before.data if file.file_path in lost])
         found: list[CountedFiles] = []
         for published in self._published_before(self._gaps[at]):
             for chunk in published.chunks:
@@ -362,32 +360,24 @@ class GapJudge:
         return _sum_of(found)
 
     def _published_before(self, gap: Unprotected) -> list[_ProvedReceipt]:
-        return [each for each in self._published if each.receipt.logged.index < gap.ended.index]
+        return [each for each in self._published if each.receipt.logged.index < gap.ended.log_index]
 
 
 def require_accepted(gap: Gap) -> None:
     """Raise `audit_protection_gap` unless the gap is accepted."""
     if not gap.accepted:
         raise refused(
-            "audit_protection_gap",
-            "the table was not protected for a time, and the gap is not accepted",
-            f"gap {gap.gap_id} named with --accept-gap, or no gap",
-            "a gap that is not accepted",
+            "audit_protection_gap", f"gap {gap.gap_id} named with --accept-gap, or no gap", "a gap that is not accepted"
         )
 
 
 def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
     """Every accepted gap exists. If one does not, statements about it may have been left out."""
     for gap_id in sorted(set(accepted) - {each.gap_id for each in gaps}):
-        raise refused(
-            "audit_gap_unknown",
-            "an accepted gap does not exist",
-            f"gap {gap_id}",
-            ", ".join(each.gap_id for each in gaps) or "no gap",
-        )
+        raise refused("audit_gap_unknown", f"gap {gap_id}", ", ".join(each.gap_id for each in gaps) or "no gap")
 
 
-def _counted(files: Sequence[DataFile]) -> CountedFiles:
+def _count(files: Sequence[DataFile]) -> CountedFiles:
     return CountedFiles(len(files), sum(each.record_count for each in files))
 
 

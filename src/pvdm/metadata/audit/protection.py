@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.audit.evidence import Evidence
-from pvdm.metadata.audit.heads import Edge
 from pvdm.metadata.audit.report import ApprovalEntry, Notes
-from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
+from pvdm.metadata.audit.statements import Statements, UnverifiedApproval
 from pvdm.metadata.gate.state import state_changes, state_of
 from pvdm.model.statements.migration import (
     Migration,
@@ -21,6 +21,108 @@ from pvdm.model.statements.migration import (
     TableTarget,
 )
 from pvdm.trust.refusal import refused
+
+BEFORE_ALL = -1
+_AFTER_ALL = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The begin or the end of a protection. `snapshot_id` is the head of `main` then, None for an empty table."""
+
+    index: int
+    begins: bool
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The history of `main`: the places of its snapshots, and the ids of older ones that have expired.
+
+    `cut_at` is the first expired snapshot without a receipt; nothing is known of those before it. It is None if
+    receipts lead back to the table's beginning.
+    """
+
+    places: Mapping[int, int]
+    older: AbstractSet[int]
+    cut_at: int | None
+
+    def place(self, snapshot_id: int | None) -> int | None:
+        """The place of the snapshot: `BEFORE_ALL` for none and for expired ones, None if it is not in the history."""
+        if snapshot_id is None or snapshot_id in self.older:
+            return BEFORE_ALL
+        return self.places.get(snapshot_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredSpans:
+    """The spans of the history whose snapshots must be proved: after the first place, up to the second.
+
+    Publications before the log entry `unseen` may have expired without a trace.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    unseen: int
+
+    def at(self, place: int) -> bool:
+        """Whether the snapshot in this place must be proved."""
+        return any(begin < place <= end for begin, end in self.spans)
+
+
+def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> RequiredSpans:
+    """The spans between the edges. An edge whose head cannot be found is noted and excuses no snapshot."""
+    spans: list[tuple[int, int]] = []
+    begin: int | None = None
+    unseen = BEFORE_ALL
+    for at, edge in enumerate(edges):
+        place = past.place(edge.snapshot_id)
+        if place is None:
+            with notes.collect():
+                require_expired(edges, at, past)
+                place = BEFORE_ALL
+                unseen = edge.index
+        if edge.begins and begin is None:
+            notes.check(require_begun, edges, at, past)
+            begin = BEFORE_ALL if place is None else place
+        elif not edge.begins and begin is not None and place is not None:
+            spans.append((begin, place))
+            begin = None
+    if begin is not None:
+        spans.append((begin, _AFTER_ALL))
+    return RequiredSpans(tuple(spans), unseen)
+
+
+def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
+    """For a table that was empty when protection began, receipts lead back to the table's beginning.
+
+    This is not required if protection ended before the first snapshot, or if the head at its end has expired too.
+    """
+    if edges[at].snapshot_id is not None or past.cut_at is None:
+        return
+    ended = next((each for each in edges[at:] if not each.begins), None)
+    if ended is None or (ended.snapshot_id is not None and past.place(ended.snapshot_id) is not None):
+        raise refused("audit_receipt_missing", f"a receipt of snapshot {past.cut_at}", "no valid one")
+
+
+def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
+    """A head that is not in the history of `main` has expired.
+
+    Receipts lead from the end of a protection back to its begin, however many snapshots have expired. A head is
+    unknown only if its protection ended before a time without one. Nothing newer than a known head has expired.
+    """
+    older_in_sight = any(
+        each.snapshot_id is not None and past.place(each.snapshot_id) is not None for each in edges[:at]
+    )
+    ended_out_of_sight = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
+    if past.cut_at is None or older_in_sight or not ended_out_of_sight:
+        end = "begin" if edges[at].begins else "end"
+        raise refused(
+            "audit_head_not_shown",
+            f"snapshot {edges[at].snapshot_id} in the history of main",
+            "none",
+            message=f"main does not descend from its head at the {end} of the protection",
+        )
+
 
 _BEGINNING = -1
 
@@ -69,26 +171,21 @@ def read_protection(
     state: TableState | None = None
     for approval in own:
         contract, after = _result(approval.predicate)
-        with notes.collect():
-            _require_follows(approval.predicate, state)
+        notes.check(_require_follows, approval.predicate, state)
         steps.append(_ContractStep(approval.logged.index, contract))
         edges += _edges(approval)
         entries.append(_describe(approval))
         state = after
-    with notes.collect():
-        require_protected(steps)
+    notes.check(require_protected, steps)
     if state is not None and steps[-1].contract_sha256 is not None:
-        with notes.collect():
-            require_explained(state, metadata, steps[-1].contract_sha256)
+        notes.check(require_explained, state, metadata, steps[-1].contract_sha256)
     return ProtectionHistory(tuple(steps), tuple(edges)), tuple(entries)
 
 
-def _own_approvals(
-    evidence: Evidence, statements: Statements, notes: Notes
-) -> list[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]]:
+def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> list[UnverifiedApproval]:
     """The valid approvals of this table."""
     uuid = evidence.table.uuid
-    found: list[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]] = [
+    found: list[UnverifiedApproval] = [
         approval
         for approval in statements.protections
         if isinstance(approval.predicate.target, TableTarget) and approval.predicate.target.table.uuid == uuid
@@ -103,7 +200,7 @@ def _own_approvals(
 
 
 def _creation_contract(
-    own: Sequence[UnverifiedStatement[Protection] | UnverifiedStatement[Migration]],
+    own: Sequence[UnverifiedApproval],
     evidence: Evidence,
     statements: Statements,
     notes: Notes,
@@ -127,7 +224,6 @@ def _creation_contract(
                 return wanted
         raise refused(
             "audit_protection_missing",
-            "no approval says that the table is under its contract",
             f"a protection of {evidence.table.name}, or of its namespace, under {wanted}",
             "none",
         )
@@ -157,7 +253,7 @@ def _result(approval: Protection | Migration) -> tuple[str | None, TableState | 
     return approval.target.contract_sha256, approval.target.state
 
 
-def _edges(approval: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> list[Edge]:
+def _edges(approval: UnverifiedApproval) -> list[Edge]:
     """Where protection begins or ends with this approval. A migration does neither."""
     found = approval.predicate
     if isinstance(found, Migration) or not isinstance(found.target, TableTarget):
@@ -169,18 +265,14 @@ def _require_follows(approval: Protection | Migration, state: TableState | None)
     """The state before this approval is the one after the approval before it."""
     if state is None:
         return
-    target = None if isinstance(approval, Migration) else approval.target
-    seen = (
-        approval.before
-        if isinstance(approval, Migration)
-        else target.state
-        if isinstance(target, TableTarget)
-        else state
-    )
+    seen = state
+    if isinstance(approval, Migration):
+        seen = approval.before
+    elif isinstance(approval.target, TableTarget):
+        seen = approval.target.state
     if seen != state:
         raise refused(
             "audit_state_gap",
-            "the table was changed between two approvals without a signature",
             "the state that the approval before led to",
             f"other {' and '.join(name for name, _, _ in state_changes(state, seen))}",
         )
@@ -189,12 +281,7 @@ def _require_follows(approval: Protection | Migration, state: TableState | None)
 def require_protected(steps: Sequence[_ContractStep]) -> None:
     """The table was protected at some time."""
     if all(step.contract_sha256 is None for step in steps):
-        raise refused(
-            "audit_not_protected",
-            "the table was never protected, so that no snapshot needs a proof",
-            "a protection",
-            "none",
-        )
+        raise refused("audit_not_protected", "a protection", "none")
 
 
 def require_explained(state: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
@@ -203,13 +290,12 @@ def require_explained(state: TableState, metadata: TableMetadata, contract_sha25
     if found != state:
         raise refused(
             "audit_structure_unexplained",
-            "the table's structure is not the one after the last approval",
             f"structure {state.structure_sha256}",
             f"other {' and '.join(name for name, _, _ in state_changes(state, found))}",
         )
 
 
-def _describe(approval: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> ApprovalEntry:
+def _describe(approval: UnverifiedApproval) -> ApprovalEntry:
     found = approval.predicate
     if isinstance(found, Migration):
         kind, contract, shown = "migration", found.after.contract_sha256, None

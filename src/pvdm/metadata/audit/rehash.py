@@ -37,16 +37,14 @@ def rehash(
     total = 0
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         wanted = [*data, *lists]
-        for done, (each, seen) in enumerate(
-            zip(wanted, pool.map(lambda one: _hashed(one, files), wanted), strict=True)
-        ):
+        for done, (each, seen) in enumerate(zip(wanted, pool.map(lambda one: _hash(one, files), wanted), strict=True)):
             with each.notes.collect(changed=True):
                 total += require_bytes(each, seen)
             watch("reading files again", done + 1, len(wanted))
     return RehashCounts(len(data), len(lists), total)
 
 
-def _hashed(wanted: BoundFile, files: Files) -> Seen | PvdmError:
+def _hash(wanted: BoundFile, files: Files) -> Seen | PvdmError:
     try:
         return files.hash(wanted.location, pinned=wanted.version is not None)
     except VerificationError as error:
@@ -60,15 +58,11 @@ def require_bytes(wanted: BoundFile, seen: Seen | PvdmError) -> int:
     if (seen.size, seen.sha256) != (wanted.size_bytes, wanted.sha256):
         raise refused(
             "audit_bytes_changed",
-            f"{wanted.location} is not what was published",
             f"{wanted.size_bytes} bytes, SHA-256 {wanted.sha256}",
             f"{seen.size} bytes, SHA-256 {seen.sha256}",
+            message=f"{wanted.location} is not what was published",
         )
     if wanted.version is not None and seen.version != wanted.version:
-        raise refused(
-            "audit_version_changed",
-            f"{wanted.location} was sealed, and was written again since",
-            f"version {wanted.version}",
-            f"version {seen.version}",
-        )
+        message = f"{wanted.location} was sealed, and was written again since"
+        raise refused("audit_version_changed", f"version {wanted.version}", f"version {seen.version}", message=message)
     return seen.size

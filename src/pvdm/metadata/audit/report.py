@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
+from typing import Annotated, ParamSpec
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
+from pvdm.model.codec import NOT_STORED, Count, Decimal, Decimals, Document
 from pvdm.model.statements.table import TableRef
+
+_P = ParamSpec("_P")
 
 
 class Standing(Enum):
@@ -26,18 +31,14 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditFinding:
+class AuditFinding(Document, title="a finding"):
     """One failed check. `changed` means that bytes are not those that were published."""
 
     code: str
     message: str
     expected: str | None = None
     got: str | None = None
-    changed: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """The finding as JSON."""
-        return {"code": self.code, "message": self.message, "expected": self.expected, "got": self.got}
+    changed: Annotated[bool, NOT_STORED] = False
 
 
 class Notes:
@@ -49,6 +50,11 @@ class Notes:
     def collect(self, *, changed: bool = False) -> _Collector:
         """Note a refusal that is raised inside. Other errors, such as an unreachable store, end the audit."""
         return _Collector(self, changed)
+
+    def check(self, require: Callable[_P, object], *arguments: _P.args, **named: _P.kwargs) -> None:
+        """Run one check and note its refusal."""
+        with self.collect():
+            require(*arguments, **named)
 
 
 class _Collector:
@@ -72,17 +78,17 @@ class _Collector:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditedSnapshot:
+class AuditedSnapshot(Document, title="a snapshot"):
     """One snapshot of `main`, oldest first in the report."""
 
-    snapshot_id: int
-    parent_id: int | None
-    timestamp_ms: int
+    snapshot_id: Decimal
+    parent_id: Decimal | None
+    timestamp_ms: Count
     standing: Standing
-    rows_added: int | None = None
-    rows_removed: int | None = None
-    files_added: int | None = None
-    files_removed: int | None = None
+    rows_added: Count | None = None
+    rows_removed: Count | None = None
+    files_added: Count | None = None
+    files_removed: Count | None = None
     receipt_id: str | None = None
     workload_id: str | None = None
     proof_ids: tuple[str, ...] = ()
@@ -91,29 +97,9 @@ class AuditedSnapshot:
     reason: str | None = None
     findings: tuple[AuditFinding, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """The snapshot as JSON. 64-bit numbers are strings."""
-        return {
-            "snapshot_id": str(self.snapshot_id),
-            "parent_id": None if self.parent_id is None else str(self.parent_id),
-            "timestamp_ms": self.timestamp_ms,
-            "standing": self.standing.value,
-            "rows_added": self.rows_added,
-            "rows_removed": self.rows_removed,
-            "files_added": self.files_added,
-            "files_removed": self.files_removed,
-            "receipt_id": self.receipt_id,
-            "workload_id": self.workload_id,
-            "proof_ids": list(self.proof_ids),
-            "override_id": self.override_id,
-            "operator": self.operator,
-            "reason": self.reason,
-            "findings": [each.to_json() for each in self.findings],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ApprovalEntry:
+class ApprovalEntry(Document, title="an approval"):
     """An approval in the report: a protection, its end, or a migration, with operator and reason.
 
     `snapshot_id` is the head of `main` when protection began or ended, None for an empty table.
@@ -121,43 +107,25 @@ class ApprovalEntry:
 
     kind: str
     statement_id: str
-    logged_at: int
-    index: int
+    logged_at: Count
+    log_index: Count
     operator: str
     reason: str
     contract_sha256: str
-    snapshot_id: int | None = None
+    snapshot_id: Decimal | None = None
     changes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """The approval as JSON."""
-        return {
-            "kind": self.kind,
-            "statement_id": self.statement_id,
-            "logged_at": self.logged_at,
-            "log_index": self.index,
-            "operator": self.operator,
-            "reason": self.reason,
-            "contract_sha256": self.contract_sha256,
-            "snapshot_id": None if self.snapshot_id is None else str(self.snapshot_id),
-            "changes": list(self.changes),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CountedFiles:
+class CountedFiles(Document, title="counted files"):
     """Numbers of files and rows, by the manifests' counts. None rows are unknown."""
 
-    files: int
-    rows: int | None
-
-    def to_json(self) -> dict[str, object]:
-        """The counts as JSON."""
-        return {"files": self.files, "rows": self.rows}
+    files: Count
+    rows: Count | None
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Document, title="a gap"):
     """A time without protection after a protection. Counts are None if they are unknown.
 
     `begun` is None while the table is not protected. `uncovered` counts live files that no proof covers. Of these,
@@ -166,55 +134,28 @@ class Gap:
     """
 
     gap_id: str
+    accepted: bool
     ended: ApprovalEntry
     begun: ApprovalEntry | None
-    snapshot_ids: tuple[int, ...]
+    snapshot_ids: Decimals
     snapshots_expired: bool
     same_snapshot: bool
-    publications_expired: int
+    publications_expired: Count
     uncovered: CountedFiles | None
     bytes_proved: CountedFiles | None
     lost: CountedFiles | None
-    delete_files: int | None
-    accepted: bool
-
-    def to_json(self) -> dict[str, object]:
-        """The gap as JSON."""
-        return {
-            "gap_id": self.gap_id,
-            "accepted": self.accepted,
-            "ended": self.ended.to_json(),
-            "begun": None if self.begun is None else self.begun.to_json(),
-            "snapshot_ids": [str(each) for each in self.snapshot_ids],
-            "snapshots_expired": self.snapshots_expired,
-            "same_snapshot": self.same_snapshot,
-            "publications_expired": self.publications_expired,
-            "uncovered": None if self.uncovered is None else self.uncovered.to_json(),
-            "bytes_proved": None if self.bytes_proved is None else self.bytes_proved.to_json(),
-            "lost": None if self.lost is None else self.lost.to_json(),
-            "delete_files": self.delete_files,
-        }
+    delete_files: Count | None
 
 
 @dataclass(frozen=True, slots=True)
-class UndecidedGaps:
+class UndecidedGaps(Document, title="undecided gaps"):
     """What came or went in one of these gaps, counted once. No receipt binds the head between them."""
 
     gap_ids: tuple[str, ...]
-    snapshot_ids: tuple[int, ...]
+    snapshot_ids: Decimals
     uncovered: CountedFiles | None
     bytes_proved: CountedFiles | None
     lost: CountedFiles | None
-
-    def to_json(self) -> dict[str, object]:
-        """The counts as JSON."""
-        return {
-            "gap_ids": list(self.gap_ids),
-            "snapshot_ids": [str(each) for each in self.snapshot_ids],
-            "uncovered": None if self.uncovered is None else self.uncovered.to_json(),
-            "bytes_proved": None if self.bytes_proved is None else self.bytes_proved.to_json(),
-            "lost": None if self.lost is None else self.lost.to_json(),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeAlias
 
 from pvdm.errors import Code
 from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedStatement
@@ -13,14 +13,13 @@ from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
-from pvdm.trust.approval import verify_approval
+from pvdm.trust.approval import verify_approval, verify_override
+from pvdm.trust.bundle import log_checker
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.inclusion import log_checker
 from pvdm.trust.log.checkpoint import Checkpoint, open_checkpoint
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.log.merkle import InclusionProof
 from pvdm.trust.log.proof import verify_inclusion
-from pvdm.trust.override import verify_override
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.statement import P, read_signed
@@ -34,6 +33,9 @@ class UnverifiedStatement(Generic[P]):
     logged: LoggedStatement
     statement_id: str
     predicate: P
+
+
+UnverifiedApproval: TypeAlias = UnverifiedStatement[Protection] | UnverifiedStatement[Migration]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Statements:
     def _sort(self, logged: LoggedStatement, seen: set[str]) -> None:
         statement_id = parse_envelope(logged.envelope).payload_sha256
         if statement_id in seen:
-            raise refused("audit_statement_repeated", "a statement occurs twice", "each once", statement_id)
+            raise refused("audit_statement_repeated", "each once", statement_id)
         seen.add(statement_id)
         match logged.kind:
             case EntryKind.RECEIPT:
@@ -87,7 +89,7 @@ class Statements:
             case EntryKind.BREAK_GLASS:
                 self._overrides[statement_id] = logged
             case other:
-                raise refused("audit_statement_unexpected", "a statement has no place in an audit", "another", other)
+                raise refused("audit_statement_unexpected", "another", other)
 
     def require_logged(self, logged: LoggedStatement) -> None:
         """The log entry is in the checkpoint's tree, and not in the future beyond the allowed clock skew."""
@@ -96,16 +98,14 @@ class Statements:
         verify_inclusion(included, entry=logged.leaf, size=size, root=root)
         latest = self._now + CLOCK_SKEW_MAX_MICROS
         if logged.logged_at > latest:
-            raise refused(
-                "audit_logged_in_future", "the log entry is later than now", f"at most {latest}", logged.logged_at
-            )
+            raise refused("audit_logged_in_future", f"at most {latest}", logged.logged_at)
 
     def receipt(self, statement: UnverifiedStatement[Receipt]) -> Verified[Receipt]:
         """The verified receipt: logged, and signed by a notary whose key was valid at that time."""
         self.require_logged(statement.logged)
         return verify_statement(statement.logged.envelope, self._root, Receipt, now=statement.logged.logged_at)
 
-    def approval(self, statement: UnverifiedStatement[Protection] | UnverifiedStatement[Migration]) -> None:
+    def approval(self, statement: UnverifiedApproval) -> None:
         """The approval is logged, and signed by an operator whose key was valid at that time."""
         self.require_logged(statement.logged)
         envelope, now = statement.logged.envelope, statement.logged.logged_at
@@ -125,7 +125,7 @@ class Statements:
     def _proof(self, proof_id: str) -> LoggedStatement:
         found = self._proofs.get(proof_id)
         if found is None:
-            raise refused("audit_proof_missing", "a proof that the receipt names is missing", proof_id, "none")
+            raise refused("audit_proof_missing", proof_id, "none")
         self.require_logged(found)
         return found
 
@@ -141,7 +141,7 @@ class Statements:
         """The override with its FAIL proof, verified at the time of its log entry, and its log index."""
         found = self._overrides.get(override_id)
         if found is None:
-            raise refused("audit_override_missing", "the override is missing", override_id, "none")
+            raise refused("audit_override_missing", override_id, "none")
         self.require_logged(found)
         statement = read_signed(found.envelope, BreakGlass)
         (failed,) = self.chunks([statement.fail_proof_id])

@@ -13,15 +13,13 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.read.found_manifests import FOUND_KEY
 from pvdm.metadata.audit import checks
 from pvdm.metadata.audit.changes import Manifests, SnapshotChanges, Step
+from pvdm.metadata.audit.checks import Proofs, PublicationProofs
 from pvdm.metadata.audit.evidence import AUDIT_SNAPSHOTS_MAX, Evidence, HashedFiles
-from pvdm.metadata.audit.heads import BEFORE_ALL, Past, find_required_spans
-from pvdm.metadata.audit.proofs import Proofs, PublicationProofs
-from pvdm.metadata.audit.protection import ProtectionHistory
+from pvdm.metadata.audit.protection import BEFORE_ALL, Past, ProtectionHistory, find_required_spans
 from pvdm.metadata.audit.report import Notes
 from pvdm.metadata.audit.statements import ProvedChunk, Statements, UnverifiedStatement
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
@@ -109,15 +107,11 @@ class Walk:
     def _check_receipt(self, receipt: UnverifiedStatement[Receipt], snapshot: Snapshot | None) -> Notes:
         """The findings about a receipt of this table. `snapshot` is None if it has expired."""
         notes = Notes()
-        with notes.collect():
-            checks.require_receipt_table(receipt.predicate, self._evidence)
-        with notes.collect():
-            checks.require_receipt_branch(receipt.predicate)
+        notes.check(checks.require_receipt_table, receipt.predicate, self._evidence)
+        notes.check(checks.require_receipt_branch, receipt.predicate)
         if snapshot is not None:
-            with notes.collect():
-                checks.require_receipt_snapshot(receipt.predicate, snapshot)
-        with notes.collect():
-            self._statements.receipt(receipt)
+            notes.check(checks.require_receipt_snapshot, receipt.predicate, snapshot)
+        notes.check(self._statements.receipt, receipt)
         return notes
 
     def _find_past(self) -> Past:
@@ -134,12 +128,8 @@ class Walk:
             at = good.predicate.old_snapshot_id
         if at is not None:
             with self._notes.collect():
-                raise refused(
-                    "audit_receipt_wrong_snapshot",
-                    "the receipts of snapshots that have expired lead in a circle",
-                    "a snapshot that is older",
-                    at,
-                )
+                message = "the receipts of snapshots that have expired lead in a circle"
+                raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", at, message=message)
         return Past(self.places, older, cut_at=None)
 
     def _mark_wanted(self) -> None:
@@ -150,7 +140,7 @@ class Walk:
             each.wanted = self._required.at(at)
             if each.wanted and not each.notes.findings:
                 with each.notes.collect():
-                    raise refused("audit_receipt_missing", "the snapshot has no receipt", "a receipt", "none")
+                    raise refused("audit_receipt_missing", "a receipt", "none")
 
     def lost(self) -> list[UnverifiedStatement[Receipt]]:
         """The receipts of this table whose snapshots are not in the history of `main`.
@@ -210,15 +200,14 @@ class Walk:
             return
         with each.notes.collect(changed=True):
             checks.require_metadata(each.receipt.predicate, self._evidence)
-        with each.notes.collect():
-            checks.require_metadata_known(each.receipt.predicate, each.snapshot, self._evidence, self._metadata)
+        each.notes.check(
+            checks.require_metadata_known, each.receipt.predicate, each.snapshot, self._evidence, self._metadata
+        )
         rested = self._proofs.judge(each.receipt, each.notes)
         each.chunks, each.override = rested.chunks, rested.override
         for chunk in each.chunks:
-            with each.notes.collect():
-                self._require_base(chunk.proof.core, each)
-            with each.notes.collect():
-                checks.require_schema(chunk.proof.core, each.snapshot, self._fingerprints)
+            each.notes.check(self._require_base, chunk.proof.core, each)
+            each.notes.check(checks.require_schema, chunk.proof.core, each.snapshot, self._fingerprints)
         if each.chunks and each.changed is not None:
             self._compare(each, each.changed)
 
@@ -307,25 +296,17 @@ class Walk:
     def _compare(self, each: WalkedSnapshot, changed: SnapshotChanges) -> None:
         with each.notes.collect():
             each.files = checks.require_added(each.chunks, changed)
-        with each.notes.collect():
-            checks.require_removed(each.chunks, changed)
-        with each.notes.collect():
-            checks.require_rows(each.chunks, changed)
+        each.notes.check(checks.require_removed, each.chunks, changed)
+        each.notes.check(checks.require_rows, each.chunks, changed)
         for chunk in each.chunks:
-            with each.notes.collect():
-                checks.require_spec(chunk.proof.core, changed)
+            each.notes.check(checks.require_spec, chunk.proof.core, changed)
 
     def _require_base(self, core: ProofCore, each: WalkedSnapshot) -> None:
         """The proof's base is an ancestor of the snapshot, as far back as the table's history goes."""
         base, at = core.target.base_snapshot_id, self.places[each.snapshot.snapshot_id]
         whole = self.walked[0].snapshot.parent_id is None
         if base is not None and self.places.get(base, at if whole else BEFORE_ALL) >= at:
-            raise refused(
-                "audit_base_not_ancestor",
-                "the proof's base is not an ancestor of the snapshot",
-                "an ancestor",
-                base,
-            )
+            raise refused("audit_base_not_ancestor", "an ancestor", base)
 
 
 def _paths(listed: Sequence[ManifestFile]) -> list[str]:

@@ -20,31 +20,28 @@ from pvdm.ledger.work import nonces
 from pvdm.metadata.gate.context import Gate, about, check
 from pvdm.metadata.gate.proposal import Part, Proposal, Waiver
 from pvdm.metadata.gate.target import Base
-from pvdm.model.clock import shown_time
 from pvdm.model.contract import Atomicity, BoundContract
+from pvdm.model.printable import iso_time
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.proof import Proof, Storage
-from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
+from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
+from pvdm.trust.approval import MAIN_MOVED, verify_override
 from pvdm.trust.envelope import Envelope, parse_envelope
-from pvdm.trust.override import MAIN_MOVED, verify_override
 from pvdm.trust.refusal import refused, require_same
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import read_statement
-from pvdm.trust.succession import require_root_current
 from pvdm.trust.verify import (
     Verified,
     VerifiedProof,
     require_agreed,
     require_envelope_count,
     require_epoch,
+    require_key_covers,
     require_not_expired,
     require_not_revoked,
-    require_own_word,
     require_pass,
-    require_role,
     require_signer,
     require_valid_at,
     verify_threshold,
@@ -104,7 +101,7 @@ class SignedProposal:
     def keys(self) -> tuple[RootKey, ...]:
         """The notary keys of all its statements."""
         own = () if self.statement is None else (self.statement.key,)
-        return (*(said.key for chunk in self.chunks for said in chunk.proof.statements), *own)
+        return (*(proof.key for chunk in self.chunks for proof in chunk.proof.statements), *own)
 
     @property
     def override(self) -> Verified[BreakGlass] | None:
@@ -141,16 +138,15 @@ def require_complete(proposal: Proposal) -> None:
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
         raise refused(
             Code.PUBLICATION_NOT_WHOLE,
-            "these chunks are not published together",
             f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan",
             f"{len(chunk_ids)} chunks",
         )
     if whole != (proposal.statement is not None):
         raise refused(
             Code.WORKLOAD_STATEMENT_MISSING if whole else Code.WORKLOAD_STATEMENT_NEEDLESS,
-            "a workload statement binds all chunks of a plan that are published at once",
             "one" if whole else "none",
             "none" if whole else "one",
+            message="a workload statement binds all chunks of a plan that are published at once",
         )
 
 
@@ -173,7 +169,7 @@ def check_2_signatures(
 def require_notary_key(envelope: Envelope, trust: TrustState) -> RootKey:
     """The notary key that signed the envelope."""
     require_root_current(trust.root, trust.now)
-    return require_signer(envelope, trust.root, RootRole.NOTARY, now=trust.now, require_role=require_role)
+    return require_signer(envelope, trust.root, RootRole.NOTARY, now=trust.now)
 
 
 @check(3)
@@ -206,13 +202,13 @@ def check_2_notaries(
     for part, proofs in zip(proposal.parts, statements.proofs, strict=True):
         with about(part):
             for each in proofs:
-                require_own_word(each.predicate, each.key, trust.now)
+                require_key_covers(each.predicate, each.key, trust.now)
             proof = require_agreed(proofs, threshold)
             require_epoch(proof, proposal.workload.epoch)
             chunks.append(SignedChunk(part, proof))
     workload = statements.workload
     if workload is not None:
-        require_own_word(workload.predicate, workload.key, trust.now)
+        require_key_covers(workload.predicate, workload.key, trust.now)
     return SignedProposal(proposal, tuple(chunks), workload, trust)
 
 
@@ -251,7 +247,7 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
                 override = verify_waiver(chunk.core, chunk.part.waiver, signed.trust, is_used)
                 chunks.append(replace(chunk, override=override))
     if sum(chunk.override is not None for chunk in chunks) > 1:
-        raise refused(Code.OVERRIDES_MANY, "a publication is waived by one override at most", "one", "several")
+        raise refused(Code.OVERRIDES_MANY, "one", "several")
     return replace(signed, chunks=tuple(chunks))
 
 
@@ -286,7 +282,7 @@ def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> 
                 f"the override is for another {what}",
                 expected=str(expected)[:200],
                 got=str(got)[:200],
-                hint=MAIN_MOVED if code == "override_wrong_base" else "nothing was published; the verdict stands",
+                hint=MAIN_MOVED if code == "override_wrong_base" else "nothing was published; the verdict is unchanged",
             )
 
 
@@ -349,7 +345,7 @@ def require_storage(proof: VerifiedProof, declared: Storage) -> None:
     for each in proof.statements:
         if each.predicate.notary.storage not in (declared, Storage.COPIED):
             got = each.predicate.notary.storage.value
-            raise refused("proof_wrong_storage", "the proof is for another storage", declared.value, got)
+            raise refused("proof_wrong_storage", declared.value, got)
 
 
 def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
@@ -367,9 +363,9 @@ def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
         if expected != got:
             raise refused(
                 Code.WORKLOAD_STATEMENT_DIFFERS,
-                f"the workload statement is for another {what}",
                 f"the {what} of the proofs",
                 "another",
+                message=f"the workload statement is for another {what}",
             )
 
 
@@ -391,7 +387,7 @@ def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
     if statement is not None and statement.predicate.expires_at <= now:
         raise refused(
             Code.PROOF_EXPIRED,
-            "the workload statement has expired",
-            f"before {shown_time(statement.predicate.expires_at)}",
-            shown_time(now),
+            f"before {iso_time(statement.predicate.expires_at)}",
+            iso_time(now),
+            message="the workload statement has expired",
         )

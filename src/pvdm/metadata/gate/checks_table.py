@@ -35,11 +35,10 @@ from pvdm.metadata.gate.target import Base
 from pvdm.model.contract import Source
 from pvdm.model.filter.claim import Claim
 from pvdm.model.projection import ProjectionName
-from pvdm.model.statements.core import Operation, ProofCore
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile, Operation, ProofCore
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import NonceState, WorkloadState
-from pvdm.trust.inclusion import log_checker
+from pvdm.trust.bundle import log_checker
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.refusal import refused, refusing, require_same
 from pvdm.trust.verify import VerifiedProof
@@ -64,10 +63,9 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
     if metadata.format_version not in FORMATS:
         raise refused(
             Code.FORMAT_NOT_PUBLISHED,
-            "tables of this format version are not published to",
             " or ".join(str(each) for each in FORMATS),
             metadata.format_version,
-            "migrate the table to format 2 first",
+            hint="migrate the table to format 2 first",
         )
     for chunk in signed.chunks:
         with about(chunk.part):
@@ -118,13 +116,11 @@ def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
     history = _ancestors(metadata, metadata.current_snapshot_id)
     # The Steward creates the branch at the head of main. With nothing staged it is still there, or has no ref at all.
     if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
-        raise refused(
-            Code.BRANCH_MOVED, "the branch is not at the snapshot that was verified", staged.snapshot_id, head
-        )
+        raise refused(Code.BRANCH_MOVED, staged.snapshot_id, head)
     if base_id is not None and base_id not in history:
-        raise refused(Code.BASE_LEFT_MAIN, "main does not show the bound base any more", base_id, "another history")
+        raise refused(Code.BASE_LEFT_MAIN, base_id, "another history")
     if staged.snapshot_id is not None and base_id not in (None, *_ancestors(metadata, staged.snapshot_id)):
-        raise refused("proof_wrong_base", "the branch does not descend from the bound base", base_id, head)
+        raise refused("proof_wrong_base", base_id, head)
 
 
 def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
@@ -168,7 +164,7 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
         # A delete file that the branch removes belonged to a replaced file. The Steward decides which of them go.
         new = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
         if new:
-            raise refused(Code.STAGED_DELETES, "the branch adds delete files", "data files only", new[0])
+            raise refused(Code.STAGED_DELETES, "data files only", new[0], message="the branch adds delete files")
         added = {entry.data_file.file_path for entry in changes.added}
         removed = {entry.data_file.file_path for entry in changes.removed}
     _require_paths("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
@@ -181,13 +177,10 @@ def require_listed(part: Part, core: ProofCore) -> None:
     bound = {file.published_path: file.published_size_bytes for file in core.files.added}
     if len(listed) != len(part.files) or listed != bound:
         raise refused(
-            "proof_wrong_files",
-            "the verified manifest lists other files than the proof binds",
-            f"{len(bound)} bound files",
-            f"{len(part.files)} listed ones, of other paths or sizes",
+            "proof_wrong_files", f"{len(bound)} bound files", f"{len(part.files)} listed ones, of other paths or sizes"
         )
     if any(file.content is not FileContent.DATA for file in part.files):
-        raise refused(Code.STAGED_DELETES, "the verified manifest lists a delete file", "data files", "others")
+        raise refused(Code.STAGED_DELETES, "data files", "others", message="the verified manifest lists a delete file")
     rows = sum(file.record_count for file in part.files)
     require_same("proof_wrong_rows", "number of rows", rows, core.rows.staged)
 
@@ -200,9 +193,9 @@ def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None
     if not place.is_under(home) or place == home or link is not None:
         raise refused(
             Code.PUBLISHED_PATH_OUTSIDE,
-            "a file to be published is outside of its attempt's folder",
             f"a file below {home}",
             str(place if link is None else link),
+            message="a file to be published is outside of its attempt's folder",
         )
 
 
@@ -214,9 +207,9 @@ def require_copies(proof: VerifiedProof, vault: Location) -> None:
         if not parse_location(file.published_path).is_under(vault):
             raise refused(
                 Code.PUBLISHED_PATH_OUTSIDE,
-                "the proof says that the Steward's copies are published, and this file is the producer's",
                 f"a file below {vault}",
                 file.published_path,
+                message="the proof says that the Steward's copies are published, and this file is the producer's",
             )
 
 
@@ -242,10 +235,9 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
     if moved and live != set(core.files.removed):
         raise refused(
             Code.BOUNDARY_MOVED,
-            "main has changed in the part that is overwritten",
             f"{len(core.files.removed)} files, as they were verified",
             f"{len(live)} files",
-            "nothing was published; it is verified again",
+            hint="nothing was published; it is verified again",
         )
     _require_paths("proof_wrong_removals", "removed", set(live), set(core.files.removed))
     if moved and core.files.removed and head is not None:
@@ -259,10 +251,9 @@ def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: in
     if newer is not None:
         raise refused(
             Code.DELETES_NEWER,
-            "rows were deleted on main after the verification",
             f"no delete file after sequence number {since}",
             newer,
-            "nothing was published; it is verified again",
+            hint="nothing was published; it is verified again",
         )
 
 
@@ -282,7 +273,7 @@ def require_files_once(chunks: Sequence[SignedChunk]) -> None:
         for file in chunk.core.files.added:
             path = str(parse_location(file.published_path))
             if path in seen:
-                raise refused("file_listed_twice", "one file would be published twice", "each file once", path)
+                raise refused("file_listed_twice", "each file once", path)
             seen.add(path)
 
 
@@ -292,14 +283,17 @@ def require_verified_core(part: Part, core: ProofCore) -> None:
     verified = f"nonce {part.nonce}, core {part.core_sha256}"
     if proved != verified:
         what = "the verified manifest belongs to another proof"
-        raise refused(Code.VERIFIED_OF_OTHER_PROOF, what, proved, verified)
+        raise refused(Code.VERIFIED_OF_OTHER_PROOF, proved, verified, message=what)
 
 
 def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> None:
     if expected != got:
         other = min(expected ^ got)
         raise refused(
-            code, f"the files {what} are not the bound ones", f"{len(expected)} files", f"{len(got)}, such as {other}"
+            code,
+            f"{len(expected)} files",
+            f"{len(got)}, such as {other}",
+            message=f"the files {what} are not the bound ones",
         )
 
 
@@ -345,18 +339,17 @@ def _require_bytes(file: AddedFile, files: Files) -> None:
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
     """The prefix is sealed, and the store shows the verified versions, whose bytes cannot change."""
     if seals is None:
-        raise refused(Code.SEAL_UNKNOWN, "a proof says that its files are sealed", "a store that can seal", "none")
+        raise refused(Code.SEAL_UNKNOWN, "a store that can seal", "none")
     seals.close(prefix)
     shown = seals.versions(prefix)
     for file in added:
         found = shown.get(parse_location(file.published_path))
-        if file.version is None or found != file.version:
+        if file.version_id is None or found != file.version_id:
             raise refused(
                 Code.SEALED_VERSION_CHANGED,
-                "a sealed file is not the version that was verified",
-                f"version {file.version} of {file.published_path}",
+                f"version {file.version_id} of {file.published_path}",
                 f"version {found}",
-                "nothing was published; the file was written by someone other than the producer",
+                hint="nothing was published; the file was written by someone other than the producer",
             )
 
 
@@ -373,7 +366,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
             checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
         except (InputError, VerificationError) as error:
             what = f"the {logged.kind.value} is not in the log"
-            raise refused(Code.STATEMENT_NOT_LOGGED, what, f"entry {logged.index}", error.reason) from None
+            raise refused(Code.STATEMENT_NOT_LOGGED, f"entry {logged.index}", error.reason, message=what) from None
 
 
 def _relied_on(proposal: Proposal) -> Iterator[Logged]:
@@ -400,9 +393,7 @@ def check_12_nonces(signed: SignedProposal, unit: Unit) -> None:
 def require_reserved(core: ProofCore, held: Nonce | None) -> None:
     """The ledger's record of the nonce says RESERVED."""
     if held is None or held.state is not NonceState.RESERVED:
-        raise refused(
-            Code.NONCE_REUSED, "the proof's nonce was used before", "a nonce that is still reserved", core.attempt.nonce
-        )
+        raise refused(Code.NONCE_REUSED, "a nonce that is still reserved", core.attempt.nonce)
 
 
 def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:

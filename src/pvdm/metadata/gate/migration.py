@@ -11,8 +11,8 @@ from pvdm.lake.format.json_document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.state import state_changes, state_of
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.statements.migration import Migration, TableState
 from pvdm.trust.verify import Verified
 
@@ -24,13 +24,13 @@ def permit_migration(
     approved: Verified[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
 ) -> Permit:
     """The permit for the swap from this row to these bytes, if it is what the operator signed."""
-    said = approved.predicate
-    require_table(said.table.uuid, row)
-    require_state(said.before, before, require_protected(row), again=_AGAIN)
+    migration = approved.predicate
+    require_table(migration.table.uuid, row)
+    require_state(migration.before, before, require_protected(row), again=_AGAIN)
     require_same_table(before, after)
     require_same_data(before, after)
     require_same_defaults(before, after)
-    require_result(said.after, after)
+    require_result(migration.after, after)
     return Permit(row.table_uuid, row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 

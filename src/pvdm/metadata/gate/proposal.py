@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pvdm.errors import Code, PvdmError, UnavailableError
@@ -14,8 +14,8 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.canonical_json import Value
+from pvdm.model.codec import Count, Decimal, Document
 from pvdm.model.contract import BoundContract
-from pvdm.model.fields import Fields, decimal
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
@@ -126,7 +126,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedSnapshot:
+class PublishedSnapshot(Document, title="what was published"):
     """The snapshot that a publication made visible: the content of its receipt without the signer."""
 
     workload_id: str
@@ -134,64 +134,26 @@ class PublishedSnapshot:
     override_id: str | None
     table: TableRef
     branch: str
-    old_snapshot_id: int | None
-    new_snapshot_id: int
+    old_snapshot_id: Decimal | None
+    new_snapshot_id: Decimal
     manifest_list_sha256: str
     metadata_path: str
     metadata_sha256: str
-    published_at: int
+    published_at: Count
 
     def receipt(self, notary: str, epoch: int) -> Receipt:
         """The receipt for this notary to sign with its key of this epoch."""
-        return Receipt(
-            notary,
-            epoch,
-            self.workload_id,
-            self.proof_ids,
-            self.override_id,
-            self.table,
-            self.branch,
-            self.old_snapshot_id,
-            self.new_snapshot_id,
-            self.manifest_list_sha256,
-            self.metadata_path,
-            self.metadata_sha256,
-            self.published_at,
-        )
+        return Receipt(notary=notary, epoch=epoch, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     def facts(self) -> dict[str, Value]:
         """The facts that the ledger stores. The proofs, which may be many, are found by their nonces."""
-        return {
-            "workload_id": self.workload_id,
-            "override_id": self.override_id,
-            "table": self.table.to_json(),
-            "branch": self.branch,
-            "old_snapshot_id": decimal(self.old_snapshot_id),
-            "new_snapshot_id": decimal(self.new_snapshot_id),
-            "manifest_list_sha256": self.manifest_list_sha256,
-            "metadata_path": self.metadata_path,
-            "metadata_sha256": self.metadata_sha256,
-        }
+        return {key: value for key, value in self.to_json().items() if key not in ("proof_ids", "published_at")}
 
     @classmethod
     def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> PublishedSnapshot:
         """The snapshot from stored `facts`, with the proofs that the ledger has for it."""
-        keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
-        hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
-        fields = Fields(value, "what was published", (*keys, *hashes))
-        return cls(
-            fields.text("workload_id"),
-            proof_ids,
-            fields.optional_text("override_id"),
-            TableRef.from_json(fields.value("table")),
-            fields.text("branch"),
-            fields.optional_decimal("old_snapshot_id"),
-            fields.decimal("new_snapshot_id"),
-            fields.text("manifest_list_sha256"),
-            fields.text("metadata_path"),
-            fields.text("metadata_sha256"),
-            published_at,
-        )
+        found = value if isinstance(value, Mapping) else {}
+        return cls.from_json({**found, "proof_ids": proof_ids, "published_at": published_at})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from pvdm.lake.format.json_document import Raw, canonical
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
-from pvdm.lake.next_snapshot import NewFile, Publication, SnapshotChange, next_snapshot
+from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.snapshot_removal import BranchRemoval, find_reachable
 from pvdm.metadata.gate.context import blame_main
-from pvdm.metadata.gate.permit import Permit
-from pvdm.metadata.gate.target import Base
+from pvdm.metadata.gate.target import Base, Permit
 
 # As Iceberg's own writers do it (`commit.manifest.min-count-to-merge`).
 MERGE_FROM: Final = 100
@@ -28,8 +27,6 @@ MERGE_FROM: Final = 100
 NOTHING_GOES: Final = BranchRemoval()
 
 _K = TypeVar("_K", str, int)
-
-__all__ = ["NewFile", "Publication", "SnapshotChange", "permit_publication", "publication"]
 
 
 def publication(

@@ -15,8 +15,7 @@ from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.metadata.audit import checks
 from pvdm.metadata.gate.checks_table import require_bytes
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 from pvdm.verify.fetch import Files
@@ -28,17 +27,10 @@ def read_receipted(receipt: Receipt, data: bytes) -> TableMetadata:
     """The metadata file of a receipt. Its bytes, table and current snapshot must be those of the receipt."""
     got = hashlib.sha256(data).hexdigest()
     if got != receipt.metadata_sha256:
-        raise refused(
-            "audit_metadata_changed", "the document is not the one that was published", receipt.metadata_sha256, got
-        )
+        raise refused("audit_metadata_changed", receipt.metadata_sha256, got)
     metadata = TableMetadata.parse(data)
     if metadata.table_uuid is None or metadata.table_uuid.lower() != receipt.table.uuid:
-        raise refused(
-            "audit_metadata_of_other_table",
-            "the document is of another table than its receipt",
-            receipt.table.uuid,
-            metadata.table_uuid,
-        )
+        raise refused("audit_metadata_of_other_table", receipt.table.uuid, metadata.table_uuid)
     checks.require_receipt_branch(receipt)
     checks.require_receipt_snapshot(receipt, _head(receipt, metadata))
     return metadata
@@ -48,9 +40,8 @@ def _head(receipt: Receipt, metadata: TableMetadata) -> Snapshot:
     head = metadata.current_snapshot_id
     found = None if head is None else metadata.snapshot(head)
     if found is None:
-        raise refused(
-            "audit_receipt_wrong_snapshot", "main of the document shows nothing", receipt.new_snapshot_id, "none"
-        )
+        message = "main of the document shows nothing"
+        raise refused("audit_receipt_wrong_snapshot", receipt.new_snapshot_id, "none", message=message)
     return found
 
 
@@ -58,16 +49,11 @@ def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> N
     """Every proof that the receipt names exists, is about its table, and is a PASS or waived by the override."""
     for proof_id, core in cores.items():
         if core is None:
-            raise refused("audit_proof_missing", "a proof that the receipt names is not there", proof_id, "none")
+            raise refused("audit_proof_missing", proof_id, "none")
         if core.target.table.uuid != receipt.table.uuid:
-            raise refused(
-                "audit_proof_wrong_table",
-                "a proof is about another table",
-                receipt.table.uuid,
-                core.target.table.uuid,
-            )
+            raise refused("audit_proof_wrong_table", receipt.table.uuid, core.target.table.uuid)
         if not core.verdict.passed and receipt.override_id is None:
-            raise refused("audit_verdict_not_pass", "a proof says FAIL, and nothing waives it", "PASS", "FAIL")
+            raise refused("audit_verdict_not_pass", "PASS", "FAIL")
 
 
 def require_published_bytes(

@@ -6,14 +6,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit
 from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.statements.table import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Permission for one change of `main` of one table: from exactly this metadata file to exactly that one."""
+
+    table_uuid: str
+    base_sha256: str
+    new_sha256: str
+
+    def require(self, *, table_uuid: str, base_sha256: str, new_sha256: str) -> None:
+        """Raise `permit_for_other_commit` unless this permit is for this swap."""
+        if (self.table_uuid, self.base_sha256, self.new_sha256) != (table_uuid, base_sha256, new_sha256):
+            raise Code.PERMIT_FOR_OTHER_COMMIT(
+                expected=f"{self.table_uuid} from {self.base_sha256} to {self.new_sha256}",
+                got=f"{table_uuid} from {base_sha256} to {new_sha256}",
+            )
 
 
 @dataclass(frozen=True, slots=True)

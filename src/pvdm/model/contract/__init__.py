@@ -1,8 +1,7 @@
 """The contract of a data product: what one workload may touch, and how it is proved."""
 
 from pvdm.model.contract.document import json_schema
-from pvdm.model.contract.mapping import MappedColumn, columns_read, resolve
-from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
+from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
 from pvdm.model.contract.types import (
     Atomicity,
     BoundContract,
@@ -10,17 +9,16 @@ from pvdm.model.contract.types import (
     ChunkingBy,
     Column,
     DataProductContract,
-    DomainTransactionBoundary,
-    Governance,
     Limits,
+    MappedColumn,
     Mapping,
     OnFail,
     Parameter,
     ParameterRef,
     ParameterType,
-    Product,
-    Projections,
     Source,
+    columns_read,
+    resolve,
 )
 from pvdm.model.statements.core import Operation
 
@@ -32,8 +30,6 @@ __all__ = [
     "ChunkingBy",
     "Column",
     "DataProductContract",
-    "DomainTransactionBoundary",
-    "Governance",
     "Limits",
     "MappedColumn",
     "Mapping",
@@ -42,8 +38,6 @@ __all__ = [
     "Parameter",
     "ParameterRef",
     "ParameterType",
-    "Product",
-    "Projections",
     "Source",
     "columns_read",
     "json_schema",

@@ -9,8 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pvdm.model.filter.text import EXPRESSION_MAX_CHARACTERS
 from pvdm.model.schema import COLUMNS_MAX, NAME_MAX_BYTES
 
-API_VERSION: Final = "pvdm/v1"
-KIND: Final = "DataProduct"
 CONTRACT_TEXT_MAX_CHARACTERS: Final = 4_096
 BOUNDS_MAX: Final = 10_000
 

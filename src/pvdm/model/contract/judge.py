@@ -1,26 +1,30 @@
-"""What a contract's schema cannot say: parts that must fit each other, and what this version does not serve yet."""
+"""Reads a contract: YAML, then its schema, then what the schema cannot check, such as parts that must fit together."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from pvdm.errors import InputError
+from pydantic import ValidationError
+
+from pvdm.errors import Code, InputError
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
-from pvdm.model.contract.mapping import widened_type
-from pvdm.model.contract.positions import Path, Placed
-from pvdm.model.contract.refusal import Finding, not_yet, refusal
+from pvdm.model.contract.positions import KeyPath, Placed, parse_yaml
+from pvdm.model.contract.refusal import Finding, findings, first, not_yet, refusal
+from pvdm.model.contract.types import DataProductContract, widened_type
 from pvdm.model.fields import require_text
-from pvdm.model.filter.claim_filter import is_bounded
-from pvdm.model.filter.empty_claim import find_empty_range
+from pvdm.model.filter.claim_filter import find_empty_range, is_bounded
 from pvdm.model.filter.expression import Always, Expression, parameters_of, quoted
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile
 from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Storage
 
+CONTRACT_SIZE_MAX_BYTES: Final = 262_144
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+)(KiB|MiB|GiB|TiB)?", re.ASCII)
 _UNITS: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -34,8 +38,33 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
 _LATER: Final = "a later version serves it; nothing is ignored meanwhile"
 
 
-def judged(document: Document, placed: Placed, name: str, sha256: str) -> types.DataProductContract:
-    """The contract, or the first thing in the file that cannot be accepted."""
+def read_contract(path: Path) -> bytes:
+    """The bytes of a contract's file, at most one more than allowed."""
+    try:
+        with path.open("rb") as file:
+            return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
+    except OSError as error:
+        raise Code.INPUT_NOT_READABLE(
+            f"{path} cannot be read", expected="a file to read", got=error.strerror or type(error).__name__
+        ) from error
+
+
+def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
+    """The contract in these bytes. The error for the first fault has `name`, line and column."""
+    if len(data) > CONTRACT_SIZE_MAX_BYTES:
+        raise Code.CONTRACT_TOO_LARGE(
+            f"{name} is too large", expected=f"at most {CONTRACT_SIZE_MAX_BYTES} bytes", got=str(len(data)), file=name
+        )
+    placed = parse_yaml(data, name)
+    try:
+        document = Document.model_validate(placed.value)
+    except ValidationError as error:
+        raise refusal(first(findings(error.errors(include_url=False), placed)), name) from None
+    return check_contract(document, placed, name, hashlib.sha256(data).hexdigest())
+
+
+def check_contract(document: Document, placed: Placed, name: str, sha256: str) -> types.DataProductContract:
+    """The contract. Raises the error of the first fault in the file."""
     judge = _Judge(document, placed)
     contract = judge.contract(sha256)
     if judge.found:
@@ -46,13 +75,13 @@ def judged(document: Document, placed: Placed, name: str, sha256: str) -> types.
 
 @dataclass
 class _Judge:
-    """Notes everything that is wrong; what it makes is thrown away then."""
+    """Collects all faults. The contract that it makes is used only if there are none."""
 
     given: Document
     placed: Placed
     found: list[tuple[Finding, bool]] = field(default_factory=list)
 
-    def _refuse(self, path: Path, expected: str, got: str, hint: str | None = None) -> None:
+    def _refuse(self, path: KeyPath, expected: str, got: str, hint: str | None = None) -> None:
         self.found.append((Finding(self.placed.place(path), path, expected, got, hint), False))
 
     def contract(self, sha256: str) -> types.DataProductContract:
@@ -80,9 +109,9 @@ class _Judge:
         )
 
     def _require_served(self) -> None:
-        """Refused, never ignored: who asks for more than there is would believe to have it."""
+        """Refuse settings that this version does not serve. Ignoring them would pretend that they apply."""
         given = self.given
-        asked: tuple[tuple[Path, str, tuple[str, ...]], ...] = (
+        asked: tuple[tuple[KeyPath, str, tuple[str, ...]], ...] = (
             (("profile",), given.profile, ("A",)),
             (("storage",), given.storage, ("open", "copied", "sealed")),
             (("governance", "attestation"), given.governance.attestation, ("none",)),
@@ -94,7 +123,7 @@ class _Judge:
                 self.found.append((Finding(place, path, " or ".join(served), value, _LATER), True))
 
     def _require_extraction(self) -> None:
-        """Spark fetches what it reads by itself: only where nobody else can write is that what was frozen."""
+        """Spark reads files by itself, so that they equal the frozen ones only if other parties cannot write them."""
         given = self.given
         if given.extraction != "spark":
             return
@@ -108,8 +137,8 @@ class _Judge:
         self._require_text(("metadata", "owner"), asked.owner)
         return types.Product(asked.domain, asked.product, asked.owner, asked.description)
 
-    def _require_text(self, path: Path, text: str) -> None:
-        """What proofs and terminals show is there, in one line."""
+    def _require_text(self, path: KeyPath, text: str) -> None:
+        """The text is not empty and has one line, because proofs and terminals show it."""
         try:
             require_text(text, "")
         except InputError as error:
@@ -141,15 +170,15 @@ class _Judge:
         )
 
     def _require_claim(self, column: str, text: str, where: Expression) -> None:
-        """The filter bounds the column, and where no parameter decides about it, it leaves something of it."""
+        """The filter bounds the column and, if no parameter decides that, leaves a value of it."""
         if not is_bounded(where, column):
             self._refuse_claim(column, text)
         elif (empty := find_empty_range(where, column, {})) is not None:
             self._refuse(("boundary", "where"), str(empty.expected), ascii(text[:80]), empty.hint)
 
     def _refuse_claim(self, column: str, where: str) -> None:
-        """Without both ends every workload would claim what another one does: the first would be the last."""
-        path: Path = (
+        """Refuse a filter without both bounds: every workload would claim the same, so that only one could run."""
+        path: KeyPath = (
             ("boundary", "where") if ("boundary", "where") in self.placed.values else ("boundary", "claim", "column")
         )
         name = ascii(quoted(column)[:80])[1:-1]
@@ -177,7 +206,7 @@ class _Judge:
         made: list[types.Column] = []
         names: set[str] = set()
         for position, each in enumerate(columns):
-            path: Path = ("boundary", "columns", position)
+            path: KeyPath = ("boundary", "columns", position)
             if isinstance(each, str):
                 column = types.Column(each, each, None)
             else:
@@ -209,7 +238,7 @@ class _Judge:
 
     def _require_parameters(self, boundary: types.DomainTransactionBoundary) -> None:
         declared = set(self.given.parameters)
-        used: dict[str, Path] = {}
+        used: dict[str, KeyPath] = {}
         for name in parameters_of(boundary.where):
             used.setdefault(name, ("boundary", "where"))
         for column, value in boundary.partition:
@@ -218,7 +247,7 @@ class _Judge:
         for name in sorted(set(used) - declared):
             self._refuse(used[name], f"a parameter {name} under parameters", ", ".join(sorted(declared)) or "none")
         for name in sorted(declared - set(used)):
-            path: Path = ("parameters", name)
+            path: KeyPath = ("parameters", name)
             place = self.placed.key_place(path)
             self.found.append(
                 (Finding(place, path, "a parameter that the boundary uses", "one it does not use"), False)
@@ -244,7 +273,7 @@ class _Judge:
         size = None if asked.max_size is None else _bytes(asked.max_size)
         return types.Chunking(types.ChunkingBy(asked.by), tuple(asked.columns), size, asked.column, bounds)
 
-    def _require_distinct(self, path: Path, names: tuple[str, ...], what: str) -> None:
+    def _require_distinct(self, path: KeyPath, names: tuple[str, ...], what: str) -> None:
         for position, name in enumerate(names):
             if name in names[:position]:
                 self._refuse((*path, position), f"each {what} once", f"{name[:80]!a} again")
@@ -254,7 +283,7 @@ class _Judge:
         asked = self.given.projections
         excluded = tuple((each.column, each.reason) for each in asked.content.exclude)
         self._require_distinct(("projections", "identity"), tuple(asked.identity), "column")
-        within: Path = ("projections", "content", "exclude")
+        within: KeyPath = ("projections", "content", "exclude")
         seen: set[str] = set()
         for position, (column, reason) in enumerate(excluded):
             path = (*within, position)
@@ -269,8 +298,8 @@ class _Judge:
             self._require_columns(mapping, (*within, position, "column"), (column,))
         return types.Projections(tuple(sorted(asked.identity)), tuple(sorted(excluded)))
 
-    def _require_columns(self, mapping: types.Mapping, path: Path, names: tuple[str, ...]) -> None:
-        """Where the target's columns are listed, only these can be projected."""
+    def _require_columns(self, mapping: types.Mapping, path: KeyPath, names: tuple[str, ...]) -> None:
+        """If the contract lists the target's columns, only these can be projected."""
         if mapping.columns is None:
             return
         known = {column.target for column in mapping.columns}
@@ -301,7 +330,7 @@ def _keys(placed: Placed) -> set[str]:
 def _bytes(size: str | int) -> int:
     found = _SIZE.fullmatch(str(size))
     if found is None:
-        raise AssertionError("the schema has judged the form")
+        raise AssertionError("the schema has checked the form")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -1,4 +1,4 @@
-"""YAML with the place of every key and value: no aliases, no tags, no key twice, no guessing of types beyond JSON's."""
+"""YAML with the position of every key and value. Aliases, tags, repeated keys and types beyond JSON are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YAML_DEPTH_MAX: Final = 32
 YAML_NODES_MAX: Final = 20_000
 
 Plain: TypeAlias = "bool | int | str | list[Plain] | dict[str, Plain] | None"
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
@@ -35,25 +35,25 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A document as plain values, and where each of them and of their keys stands."""
+    """A document as plain values, with the positions of its values and keys."""
 
     value: Plain
-    values: Mapping[Path, Place]
-    keys: Mapping[Path, Place]
+    values: Mapping[KeyPath, Place]
+    keys: Mapping[KeyPath, Place]
 
-    def place(self, path: Path) -> Place:
-        """Where the value is; of one that is not there, where the mapping is that it belongs into."""
+    def place(self, path: KeyPath) -> Place:
+        """The position of the value; of a missing one, that of its mapping."""
         while path and path not in self.values:
             path = path[:-1]
         return self.values.get(path, Place(1, 1))
 
-    def key_place(self, path: Path) -> Place:
-        """Where the key stands."""
+    def key_place(self, path: KeyPath) -> Place:
+        """The position of the key."""
         return self.keys.get(path) or self.place(path)
 
 
 def parse_yaml(data: bytes, name: str) -> Placed:
-    """The one document in these bytes."""
+    """The only document in these bytes."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -70,7 +70,7 @@ def parse_yaml(data: bytes, name: str) -> Placed:
 
 
 def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
-    """The file is no YAML, or more of it than a contract needs."""
+    """The error for a file that is not YAML, or uses more of YAML than a contract needs."""
     return InputError(
         Code.CONTRACT_UNREADABLE,
         f"{name}:{place}: the contract cannot be read",
@@ -93,7 +93,7 @@ def _place_of_byte(data: bytes, position: int) -> Place:
 
 
 class _Composer:
-    """Builds values from the parser's events: what YAML can do beyond plain values never gets as far as a value."""
+    """Builds values from the parser's events, so that YAML features beyond plain values are refused before use."""
 
     def __init__(self, text: str, name: str) -> None:
         try:
@@ -104,8 +104,8 @@ class _Composer:
             raise unreadable(name, place, "printable characters", f"U+{error.character:04X}") from None
         self._name = name
         self._nodes = 0
-        self._values: dict[Path, Place] = {}
-        self._keys: dict[Path, Place] = {}
+        self._values: dict[KeyPath, Place] = {}
+        self._keys: dict[KeyPath, Place] = {}
 
     def document(self) -> Placed:
         loader = self.loader
@@ -119,7 +119,7 @@ class _Composer:
             raise unreadable(self._name, _place(loader.peek_event().start_mark), "one document", "another one")
         return Placed(value, self._values, self._keys)
 
-    def _value(self, path: Path) -> Plain:
+    def _value(self, path: KeyPath) -> Plain:
         event = self.loader.get_event()
         self._judge(event, path)
         self._values[path] = _place(event.start_mark)
@@ -129,7 +129,7 @@ class _Composer:
             return self._sequence(path)
         return self._scalar(event)
 
-    def _judge(self, event: Any, path: Path) -> None:
+    def _judge(self, event: Any, path: KeyPath) -> None:
         place = _place(event.start_mark)
         self._nodes += 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
@@ -141,7 +141,7 @@ class _Composer:
         if self._nodes > YAML_NODES_MAX:
             raise unreadable(self._name, place, f"at most {YAML_NODES_MAX} keys and values", "more")
 
-    def _mapping(self, path: Path) -> Plain:
+    def _mapping(self, path: KeyPath) -> Plain:
         found: dict[str, Plain] = {}
         while not self.loader.check_event(yaml.MappingEndEvent):
             event = self.loader.get_event()
@@ -159,7 +159,7 @@ class _Composer:
         self.loader.get_event()
         return found
 
-    def _sequence(self, path: Path) -> Plain:
+    def _sequence(self, path: KeyPath) -> Plain:
         found: list[Plain] = []
         while not self.loader.check_event(yaml.SequenceEndEvent):
             found.append(self._value((*path, len(found))))
@@ -167,7 +167,7 @@ class _Composer:
         return found
 
     def _scalar(self, event: Any) -> Plain:
-        """Only null, true, false and whole numbers of 64 bits are more than text; `1.5` and dates keep every digit."""
+        """Null, true, false and 64-bit integers are typed. Everything else is text, so that `1.5` keeps every digit."""
         text = self._text(event)
         if event.style is not None:
             return text

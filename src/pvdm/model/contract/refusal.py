@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a contract, in plain words and with the place in the file; the first one counts."""
+"""The errors of pydantic about a contract, in plain words and with the position in the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from pvdm.errors import Code, InputError
 from pvdm.model.contract import document
-from pvdm.model.contract.positions import Path, Place, Placed, Plain
+from pvdm.model.contract.positions import KeyPath, Place, Placed, Plain
 
 _SHOWN: Final = 80
 PATTERNS: Final = {
@@ -43,26 +43,26 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One fault."""
 
     place: Place
-    path: Path
+    path: KeyPath
     expected: str
     got: str
     hint: str | None = None
 
 
 def refusal(finding: Finding, name: str) -> InputError:
-    """The error of what cannot be accepted."""
-    return _told(finding, name, Code.CONTRACT_INVALID, "cannot be accepted")
+    """The error for a fault."""
+    return _error(finding, name, Code.CONTRACT_INVALID, "cannot be accepted")
 
 
 def not_yet(finding: Finding, name: str) -> InputError:
-    """The error of what a later version will serve."""
-    return _told(finding, name, Code.CONTRACT_NOT_YET, "is not served yet")
+    """The error for a setting that a later version will serve."""
+    return _error(finding, name, Code.CONTRACT_NOT_YET, "is not served yet")
 
 
-def _told(finding: Finding, name: str, code: str, verb: str) -> InputError:
+def _error(finding: Finding, name: str, code: str, verb: str) -> InputError:
     shown = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in finding.path)
     return InputError(
         code,
@@ -77,12 +77,12 @@ def _told(finding: Finding, name: str, code: str, verb: str) -> InputError:
 
 
 def first(found: Iterable[Finding]) -> Finding:
-    """The one that stands first in the file."""
+    """The first fault in the file."""
     return min(found, key=lambda each: each.place)
 
 
 def findings(errors: Iterable[Mapping[str, Any]], placed: Placed) -> list[Finding]:
-    """What pydantic found, each with its place; of a key that is missing beside one that means nothing, the latter."""
+    """The faults with their positions. Beside an unknown key, a missing one is not reported: it is a misspelling."""
     found = [(str(each["type"]), _finding(each, placed)) for each in errors]
     mistyped = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
     return [each for kind, each in found if kind != "missing" or each.path[:-1] not in mistyped]
@@ -93,17 +93,17 @@ def _finding(error: Mapping[str, Any], placed: Placed) -> Finding:
     path = _path(error["loc"], placed.value)
     if path[-1:] == ("[key]",) and kind.startswith("string_"):
         path = path[:-1]
-        return Finding(placed.key_place(path), path, _expected(kind, context), _shown(path[-1]))
+        return Finding(placed.key_place(path), path, _expected(kind, context), _show(path[-1]))
     if kind == "missing":
         return Finding(placed.place(path[:-1]), path, "a value", "none")
     if kind == "extra_forbidden":
         known = ", ".join(_keys(path[:-1]))
         return Finding(placed.key_place(path), path, f"one of {known}", "an unknown key")
-    return Finding(placed.place(path), path, _expected(kind, context), _shown(given))
+    return Finding(placed.place(path), path, _expected(kind, context), _show(given))
 
 
-def _path(given: Iterable[str | int], value: Plain) -> Path:
-    """The path in the file: without the members of unions, which pydantic names on the way."""
+def _path(given: Iterable[str | int], value: Plain) -> KeyPath:
+    """The path in the file, without the union members that pydantic inserts."""
     found: list[str | int] = []
     for part in given:
         inside = isinstance(value, dict) and part in value
@@ -163,8 +163,8 @@ _ENTRIES: Final[dict[str, type[BaseModel]]] = {
 }
 
 
-def _keys(path: Path) -> list[str]:
-    """The keys that the schema knows in the mapping at a path."""
+def _keys(path: KeyPath) -> list[str]:
+    """The known keys of the mapping at a path."""
     model: type[BaseModel] = document.Document
     if len(path) > 1 and path[-2] in _ENTRIES:
         model = _ENTRIES[str(path[-2])]
@@ -173,7 +173,7 @@ def _keys(path: Path) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     match value:
         case None:
             return "null"

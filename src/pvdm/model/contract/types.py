@@ -1,32 +1,44 @@
-"""A contract as the rest of the code has it: judged, frozen, with the hash of the file that it came from."""
+"""A parsed contract with the hash of its file, and its column mapping resolved against the source."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from collections.abc import Mapping as Pairs
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from pvdm.errors import Code, InputError
 from pvdm.model.fields import require_pairs
 from pvdm.model.filter.bind import bind
-from pvdm.model.filter.empty_claim import find_empty_range
-from pvdm.model.filter.expression import Expression
+from pvdm.model.filter.claim_filter import find_empty_range
+from pvdm.model.filter.expression import Expression, columns_of
 from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.role import Role
-from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
+from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Schema, Type, type_from_json
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile
 from pvdm.model.statements.proof import Storage
 
+ICEBERG_PRECISION: Final = 38
+WIDENINGS: Final[dict[Type, Type]] = {
+    PrimitiveType(Kind.INT): PrimitiveType(Kind.LONG),
+    PrimitiveType(Kind.FLOAT): PrimitiveType(Kind.DOUBLE),
+}
+_DECIMAL: Final = re.compile(r"decimal\(\d{1,2}, ?\d{1,2}\)", re.ASCII)
+_LIST: Final = "long (from int), double (from float), or decimal(P,S) with more digits and the same scale"
+_PROFILE_T: Final = "any other change of values is a transformation, which is Profile T"
+
 
 class Atomicity(Enum):
-    """What becomes visible at once."""
+    """What becomes visible in one commit."""
 
     CHUNK = "chunk"
     WORKLOAD = "workload"
 
 
 class OnFail(Enum):
-    """Where staged files go whose verdict is FAIL."""
+    """What happens to staged files whose verdict is FAIL."""
 
     QUARANTINE = "quarantine"
     DELETE = "delete"
@@ -42,7 +54,7 @@ class ChunkingBy(Enum):
 
 
 class ParameterType(Enum):
-    """What a parameter's text must spell."""
+    """The type of a parameter's text."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -61,7 +73,7 @@ class ParameterType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Whose data product it is."""
+    """The domain, name and owner of the data product."""
 
     domain: str
     product: str
@@ -80,16 +92,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ParameterRef:
-    """A parameter that stands for a partition value."""
+    """A parameter used as a partition value."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the intended rows are: a table of the catalog, or Parquet files that a manifest lists with their hashes.
+    """The source of the intended rows: a table of the catalog, or Parquet files that a manifest lists with hashes.
 
-    `uuid` is the one table of that name which an operator has approved by signing the contract; None where any is.
+    `uuid` is the table that an operator approved by signing the contract; None if any table of that name is.
     """
 
     table: str | None
@@ -99,7 +111,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the target: which source column fills it, and the wider type it gets, if any."""
+    """One column of the target: its source column, and its wider type if it has one."""
 
     source: str
     target: str
@@ -108,7 +120,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """The target's columns in their order; None takes every source column under its own name."""
+    """The target's columns in order; None takes every source column under its own name."""
 
     columns: tuple[Column, ...] | None
 
@@ -147,7 +159,7 @@ class Projections:
 
 @dataclass(frozen=True, slots=True)
 class Governance:
-    """What happens on FAIL, who may see keys of rows, and what a publication needs beside a PASS."""
+    """What happens on FAIL, which roles see keys of rows, and what a publication needs besides a PASS."""
 
     on_fail: OnFail
     sample_keys: tuple[Role, ...]
@@ -159,7 +171,7 @@ class Governance:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one workload may be at most."""
+    """The limits of one workload."""
 
     chunks: int
     files: int
@@ -169,7 +181,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DataProductContract:
-    """A judged contract, made by `parse_contract` only; `sha256` is that of the file's own bytes, which proofs bind."""
+    """A valid contract, made only by `parse_contract`. `sha256` is that of the file, which proofs bind."""
 
     sha256: str
     product: Product
@@ -185,9 +197,9 @@ class DataProductContract:
     limits: Limits
 
     def bind(self, given: Pairs[str, str]) -> BoundContract:
-        """The contract for one workload: a value for each declared parameter, of its type, and no other.
+        """The contract for one workload, with a value of its type for each declared parameter.
 
-        Raises `claim_empty` where these values leave nothing of the claim column, whatever its type in the source.
+        Raises `claim_empty` if these values leave no value of the claim column, whatever its type in the source.
         """
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
@@ -213,7 +225,7 @@ def _parameters_hint(declared: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BoundContract:
-    """A contract with its parameters' values, in order of their names and each in its one spelling."""
+    """A contract with its parameters' values in canonical form, in order of their names."""
 
     contract: DataProductContract
     parameters: tuple[tuple[str, str], ...]
@@ -244,5 +256,75 @@ def _canonical(text: str, declared: Parameter) -> str:
             parameter=declared.name,
         ) from None
     if found is None:
-        raise AssertionError("what a text spells has a spelling")
+        raise AssertionError("a parsed literal has a canonical text")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class MappedColumn:
+    """A column of the source under the target's name and in the target's type."""
+
+    source: str
+    target: str
+    type: Type
+
+
+def widened_type(text: str) -> Type:
+    """The wider type of a mapping. Raises `mapping_not_lossless` for any other type."""
+    if text in ("long", "double"):
+        return type_from_json(text)
+    if _DECIMAL.fullmatch(text):
+        try:
+            kind = type_from_json(text.replace(" ", ""))
+        except InputError:
+            raise _not_lossless(ascii(text)) from None
+        if isinstance(kind, DecimalType) and kind.precision <= ICEBERG_PRECISION:
+            return kind
+    raise _not_lossless(ascii(text[:64]))
+
+
+def resolve(mapping: Mapping, source: Schema) -> tuple[MappedColumn, ...]:
+    """The target's columns in the contract's order, for a source with this schema."""
+    columns = mapping.columns
+    if columns is None:
+        columns = tuple(Column(name, name, None) for name in source.names)
+    return tuple(MappedColumn(each.source, each.target, _mapped_type(each, source)) for each in columns)
+
+
+def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozenset[str]:
+    """Every source column that the contract reads. `target` has the columns of the target."""
+    boundary, chunking = contract.boundary, contract.chunking
+    columns = boundary.mapping.columns
+    taken = target if columns is None else (each.source for each in columns)
+    cut = (*chunking.columns, *(each for each in (chunking.column, boundary.claim) if each is not None))
+    return frozenset({*taken, *columns_of(boundary.where), *cut})
+
+
+def _mapped_type(column: Column, source: Schema) -> Type:
+    if column.source not in source.names:
+        raise Code.MAPPING_COLUMN_UNKNOWN(
+            f"the source has no column {column.source[:80]!a}, which the contract takes for {column.target[:80]!a}",
+            expected=f"one of {', '.join(source.names)}"[:400],
+            got=ascii(column.source[:80]),
+            hint=f"boundary.columns names columns of the source; {_PROFILE_T}",
+            column=column.source,
+        )
+    given = source.column(column.source).type
+    if column.type is None or column.type == given:
+        return given
+    if WIDENINGS.get(given) == column.type:
+        return column.type
+    match given, column.type:
+        case DecimalType(few, scale), DecimalType(many, same) if many > few and scale == same:
+            return column.type
+    raise _not_lossless(f"{given} to {column.type} for {column.source[:80]!a}")
+
+
+def _not_lossless(got: str) -> InputError:
+    return InputError(
+        Code.MAPPING_NOT_LOSSLESS,
+        "the mapping would do more than widen a type",
+        expected=_LIST,
+        got=got,
+        hint=_PROFILE_T,
+    )

@@ -1,4 +1,4 @@
-"""Binds a filter to a schema: columns that exist, predicates that their types know, literals in the types' own form."""
+"""Binds a filter to a schema: checks its columns and predicates, and converts literals to the columns' types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pvdm.model.filter.expression import (
     Text,
     Typed,
 )
-from pvdm.model.filter.literal import is_boolean, is_numeric, parse_literal, spelled
+from pvdm.model.filter.literal import canonical_literal, is_boolean, is_numeric, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
 
 _OPAQUE: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
@@ -45,11 +45,11 @@ _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
 }
 
 _Bound = Callable[[Literal, str, Type], Typed | Parameter]
-"""Gives a literal of a column's type, or refuses it."""
+"""Converts a literal to a column's type, or raises."""
 
 
 def bind(expression: Expression, schema: Schema, parameters: Mapping[str, str]) -> Expression:
-    """The same filter with typed literals, parameters put in; `str` of it is its canonical text."""
+    """The filter with typed literals in place of parameters. `str` of it is its canonical text."""
 
     def typed(literal: Literal, column: str, kind: Type) -> Typed:
         return parse_typed(literal, column, kind, parameters)
@@ -103,7 +103,7 @@ def _bound(expression: Expression, schema: Schema, typed: _Bound) -> Expression:
 
 
 def column_type(schema: Schema, name: str) -> Type:
-    """The type of a column of the table itself; fields inside a column have no name here."""
+    """The type of a top-level column. Fields inside a column cannot be named."""
     for field in schema.fields:
         if field.name == name:
             return field.type
@@ -117,7 +117,7 @@ def column_type(schema: Schema, name: str) -> Type:
 
 
 def require_ordered(column: str, kind: Type) -> None:
-    """Only what has one order everywhere can be cut into ranges or compared by `<`."""
+    """The type has one order in all engines, so that it can be cut into ranges or compared by `<`."""
     require_simple(column, kind)
     if kind in _UNORDERED:
         raise _unsuited(column, "a type with an order", kind)
@@ -146,14 +146,14 @@ def _predicate(predicate: Predicate, schema: Schema, typed: _Bound) -> Predicate
 
 
 def require_simple(column: str, kind: Type) -> None:
-    """Only simple types have literals."""
+    """The type is a simple one, which has literals."""
     simple = isinstance(kind, PrimitiveType | DecimalType | FixedType)
     if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _OPAQUE):
         raise _unsuited(column, "a simple type; others can only be asked for null", kind)
 
 
 def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> Typed:
-    """The literal, or the parameter's value, in the form of the column's type; refused where it is none of that."""
+    """The literal, or the parameter's value, converted to the column's type. Raises `literal_invalid`."""
     match literal:
         case Typed():
             raise AssertionError("a bound filter is not bound again")
@@ -167,14 +167,14 @@ def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[s
         case Text(text) | Number(text):
             _require_spelling(literal, column, kind)
     value = parse_literal(text, kind)
-    spelling = spelled(value, kind)
+    spelling = canonical_literal(value, kind)
     if spelling is None:
-        raise AssertionError("what a text spells has a spelling")
+        raise AssertionError("a parsed literal has a canonical text")
     return Typed(value, spelling, kind)
 
 
 def _require_spelling(literal: Text | Number | Boolean, column: str, kind: Type) -> None:
-    """A quoted number is a text: who means the one and writes the other is told, not guessed at."""
+    """The literal is written as its type needs: a quoted number is a text, and is not converted."""
     numeric, boolean = is_numeric(kind), is_boolean(kind)
     if not isinstance(literal, Number if numeric else Boolean if boolean else Text):
         wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"

@@ -14,7 +14,7 @@ from pvdm.model.schema import Kind, PrimitiveType
 
 CLAIM_VALUE_MAX_BYTES: Final = 1024
 WAY_TO_CORRECT: Final = "an operator migrates the table to a contract that overwrites"
-"""Who appended a part cannot append to it again; both that refusal and a published workload name this way."""
+"""How to correct a published part: it cannot be appended to again. Errors and published workloads show this."""
 
 _INTEGER_TYPES: Final = frozenset(
     {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
@@ -31,9 +31,9 @@ ClaimValue = bool | int | str | bytes | uuid.UUID | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A half-open interval of one typed column; `upper` None has no end, and no column at all claims everything.
+    """A half-open interval of one typed column. Without `upper` it has no end; without a column it is everything.
 
-    `column` is what two claims are compared by: the column's name, until `of_column` has put its identity there.
+    Two claims are compared by `column`: the column's name, or its identity after `of_column`.
     """
 
     column: str | None
@@ -78,18 +78,18 @@ class Claim:
         return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
 
     def of_column(self, identity: str) -> Claim:
-        """The same interval of the column with this identity; `text` keeps the name that people know."""
+        """The same interval of the column with this identity. `text` keeps the column's name."""
         return replace(self, column=identity)
 
     def overlaps(self, other: Claim) -> bool:
-        """Whether one row could be in both; what cannot be compared (another column or type) is taken to overlap."""
+        """Whether a row could be in both. Claims on different columns or types are treated as overlapping."""
         if self.column is None or other.column is None or (self.column, self.kind) != (other.column, other.kind):
             return True
         return (other.upper is None or self.lower < other.upper) and (self.upper is None or other.lower < self.upper)
 
 
 def way_to_publish_rest(claim: str) -> str:
-    """What becomes of rows that a workload with this claim has not published, once it cannot go on."""
+    """What happens to the unpublished rows of a workload with this claim that cannot continue."""
     return (
         f"the claim on {claim} stays, also on what is not published: no other workload can append to it; "
         f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
@@ -97,7 +97,7 @@ def way_to_publish_rest(claim: str) -> str:
 
 
 def _kind(column_type: str) -> str:
-    """Types whose encodings compare with each other share a kind: a widened column keeps its claims."""
+    """Types with comparable encodings share a kind, so that a widened column keeps its claims."""
     if column_type in ("int", "long"):
         return "integer"
     if found := _DECIMAL.fullmatch(column_type):
@@ -110,7 +110,7 @@ def _kind(column_type: str) -> str:
 
 
 def _encode(column_type: str, value: ClaimValue) -> bytes:
-    """Bytes that compare as the values do."""
+    """Bytes with the order of the values."""
     kind = _kind(column_type)
     if value is None:
         return _NULL
@@ -137,7 +137,7 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
 
 
 def edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
-    """Where a range begins or ends: just before the value, or just after it."""
+    """The begin or end of a range: just before the value, or just after it."""
     return _encode(column_type, value) + (b"\x00" if after else b"")
 
 
@@ -156,9 +156,9 @@ def _utf8(value: str) -> bytes:
 
 
 def value_text(column_type: str, value: ClaimValue) -> str:
-    """For people and for the step log: as a filter spells it; text is quoted, so that no control character gets there.
+    """The value as a filter spells it, for people and for the step log. Text is quoted and escaped.
 
-    What has no spelling, as a day after the year 9999, is its number.
+    A value without a spelling, such as a day after the year 9999, is shown as its number.
     """
     match value:
         case None:
@@ -170,22 +170,22 @@ def value_text(column_type: str, value: ClaimValue) -> str:
         case str():
             return ascii(value)
         case int():
-            return _spelled(column_type, value) or str(value)
+            return _spell(column_type, value) or str(value)
         case _:
             return str(value)
 
 
-def _spelled(column_type: str, value: int) -> str | None:
+def _spell(column_type: str, value: int) -> str | None:
     if found := _DECIMAL.fullmatch(column_type):
         return f"{Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -int(found[2]))):f}"
     return literal_text(value, PrimitiveType(Kind(column_type))) if column_type in _INTEGER_TYPES else None
 
 
 def successor(column_type: str, value: ClaimValue) -> int | None:
-    """The next value of a type that counts; None for other types, and where it would be too large or unspellable."""
+    """The next value of an integer type; None for other types, and if it is too large or has no spelling."""
     if not isinstance(value, int) or isinstance(value, bool) or value == _LONG_LAST:
         return None
-    return None if _spelled(column_type, value + 1) is None else value + 1
+    return None if _spell(column_type, value + 1) is None else value + 1
 
 
 def _invalid(expected: str, got: str) -> InputError:

@@ -1,12 +1,14 @@
-"""Claims read off filters: which part of one column a filter lets through at most; never less than it does."""
+"""Claims of filters: an upper bound of the part of one column that a filter selects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from pvdm.errors import Code, InputError
+from pvdm.model.filter.bind import parse_typed
 from pvdm.model.filter.claim import Claim, ClaimValue, edge, successor, value_text
 from pvdm.model.filter.expression import (
     And,
@@ -20,29 +22,51 @@ from pvdm.model.filter.expression import (
     Or,
     StartsWith,
 )
+from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Type
+
+# Every order that a claim column may have. Fixed has the order of binary, and int that of long.
+_TYPES: Final[tuple[Type, ...]] = (
+    *(
+        PrimitiveType(each)
+        for each in (
+            Kind.STRING,
+            Kind.BOOLEAN,
+            Kind.LONG,
+            Kind.DATE,
+            Kind.TIME,
+            Kind.TIMESTAMP,
+            Kind.TIMESTAMPTZ,
+            Kind.TIMESTAMP_NS,
+            Kind.TIMESTAMPTZ_NS,
+            Kind.UUID,
+            Kind.BINARY,
+        )
+    ),
+    DecimalType(38, 18),
+)
 
 
 def is_bounded(where: Expression, column: str) -> bool:
-    """Whether the filter holds the column between two values, or to null; its form says so, whatever the literals."""
+    """Whether the form of the filter bounds the column by two values, or to null, whatever the literals are."""
     found = _extent(where, column, lambda _, after: _Cut(b"", None, after))
     return found is not None and found.is_bounded
 
 
 def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Literal], LiteralValue]) -> Claim:
-    """The claim of a filter that bounds the column, which has this type of Iceberg's.
+    """The claim of a filter that bounds the column, which has this Iceberg type.
 
-    Raises `claim_empty` where no value of the type is between the bounds.
+    Raises `claim_empty` if no value of the type is between the bounds.
     """
 
     def cut(literal: Literal, after: bool) -> _Cut:
-        value = _claimed(value_of(literal))
-        # Of a type that counts `<= 5` is `< 6`, so that it meets no `>= 6` and no `> 5`.
+        value = _to_claim_value(value_of(literal))
+        # For an integer type `<= 5` is `< 6`, so that it does not overlap `>= 6` or `> 5`.
         following = successor(kind, value) if after else None
         if following is not None:
             return _Cut(edge(kind, following, False), following, False)
         return _Cut(edge(kind, value, after), value, after)
 
-    null = Claim.value(column, kind, None)  # a column whose type has no one order cannot be claimed at all
+    null = Claim.value(column, kind, None)  # raises for a column whose type has no single order
     found = _extent(where, column, cut)
     if found is None or not found.is_bounded:
         raise AssertionError("a contract whose filter does not bound its claim is refused")
@@ -60,7 +84,7 @@ def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Li
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A place between values: just before one, or just after it; keys compare as places do."""
+    """A position between values: just before one, or just after it. Keys have the order of positions."""
 
     key: bytes
     value: ClaimValue
@@ -69,7 +93,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """The values from one cut to the other, open where there is none; `null`: no value at all, only null."""
+    """The values from one cut to the other, open without a cut. With `null` it is null alone."""
 
     lower: _Cut | None = None
     upper: _Cut | None = None
@@ -85,7 +109,7 @@ class _Extent:
 
 
 def _extent(where: Expression, column: str, cut: Callable[[Literal, bool], _Cut]) -> _Extent | None:
-    """What the column is in every row that passes; None where nothing is known of it, so that it may be null too."""
+    """The values of the column in all selected rows; None if nothing is known, so that it may be null too."""
     match where:
         case And(parts):
             return _met([found for part in parts if (found := _extent(part, column, cut)) is not None])
@@ -98,7 +122,7 @@ def _extent(where: Expression, column: str, cut: Callable[[Literal, bool], _Cut]
         case OneOf(name, literals, False) if name == column:
             return _hull([_compared(Operator.EQUAL, literal, cut) for literal in literals])
         case OneOf(name, _, True) | StartsWith(name) if name == column:
-            return _Extent()  # some value, since null is not taken
+            return _Extent()  # any value except null
         case _:
             return None
 
@@ -116,7 +140,7 @@ def _compared(operator: Operator, literal: Literal, cut: Callable[[Literal, bool
 
 
 def _met(found: list[_Extent]) -> _Extent | None:
-    """What is in all of them."""
+    """The intersection."""
     if not found:
         return None
     if any(each.null for each in found):
@@ -129,7 +153,7 @@ def _met(found: list[_Extent]) -> _Extent | None:
 
 
 def _hull(found: list[_Extent | None]) -> _Extent | None:
-    """From the least to the greatest of them; null and values have no range in common."""
+    """The range from the least to the greatest. Null and values have no common range."""
     known = [each for each in found if each is not None]
     if len(known) < len(found) or len({each.null for each in known}) > 1:
         return None
@@ -155,14 +179,37 @@ def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> InputError:
     )
 
 
-def _claimed(value: LiteralValue) -> ClaimValue:
-    """A decimal is its digits, as a claim has it; floats are never claimed."""
+def _to_claim_value(value: LiteralValue) -> ClaimValue:
+    """The value as claims have it: a decimal is its unscaled integer. Floats are never claimed."""
     match value:
         case Decimal():
             sign, digits, _ = value.as_tuple()
             whole = int("".join(map(str, digits)))
             return -whole if sign else whole
         case float():
-            raise AssertionError("a float has been refused")
+            raise AssertionError("a float column cannot be claimed")
         case _:
             return value
+
+
+def find_empty_range(where: Expression, column: str, parameters: Mapping[str, str]) -> InputError | None:
+    """The error for a filter that bounds the column and leaves no value of it, whatever type its literals have.
+
+    None if a type has a value in the range, or if the range depends on a parameter that is not given.
+    """
+    judged = [_judge(where, column, kind, parameters) for kind in _TYPES]
+    spelled = [found for is_spelled, found in judged if is_spelled]
+    return spelled[0] if spelled and None not in spelled else None
+
+
+def _judge(where: Expression, column: str, kind: Type, parameters: Mapping[str, str]) -> tuple[bool, InputError | None]:
+    """Whether all literals are of the type, and the refusal if the range is empty then."""
+
+    def value_of(literal: Literal) -> LiteralValue:
+        return parse_typed(literal, column, kind, parameters).value
+
+    try:
+        read_claim(where, column, str(kind), value_of)
+    except InputError as error:
+        return (True, error) if error.code == Code.CLAIM_EMPTY else (False, None)
+    return True, None

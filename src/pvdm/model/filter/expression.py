@@ -1,4 +1,4 @@
-"""Filters: a closed grammar of predicates over columns, with SQL's three-valued logic; nothing in it can run code."""
+"""Filters: a closed grammar of predicates over columns, with SQL's three-valued logic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted literal; the column's type says what it stands for."""
+    """A quoted literal. The column's type gives its meaning."""
 
     value: str
 
@@ -37,7 +37,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as it was written, so that no digit is lost."""
+    """A number as text, so that no digit is lost."""
 
     value: str
 
@@ -57,7 +57,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that the workload brings."""
+    """A parameter of the workload."""
 
     name: str
 
@@ -67,7 +67,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A literal in the form of its column's type, and its one spelling; only bound filters have it."""
+    """A literal of its column's type with its canonical spelling. Only bound filters have it."""
 
     value: LiteralValue
     spelling: Text | Number | Boolean
@@ -166,7 +166,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of the parts; two at least."""
+    """All of at least two parts."""
 
     parts: tuple[Expression, ...]
 
@@ -179,7 +179,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of the parts; two at least."""
+    """At least one of two or more parts."""
 
     parts: tuple[Expression, ...]
 
@@ -192,7 +192,7 @@ class Or:
 
 def _require_several(parts: tuple[Expression, ...]) -> None:
     if len(parts) < 2:
-        raise AssertionError("one part alone is that part")
+        raise AssertionError("a conjunction has at least two parts")
 
 
 Predicate = Compare | OneOf | IsNull | IsNan | StartsWith
@@ -200,7 +200,7 @@ Expression = Always | Predicate | Not | And | Or
 
 
 def predicates(expression: Expression) -> Iterator[Predicate]:
-    """Every predicate in it, from left to right."""
+    """Every predicate, from left to right."""
     match expression:
         case And(parts) | Or(parts):
             for part in parts:
@@ -214,7 +214,7 @@ def predicates(expression: Expression) -> Iterator[Predicate]:
 
 
 def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
-    """What the column is held against."""
+    """The literals of a predicate."""
     match predicate:
         case Compare(_, _, literal):
             return (literal,)
@@ -227,12 +227,12 @@ def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
 
 
 def columns_of(expression: Expression) -> tuple[str, ...]:
-    """The columns that are looked at, each once, sorted."""
+    """The columns of the filter, each once, sorted."""
     return tuple(sorted({predicate.column for predicate in predicates(expression)}))
 
 
 def parameters_of(expression: Expression) -> tuple[str, ...]:
-    """The parameters that are used, each once, sorted."""
+    """The parameters of the filter, each once, sorted."""
     found = {
         literal.name
         for predicate in predicates(expression)
@@ -243,7 +243,7 @@ def parameters_of(expression: Expression) -> tuple[str, ...]:
 
 
 def quoted(column: str) -> str:
-    """A column as the grammar reads it; plain where it can be."""
+    """A column as the grammar reads it, in backquotes only if needed."""
     plain = column.isascii() and column.replace("_", "a").isalnum() and not column[:1].isdigit()
     return column if plain and column.lower() not in KEYWORDS else "`" + column.replace("`", "``") + "`"
 
@@ -251,7 +251,7 @@ def quoted(column: str) -> str:
 KEYWORDS = frozenset(
     {"and", "or", "not", "in", "is", "null", "nan", "starts", "with", "true", "false", "between", "like"}
 )
-"""Words of the grammar, and two that belong to other ones and would mislead as names."""
+"""Words of the grammar, and two words of SQL that would mislead as names."""
 
 
 def _within(part: Expression) -> str:

@@ -1,6 +1,6 @@
-"""Literals by type: what a text stands for, and the one spelling of a value; what would lose a digit is refused.
+"""Literals by type: parsing of a text, and the canonical text of a value. A text that would lose a digit is refused.
 
-Only floats round, to the nearest, as every reader of decimal digits does.
+Only floats round, to the nearest value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUMERIC: Final = frozenset({Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE})
 
 
 def parse_literal(text: str, kind: Type) -> LiteralValue:
-    """The value of this type that the text spells."""
+    """The value of this type. Raises `literal_invalid`."""
     try:
         value = _parse(text, kind)
     except (ValueError, OverflowError):
@@ -47,7 +47,7 @@ def parse_literal(text: str, kind: Type) -> LiteralValue:
 
 
 def literal_text(value: LiteralValue, kind: Type) -> str | None:
-    """The one text that spells a value; None where there is none, as for an infinity or the year 10000."""
+    """The canonical text of a value; None if there is none, as for an infinity or the year 10000."""
     match kind, value:
         case PrimitiveType(Kind.BOOLEAN), bool():
             return "true" if value else "false"
@@ -73,8 +73,8 @@ def literal_text(value: LiteralValue, kind: Type) -> str | None:
     raise AssertionError(f"no value of {kind}: {type(value).__name__}")
 
 
-def spelled(value: LiteralValue, kind: Type) -> Text | Number | Boolean | None:
-    """The literal of the grammar for a value, in its one spelling; None where the grammar has none."""
+def canonical_literal(value: LiteralValue, kind: Type) -> Text | Number | Boolean | None:
+    """The literal of a value in canonical form; None if the grammar has none."""
     text = literal_text(value, kind)
     if text is None:
         return None
@@ -96,7 +96,7 @@ def is_boolean(kind: Type) -> bool:
 def _parse(text: str, kind: Type) -> LiteralValue | None:
     match kind:
         case PrimitiveType(Kind.STRING):
-            text.encode()  # a lone surrogate is no text
+            text.encode()  # raises for a lone surrogate
             return text
         case PrimitiveType(Kind.BOOLEAN):
             return {"true": True, "false": False}.get(text)
@@ -142,12 +142,12 @@ def _float(text: str, *, single: bool) -> float | None:
     found = float(text)
     if single and math.isfinite(found):
         found = float(struct.unpack("<f", struct.pack("<f", found))[0])
-    # Negative zero compares as zero; one spelling is enough.
+    # Negative zero equals zero, and gets the same text.
     return found + 0.0 if math.isfinite(found) else None
 
 
 def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
-    """Counted in digits: arithmetic of decimals would round to its context."""
+    """Computed by digits, because decimal arithmetic would round to its context."""
     parts = _digits(text)
     if parts is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads a filter from its text; every refusal says at which character."""
+"""Parses a filter. Every error names the character."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Token:
 
 
 def parse_expression(text: str) -> Expression:
-    """The filter that this text spells."""
+    """The filter of this text. Raises `expression_invalid`."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
         raise Code.EXPRESSION_TOO_LONG(expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters", got=str(len(text)))
     parser = _Parser(_tokens(text))
@@ -85,7 +85,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """One method a level of the grammar."""
+    """A parser with one method for each level of the grammar."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -226,7 +226,7 @@ def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> In
 
 
 def _unread(text: str, position: int) -> InputError:
-    """Where no token begins: what was meant can often be told."""
+    """The error for text where no token begins, with a guess at the intention."""
     rest = text[position:]
     if rest.startswith("``"):
         return _invalid("a name in the backquotes", "none", position)

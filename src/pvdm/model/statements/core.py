@@ -1,33 +1,38 @@
-"""The core of a proof: what was verified, where it goes and the verdict; equal bytes for every honest notary."""
+"""The core of a proof: what was verified, where it is published, and the verdict. All notaries sign the same bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
-from pvdm.model.canonical_json import Value, dump
-from pvdm.model.fields import (
-    Fields,
-    decimal,
-    invalid,
-    require_form,
-    require_long,
-    require_number,
-    require_pairs,
-    require_random,
-    require_sequence,
-    require_sha256,
-    require_text,
+from pvdm.model.canonical_json import dump
+from pvdm.model.codec import (
+    Document,
+    FieldType,
+    Id,
+    Long,
+    Name,
+    Pairs,
+    Random,
+    Sha256,
+    Text,
+    documents,
+    form,
+    number_between,
+    one_of,
+    sorted_texts,
 )
-from pvdm.model.projection import Exclusion, Projection, ProjectionName
+from pvdm.model.fields import Fields, invalid, require_sequence, require_text
+from pvdm.model.projection import Projection, ProjectionName
 from pvdm.model.schema import COLUMNS_MAX
-from pvdm.model.statements.files import FileSet
 from pvdm.model.statements.table import SOURCES_MAX, SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Verdict
 
 ATTEMPT_NUMBER_MAX: Final = 1_000_000
 CHECKS_MAX: Final = 1_000
+FILES_MAX: Final = 20_000
+# The names belong to pvdm.digest.plan, which this package may not import. A test compares both lists.
 MODES: Final = ("stored", "portable")
 CONSTRUCTIONS: Final = ("hmac-sha256", "blake3")
 
@@ -49,245 +54,162 @@ class Profile(Enum):
 
 
 class ExtractionPath(Enum):
-    """Who read the rows: our own reader, or Spark's."""
+    """Which reader read the rows: the Steward's own, or Spark's."""
 
     DIRECT = "direct"
     SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where the publication goes, and the table's facts on which it was judged."""
+class Target(Document, title="the target"):
+    """Where the publication goes, and the table's facts at the verification. No base means an empty `main`."""
 
     table: TableRef
-    branch: str
-    base_snapshot_id: int | None
+    branch: Text
+    base_snapshot_id: Long | None
     operation: Operation
-    partition: tuple[tuple[str, str | None], ...]
-    schema_fingerprint: str
-    spec_id: int
-    format_version: int
-
-    def __post_init__(self) -> None:
-        require_text(self.branch, "the branch")
-        if self.base_snapshot_id is not None:
-            require_long(self.base_snapshot_id, "the base snapshot")
-        require_pairs(self.partition, "the partition")
-        require_sha256(self.schema_fingerprint, "the schema fingerprint")
-        require_number(self.spec_id, "the partition spec", most=2**31 - 1)
-        require_number(self.format_version, "the format version", least=1, most=3)
-
-    def to_json(self) -> dict[str, Value]:
-        """The target in a proof; a base of null is a table that shows nothing yet."""
-        return {
-            "table": self.table.to_json(),
-            "branch": self.branch,
-            "base_snapshot_id": decimal(self.base_snapshot_id),
-            "operation": self.operation.value,
-            "partition": dict(self.partition),
-            "schema_fingerprint": self.schema_fingerprint,
-            "spec_id": self.spec_id,
-            "format_version": self.format_version,
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> Target:
-        """The target that `to_json` wrote."""
-        keys = ("table", "branch", "base_snapshot_id", "operation", "partition", "schema_fingerprint", "spec_id")
-        fields = Fields(value, "the target", (*keys, "format_version"))
-        return cls(
-            TableRef.from_json(fields.value("table")),
-            fields.text("branch"),
-            fields.optional_decimal("base_snapshot_id"),
-            fields.choice("operation", Operation),
-            fields.pairs("partition"),
-            fields.text("schema_fingerprint"),
-            fields.number("spec_id"),
-            fields.number("format_version"),
-        )
+    partition: Pairs
+    schema_fingerprint: Sha256
+    spec_id: Annotated[int, number_between(0, 2**31 - 1)]
+    format_version: Annotated[int, number_between(1, 3)]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """The attempt's own branch and the snapshot that was verified; null where nothing was staged."""
+class Staged(Document, title="what was staged"):
+    """The attempt's own branch and the snapshot that was verified, None if nothing was staged."""
 
-    branch: str
-    snapshot_id: int | None
-
-    def __post_init__(self) -> None:
-        require_text(self.branch, "the staging branch")
-        if self.snapshot_id is not None:
-            require_long(self.snapshot_id, "the staged snapshot")
-
-    def to_json(self) -> dict[str, Value]:
-        """The staged snapshot in a proof."""
-        return {"branch": self.branch, "snapshot_id": decimal(self.snapshot_id)}
-
-    @classmethod
-    def from_json(cls, value: Value) -> Staged:
-        """What `to_json` wrote."""
-        fields = Fields(value, "what was staged", ("branch", "snapshot_id"))
-        return cls(fields.text("branch"), fields.optional_decimal("snapshot_id"))
+    branch: Text
+    snapshot_id: Long | None
 
 
 @dataclass(frozen=True, slots=True)
-class RowCounts:
-    """Rows intended and rows staged; null is a number that a FAIL could not find out."""
+class AddedFile(Document, title="an added file"):
+    """A verified data file: path and exact bytes as it was staged, and as it is published.
 
-    intent: int | None
-    staged: int | None
+    With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise both are the
+    same. With storage `sealed` also the version that the store showed when the file was frozen.
+    """
 
-    def __post_init__(self) -> None:
-        for count in (self.intent, self.staged):
-            if count is not None:
-                require_long(count, "a row count")
+    staged_path: Text
+    staged_size_bytes: Long
+    staged_sha256: Sha256
+    published_path: Text
+    published_size_bytes: Long
+    published_sha256: Sha256
+    version_id: Annotated[str | None, FieldType(Fields.text, check=require_text, required=False)] = None
 
-    def to_json(self) -> dict[str, Value]:
-        """The counts in a proof."""
-        return {"intent": decimal(self.intent), "staged": decimal(self.staged)}
+    def require_consistent(self) -> None:
+        """A file that is published in place has the same bytes."""
+        if self.staged_path == self.published_path and self.staged_bytes != self.published_bytes:
+            raise invalid("a file that is published in place", "one size and one hash", "two")
 
     @classmethod
-    def from_json(cls, value: Value) -> RowCounts:
-        """What `to_json` wrote."""
-        fields = Fields(value, "the row counts", ("intent", "staged"))
-        return cls(fields.optional_decimal("intent"), fields.optional_decimal("staged"))
+    def in_place(cls, path: str, size_bytes: int, sha256: str, version_id: str | None = None) -> AddedFile:
+        """A staged file that is published as it is, where it is."""
+        return cls(path, size_bytes, sha256, path, size_bytes, sha256, version_id)
+
+    @property
+    def staged_bytes(self) -> tuple[int, str]:
+        """Size and SHA-256 of the file that the producer wrote."""
+        return self.staged_size_bytes, self.staged_sha256
+
+    @property
+    def published_bytes(self) -> tuple[int, str]:
+        """Size and SHA-256 of the file that consumers read."""
+        return self.published_size_bytes, self.published_sha256
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class FileSet(Document, title="the files"):
+    """The files that an attempt adds, in order of published path, and the live paths that it removes."""
+
+    added: Annotated[tuple[AddedFile, ...], documents(AddedFile, 0, FILES_MAX)]
+    removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
+
+    def require_consistent(self) -> None:
+        """Every path occurs once."""
+        published = [file.published_path for file in self.added]
+        staged = [file.staged_path for file in self.added]
+        require_sequence(published, "the added files", least=0, most=FILES_MAX)
+        require_sequence(sorted(staged), "the staged paths", least=0, most=FILES_MAX)
+        if both := sorted(set(self.removed).intersection(published, staged)):
+            raise invalid("the removed files", "none of the added ones", both[0])
+
+    @property
+    def staged_hashes(self) -> tuple[str, ...]:
+        """The SHA-256 of each staged file, sorted; equal bytes count as often as they occur."""
+        return tuple(sorted(file.staged_sha256 for file in self.added))
+
+    @property
+    def published_hashes(self) -> tuple[str, ...]:
+        """The same of the published files."""
+        return tuple(sorted(file.published_sha256 for file in self.added))
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts(Document, title="the row counts"):
+    """Rows intended and rows staged. None is a count that a FAIL could not find."""
+
+    intent: Long | None
+    staged: Long | None
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Document, title="the method"):
     """How rows were read and hashed."""
 
     profile: Profile
-    mode: str
-    construction: str
+    mode: Annotated[str, one_of(*MODES)]
+    construction: Annotated[str, one_of(*CONSTRUCTIONS)]
     extraction: ExtractionPath
-    extraction_version: str
+    extraction_version: Name
 
-    def __post_init__(self) -> None:
-        # The names belong to pvdm.digest.plan, which this room may not call; a test holds both lists together.
-        if self.mode not in MODES:
-            raise invalid("the mode", " or ".join(MODES), repr(self.mode[:64]))
-        if self.construction not in CONSTRUCTIONS:
-            raise invalid("the construction", " or ".join(CONSTRUCTIONS), repr(self.construction[:64]))
-        require_form(self.extraction_version, "name", "the extraction version")
 
-    def to_json(self) -> dict[str, Value]:
-        """The method in a proof."""
-        return {
-            "profile": self.profile.value,
-            "mode": self.mode,
-            "construction": self.construction,
-            "extraction": self.extraction.value,
-            "extraction_version": self.extraction_version,
-        }
+_PROJECTION_KEYS: Final = ("name", "columns", "excluded")
 
-    @classmethod
-    def from_json(cls, value: Value) -> Method:
-        """What `to_json` wrote."""
-        keys = ("profile", "mode", "construction", "extraction", "extraction_version")
-        fields = Fields(value, "the method", keys)
-        return cls(
-            fields.choice("profile", Profile),
-            fields.text("mode"),
-            fields.text("construction"),
-            fields.choice("extraction", ExtractionPath),
-            fields.text("extraction_version"),
-        )
+
+def _read_projection(fields: Fields, _key: str) -> Projection:
+    return Projection.from_json({key: fields.value(key) for key in _PROJECTION_KEYS})
+
+
+def _require_projection(projection: Projection, what: str) -> None:
+    """Columns and exclusions are in order, have reasons, and no column is both."""
+    require_sequence(projection.columns, "the columns of a projection", least=1, most=COLUMNS_MAX)
+    excluded = [exclusion.column for exclusion in projection.excluded]
+    require_sequence(excluded, "the excluded columns", least=0, most=COLUMNS_MAX)
+    for exclusion in projection.excluded:
+        require_text(exclusion.reason, "the reason of an exclusion")
+    if both := sorted(set(excluded).intersection(projection.columns)):
+        raise invalid(f"excluded columns in {what}", "none of the projected ones", repr(both[0]))
+
+
+_PROJECTION: Final = FieldType(_read_projection, Projection.to_json, _require_projection, keys=_PROJECTION_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
-class ProvedProjection:
+class ProvedProjection(Document, title="a projection"):
     """One projection with its columns, its reasoned exclusions and the fingerprint of its schema."""
 
-    projection: Projection
-    schema_fingerprint: str
-
-    def __post_init__(self) -> None:
-        require_sequence(self.projection.columns, "the columns of a projection", least=1, most=COLUMNS_MAX)
-        excluded = [gone.column for gone in self.projection.excluded]
-        require_sequence(excluded, "the excluded columns", least=0, most=COLUMNS_MAX)
-        for gone in self.projection.excluded:
-            require_text(gone.reason, "the reason of an exclusion")
-        if both := sorted(set(excluded).intersection(self.projection.columns)):
-            raise invalid("the excluded columns", "none of the projected ones", repr(both[0]))
-        require_sha256(self.schema_fingerprint, "the fingerprint of a projection")
-
-    def to_json(self) -> dict[str, Value]:
-        """The projection in a proof."""
-        return {
-            "name": self.projection.name.value,
-            "columns": list(self.projection.columns),
-            "excluded": [{"column": gone.column, "reason": gone.reason} for gone in self.projection.excluded],
-            "schema_fingerprint": self.schema_fingerprint,
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> ProvedProjection:
-        """What `to_json` wrote."""
-        fields = Fields(value, "a projection", ("name", "columns", "excluded", "schema_fingerprint"))
-        excluded = []
-        for each in fields.items("excluded"):
-            gone = Fields(each, "an exclusion", ("column", "reason"))
-            excluded.append(Exclusion(gone.text("column"), gone.text("reason")))
-        name = fields.choice("name", ProjectionName)
-        return cls(Projection(name, fields.texts("columns"), tuple(excluded)), fields.text("schema_fingerprint"))
+    projection: Annotated[Projection, _PROJECTION]
+    schema_fingerprint: Sha256
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Document, title="the attempt"):
     """Which attempt at which chunk of which workload, under which contract and plan."""
 
-    contract_sha256: str
-    parameters: tuple[tuple[str, str | None], ...]
-    workload_id: str
-    plan_sha256: str
-    chunk_id: str
-    attempt_id: str
-    number: int
-    nonce: str
-
-    def __post_init__(self) -> None:
-        require_sha256(self.contract_sha256, "the contract hash")
-        require_pairs(self.parameters, "the parameters")
-        require_form(self.workload_id, "id", "the workload id")
-        require_sha256(self.plan_sha256, "the plan hash")
-        require_text(self.chunk_id, "the chunk id")
-        require_random(self.attempt_id, "the attempt id")
-        require_number(self.number, "the attempt's number", least=1, most=ATTEMPT_NUMBER_MAX)
-        require_random(self.nonce, "the nonce")
-
-    def to_json(self) -> dict[str, Value]:
-        """The attempt in a proof."""
-        return {
-            "contract_sha256": self.contract_sha256,
-            "parameters": dict(self.parameters),
-            "workload_id": self.workload_id,
-            "plan_sha256": self.plan_sha256,
-            "chunk_id": self.chunk_id,
-            "attempt_id": self.attempt_id,
-            "number": self.number,
-            "nonce": self.nonce,
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> Attempt:
-        """What `to_json` wrote."""
-        keys = ("contract_sha256", "parameters", "workload_id", "plan_sha256", "chunk_id", "attempt_id", "number")
-        fields = Fields(value, "the attempt", (*keys, "nonce"))
-        return cls(
-            fields.text("contract_sha256"),
-            fields.pairs("parameters"),
-            fields.text("workload_id"),
-            fields.text("plan_sha256"),
-            fields.text("chunk_id"),
-            fields.text("attempt_id"),
-            fields.number("number"),
-            fields.text("nonce"),
-        )
+    contract_sha256: Sha256
+    parameters: Pairs
+    workload_id: Id
+    plan_sha256: Sha256
+    chunk_id: Text
+    attempt_id: Random
+    number: Annotated[int, number_between(1, ATTEMPT_NUMBER_MAX)]
+    nonce: Random
 
 
 @dataclass(frozen=True, slots=True)
-class ProofCore:
+class ProofCore(Document, title="the core"):
     """Everything that notaries must agree on."""
 
     attempt: Attempt
@@ -298,54 +220,19 @@ class ProofCore:
     sources: tuple[SourceSnapshot, ...]
     method: Method
     projections: tuple[ProvedProjection, ...]
-    checks: tuple[str, ...]
+    checks: Annotated[tuple[str, ...], sorted_texts(0, CHECKS_MAX, each=form("name"))]
     verdict: Verdict
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Sources and projections are distinct and in order, and an append removes nothing."""
         order = [(source.table.catalog, source.table.uuid, source.snapshot_id) for source in self.sources]
         if not 1 <= len(order) <= SOURCES_MAX or order != sorted(set(order)):
             raise invalid("the sources", f"1 to {SOURCES_MAX} distinct ones, in order", str(len(order)))
         names = [proved.projection.name.value for proved in self.projections]
         require_sequence(names, "the projections", least=1, most=len(ProjectionName))
-        require_sequence(self.checks, "the checks", least=0, most=CHECKS_MAX)
-        for check in self.checks:
-            require_form(check, "name", "a check")
         if self.target.operation is Operation.APPEND and self.files.removed:
             raise invalid("the removed files", "none in an append", str(len(self.files.removed)))
-
-    def to_json(self) -> dict[str, Value]:
-        """The core of the predicate."""
-        return {
-            "attempt": self.attempt.to_json(),
-            "target": self.target.to_json(),
-            "staged": self.staged.to_json(),
-            "files": self.files.to_json(),
-            "rows": self.rows.to_json(),
-            "sources": [source.to_json() for source in self.sources],
-            "method": self.method.to_json(),
-            "projections": [proved.to_json() for proved in self.projections],
-            "checks": list(self.checks),
-            "verdict": self.verdict.to_json(),
-        }
 
     def to_bytes(self) -> bytes:
         """The canonical bytes that notaries must agree on."""
         return dump(self.to_json())
-
-    @classmethod
-    def from_json(cls, value: Value) -> ProofCore:
-        """The core that `to_json` wrote."""
-        keys = ("attempt", "target", "staged", "files", "rows", "sources", "method", "projections", "checks", "verdict")
-        fields = Fields(value, "the core", keys)
-        return cls(
-            Attempt.from_json(fields.value("attempt")),
-            Target.from_json(fields.value("target")),
-            Staged.from_json(fields.value("staged")),
-            FileSet.from_json(fields.value("files")),
-            RowCounts.from_json(fields.value("rows")),
-            tuple(SourceSnapshot.from_json(source) for source in fields.items("sources")),
-            Method.from_json(fields.value("method")),
-            tuple(ProvedProjection.from_json(proved) for proved in fields.items("projections")),
-            fields.texts("checks"),
-            Verdict.from_json(fields.value("verdict")),
-        )

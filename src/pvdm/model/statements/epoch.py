@@ -1,4 +1,4 @@
-"""Epoch statements: a generation of root keys begins, ends or is taken back, and which keys it has."""
+"""Statements about the notary's service: the steps of an epoch of root keys, and restores, which begin a new epoch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.errors import Code
-from pvdm.model.canonical_json import Value
-from pvdm.model.fields import Fields, decimal, require_form, require_long, require_number, require_pairs, require_text
+from pvdm.model.codec import Document, Identity, Long, Number, Pairs, Sha256, Text
 
 
 class EpochStage(Enum):
@@ -20,54 +19,45 @@ class EpochStage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochStatement:
-    """The notary's word on one step of one epoch; `before` is null for a new one."""
+class EpochStatement(Document, title="the epoch statement"):
+    """One step of one epoch, with the ids of its keys. `before` is None for a new epoch."""
 
-    notary: str
-    epoch: int
+    notary: Identity
+    epoch: Long
     before: EpochStage | None
     after: EpochStage
-    reason: str
-    key_ids: tuple[tuple[str, str | None], ...]
-    issued_at: int
+    reason: Text
+    key_ids: Pairs
+    issued_at: Number
 
-    def __post_init__(self) -> None:
-        require_form(self.notary, "identity", "the notary")
-        require_long(self.epoch, "the epoch")
+    def require_consistent(self) -> None:
+        """An epoch only goes forward."""
         require_step(self.before, self.after)
-        require_text(self.reason, "the reason")
-        require_pairs(self.key_ids, "the key ids")
-        require_number(self.issued_at, "the time of issue")
 
-    def to_json(self) -> dict[str, Value]:
-        """The predicate."""
-        return {
-            "notary": self.notary,
-            "epoch": decimal(self.epoch),
-            "before": None if self.before is None else self.before.value,
-            "after": self.after.value,
-            "reason": self.reason,
-            "key_ids": dict(self.key_ids),
-            "issued_at": self.issued_at,
-        }
 
-    @classmethod
-    def from_json(cls, value: Value) -> EpochStatement:
-        """The statement that `to_json` wrote."""
-        fields = Fields(value, "the epoch statement", cls.__slots__)
-        return cls(
-            fields.text("notary"),
-            fields.decimal("epoch"),
-            None if fields.value("before") is None else fields.choice("before", EpochStage),
-            fields.choice("after", EpochStage),
-            fields.text("reason"),
-            fields.pairs("key_ids"),
-            fields.number("issued_at"),
-        )
+@dataclass(frozen=True, slots=True)
+class RestoreStatement(Document, title="the restore statement"):
+    """A restore from a backup: sizes of the log in the backup and outside, entries refilled and lost.
+
+    Of the refilled entries, `missing` have no envelope any more; the operator has accepted that.
+    """
+
+    notary: Identity
+    operator: Identity
+    reason: Text
+    backup_size: Long
+    outside_origin: Text
+    outside_size: Long
+    outside_root: Sha256
+    refilled: Long
+    missing: Long
+    lost: Long
+    new_epoch: Long
+    issued_at: Number
 
 
 def require_step(before: EpochStage | None, after: EpochStage) -> None:
-    """An epoch goes forward only; where it may end is its book's matter."""
+    """The stage after comes later than the stage before. Raises `epoch_step_invalid`."""
     stages = list(EpochStage)
     place = -1 if before is None else stages.index(before)
     if stages.index(after) <= place:

@@ -1,22 +1,28 @@
-"""The proof: a core that all notaries must agree on byte for byte, and beside it what is each one's own."""
+"""The proof: a core that all notaries must agree on byte for byte, and each notary's own part.
+
+A workload statement binds the proofs of all chunks of one plan, which are published together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
-from pvdm.errors import Code, InputError
-from pvdm.model.canonical_json import Value
-from pvdm.model.fields import Fields, decimal, invalid, require_form, require_long, require_number, require_sha256
+from pvdm.errors import Code
+from pvdm.model.codec import Document, Id, Identity, Long, Number, Random, Sha256, Text, sorted_texts
+from pvdm.model.fields import inconsistent, invalid, require_lifetime, require_sequence, require_sha256
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.table import TableRef
 
 PROOF_LIFETIME_MAX_MICROS: Final = 7 * 24 * 3600 * 1_000_000
+CHUNKS_MAX: Final = 10_000
+NOTARIES_MAX: Final = 16
 
 
 class Isolation(Enum):
-    """How far the notary really is from the producer."""
+    """How far the notary is from the producer."""
 
     EMBEDDED = "embedded"
     PROCESS = "process"
@@ -32,158 +38,110 @@ class Storage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Commitments:
+class Commitments(Document, title="the commitments"):
     """Commitments to the digests of intent and staged in one projection; never the digests."""
 
     projection: ProjectionName
-    intent: str
-    staged: str
-
-    def __post_init__(self) -> None:
-        require_sha256(self.intent, "the commitment to the intent")
-        require_sha256(self.staged, "the commitment to what was staged")
-
-    def to_json(self) -> dict[str, Value]:
-        """The commitments in a proof."""
-        return {"projection": self.projection.value, "intent": self.intent, "staged": self.staged}
-
-    @classmethod
-    def from_json(cls, value: Value) -> Commitments:
-        """The commitments that `to_json` wrote."""
-        fields = Fields(value, "the commitments", ("projection", "intent", "staged"))
-        return cls(fields.choice("projection", ProjectionName), fields.text("intent"), fields.text("staged"))
+    intent: Sha256
+    staged: Sha256
 
 
 @dataclass(frozen=True, slots=True)
-class NotaryPart:
-    """What one notary says of itself and of its own run."""
+class NotaryPart(Document, title="the notary's part"):
+    """One notary's facts about itself and its own run."""
 
-    notary: str
-    epoch: int
+    notary: Identity
+    epoch: Long
     commitments: tuple[Commitments, ...]
     isolation: Isolation
     storage: Storage
-    issued_at: int
-    expires_at: int
+    issued_at: Number
+    expires_at: Number
 
-    def __post_init__(self) -> None:
-        require_form(self.notary, "identity", "the notary")
-        require_long(self.epoch, "the epoch")
+    def require_consistent(self) -> None:
+        """Every projection has one pair of commitments, and the proof expires soon."""
         names = [each.projection.value for each in self.commitments]
         if names != sorted(set(names)):
             raise invalid("the commitments", "each projection once, in order", ", ".join(names))
-        require_number(self.issued_at, "the time of issue")
-        require_number(self.expires_at, "the time of expiry")
-        require_lifetime(self.issued_at, self.expires_at)
-
-    def to_json(self) -> dict[str, Value]:
-        """The notary's part of the predicate."""
-        return {
-            "notary": self.notary,
-            "epoch": decimal(self.epoch),
-            "commitments": [each.to_json() for each in self.commitments],
-            "isolation": self.isolation.value,
-            "storage": self.storage.value,
-            "issued_at": self.issued_at,
-            "expires_at": self.expires_at,
-        }
-
-    @classmethod
-    def from_json(cls, value: Value) -> NotaryPart:
-        """The part that `to_json` wrote."""
-        keys = ("notary", "epoch", "commitments", "isolation", "storage", "issued_at", "expires_at")
-        fields = Fields(value, "the notary's part", keys)
-        return cls(
-            fields.text("notary"),
-            fields.decimal("epoch"),
-            tuple(Commitments.from_json(each) for each in fields.items("commitments")),
-            fields.choice("isolation", Isolation),
-            fields.choice("storage", Storage),
-            fields.number("issued_at"),
-            fields.number("expires_at"),
-        )
+        require_lifetime(self, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """One notary's statement of one attempt's verdict; PASS must be borne out by counts and commitments."""
+class Proof(Document, title="the proof"):
+    """One notary's statement of one attempt's verdict. Counts and commitments must agree with a PASS."""
 
     core: ProofCore
     notary: NotaryPart
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """A PASS needs equal counts and equal commitments in every projection."""
         require_known_projections(self.core, self.notary)
         if self.core.verdict.passed:
             require_equal_counts(self.core)
             require_all_commitments(self.core, self.notary)
             require_equal_commitments(self.notary)
 
-    def to_json(self) -> dict[str, Value]:
-        """The predicate."""
-        return {"core": self.core.to_json(), "notary": self.notary.to_json()}
 
-    @classmethod
-    def from_json(cls, value: Value) -> Proof:
-        """The proof that `to_json` wrote."""
-        fields = Fields(value, "the proof", ("core", "notary"))
-        return cls(ProofCore.from_json(fields.value("core")), NotaryPart.from_json(fields.value("notary")))
+@dataclass(frozen=True, slots=True)
+class ChunkProofs(Document, title="a chunk"):
+    """One chunk of the plan: the attempt that passed, its nonce, and its proofs, one from each notary."""
+
+    chunk_id: Text
+    attempt_id: Random
+    nonce: Random
+    proof_ids: Annotated[tuple[str, ...], sorted_texts(1, NOTARIES_MAX, each=require_sha256)]
 
 
-def require_lifetime(issued_at: int, expires_at: int) -> None:
-    """A proof expires after it was issued, and soon."""
-    if not 0 < expires_at - issued_at <= PROOF_LIFETIME_MAX_MICROS:
-        raise InputError(
-            Code.PROOF_LIFETIME_INVALID,
-            "the proof's lifetime cannot be accepted",
-            expected=f"more than 0 and at most {PROOF_LIFETIME_MAX_MICROS} microseconds",
-            got=str(expires_at - issued_at),
-        )
+@dataclass(frozen=True, slots=True)
+class WorkloadStatement(Document, title="the workload statement"):
+    """All chunks of one plan, in order of their ids, each with its proofs."""
+
+    notary: Identity
+    epoch: Long
+    workload_id: Id
+    contract_sha256: Sha256
+    plan_sha256: Sha256
+    table: TableRef
+    chunks: tuple[ChunkProofs, ...]
+    issued_at: Number
+    expires_at: Number
+
+    def require_consistent(self) -> None:
+        """Chunks, proofs and nonces are distinct, and the statement expires soon."""
+        require_sequence([chunk.chunk_id for chunk in self.chunks], "the chunks", least=1, most=CHUNKS_MAX)
+        proofs = sorted(proof_id for chunk in self.chunks for proof_id in chunk.proof_ids)
+        require_sequence(proofs, "the proofs of all chunks", least=1, most=CHUNKS_MAX * NOTARIES_MAX)
+        nonces = sorted(chunk.nonce for chunk in self.chunks)
+        require_sequence(nonces, "the nonces of all chunks", least=1, most=CHUNKS_MAX)
+        require_lifetime(self, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
 
 
 def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:
-    """Nothing is committed to that the core does not describe."""
+    """Every commitment is for a projection that the core describes."""
     described = {proved.projection.name for proved in core.projections}
     for each in notary.commitments:
         if each.projection not in described:
-            raise InputError(
-                Code.PROOF_COMMITMENT_UNKNOWN,
-                "the proof commits to a projection that it does not describe",
-                expected=", ".join(sorted(name.value for name in described)),
-                got=each.projection.value,
-            )
+            expected = ", ".join(sorted(name.value for name in described))
+            raise inconsistent(Code.PROOF_COMMITMENT_UNKNOWN, expected, each.projection.value)
 
 
 def require_equal_counts(core: ProofCore) -> None:
-    """PASS means that as many rows were staged as were intended, and that both numbers are known."""
+    """A PASS has as many staged rows as intended rows, and both counts are known."""
     if core.rows.staged is None or core.rows.intent != core.rows.staged:
-        raise InputError(
-            Code.PROOF_COUNTS_DISAGREE,
-            "the proof says PASS, its row counts do not",
-            expected=f"{core.rows.intent} rows",
-            got=str(core.rows.staged),
-        )
+        raise inconsistent(Code.PROOF_COUNTS_DISAGREE, f"{core.rows.intent} rows", str(core.rows.staged))
 
 
 def require_all_commitments(core: ProofCore, notary: NotaryPart) -> None:
-    """PASS rests on a digest of every projection that the core describes."""
+    """A PASS has commitments for every projection that the core describes."""
     committed = {each.projection for each in notary.commitments}
     for proved in core.projections:
         if proved.projection.name not in committed:
-            raise InputError(
-                Code.PROOF_COMMITMENT_MISSING,
-                "the proof says PASS without a commitment to every projection",
-                expected=proved.projection.name.value,
-                got="none",
-            )
+            raise inconsistent(Code.PROOF_COMMITMENT_MISSING, proved.projection.name.value, "none")
 
 
 def require_equal_commitments(notary: NotaryPart) -> None:
-    """PASS means equal digests, and equal digests have equal commitments under one attempt's key."""
+    """A PASS has equal commitments, because equal digests have equal commitments under one attempt's key."""
     for each in notary.commitments:
         if each.intent != each.staged:
-            raise InputError(
-                Code.PROOF_COMMITMENTS_DISAGREE,
-                "the proof says PASS, its commitments do not",
-                expected="one commitment for intent and staged",
-                got=f"two in the {each.projection.value} projection",
-            )
+            got = f"two in the {each.projection.value} projection"
+            raise inconsistent(Code.PROOF_COMMITMENTS_DISAGREE, "one commitment for intent and staged", got)

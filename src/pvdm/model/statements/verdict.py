@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import Code, InputError
-from pvdm.model.canonical_json import Value
-from pvdm.model.fields import Fields, invalid
+from pvdm.errors import Code
+from pvdm.model.codec import Document
+from pvdm.model.fields import inconsistent, invalid
 
 
 class Outcome(Enum):
@@ -30,13 +30,14 @@ class FailureClass(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Document, title="the verdict"):
     """PASS without classes, or FAIL with at least one, in order of their names."""
 
     outcome: Outcome
     classes: tuple[FailureClass, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Classes are distinct and in order, and only a FAIL has one."""
         names = [found.value for found in self.classes]
         if names != sorted(set(names)):
             raise invalid("the classes of the verdict", "distinct classes in order", ", ".join(names))
@@ -52,29 +53,9 @@ class Verdict:
         """FAIL with these classes, in any order."""
         return cls(Outcome.FAIL, tuple(sorted(set(classes), key=lambda found: found.value)))
 
-    def to_json(self) -> dict[str, Value]:
-        """The verdict in a proof."""
-        return {"outcome": self.outcome.value, "classes": [found.value for found in self.classes]}
-
-    @classmethod
-    def from_json(cls, value: Value) -> Verdict:
-        """The verdict that `to_json` wrote."""
-        fields = Fields(value, "the verdict", ("outcome", "classes"))
-        classes = []
-        for name in fields.texts("classes"):
-            try:
-                classes.append(FailureClass(name))
-            except ValueError:
-                raise invalid("the classes of the verdict", "a known class", repr(name[:64])) from None
-        return cls(fields.choice("outcome", Outcome), tuple(classes))
-
 
 def require_classes(outcome: Outcome, classes: tuple[FailureClass, ...]) -> None:
-    """A PASS that names a failure and a FAIL that names none are no verdicts."""
+    """A PASS has no classes, and a FAIL has at least one."""
     if (outcome is Outcome.FAIL) != bool(classes):
-        raise InputError(
-            Code.VERDICT_INVALID,
-            "the verdict contradicts itself",
-            expected="PASS without classes, or FAIL with at least one",
-            got=f"{outcome.value} with {len(classes)} classes",
-        )
+        expected = "PASS without classes, or FAIL with at least one"
+        raise inconsistent(Code.VERDICT_INVALID, expected, f"{outcome.value} with {len(classes)} classes")

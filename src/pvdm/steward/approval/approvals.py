@@ -26,7 +26,7 @@ from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.contracts import judge_contract, judge_doable, require_for_table, require_source_reached
 from pvdm.steward.work.sources import Sources
-from pvdm.trust.approval import A, disallowing, verify_approval
+from pvdm.trust.approval import A, raise_not_allowed, verify_approval
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import Verified
@@ -61,7 +61,7 @@ class Approvals:
 
     def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[Judged[A]], None]) -> str:
         """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
-        with disallowing():
+        with raise_not_allowed("approval"):
             parsed = parse_envelope(envelope)
             read_statement(parsed.payload, kind)
         statement_id = parsed.payload_sha256

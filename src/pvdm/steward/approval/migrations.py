@@ -23,7 +23,7 @@ from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.gate.migration import permit_migration
-from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Permit
 from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import require_domain, scope

@@ -31,8 +31,7 @@ from pvdm.ledger.work import announced, attempts, quarantine, verified, workload
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.contract import OnFail
-from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN, OWN_WHERE_UNPROTECTED

@@ -17,9 +17,9 @@ from pvdm.steward.config.upstreams import GlueUpstreamConfig, RestUpstreamConfig
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
 from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
-from pvdm.trust.keys.passphrase import Passphrase
 from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
-from pvdm.trust.keys.service import EpochKeyService, EpochStore
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import EpochStore, KeyService
 
 SECRET_FILE_MAX_BYTES: Final = 65_536
 PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
@@ -73,7 +73,7 @@ def _read_upstream_secret(path: Path | None) -> Secret | None:
     return Secret(data)
 
 
-def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> EpochKeyService:
+def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> KeyService:
     """Open the key service; `create` creates a keystore file and never overwrites one."""
     match config:
         case FileKeys(path, passphrase_file):

@@ -14,8 +14,7 @@ from pvdm.steward.notary import Notary
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.operator import OperatorKey, read_public_key
 from pvdm.trust.keys.public import PublicKey
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.succession import sign_root
+from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
 
 ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
@@ -65,8 +64,7 @@ def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Perso
         issued_at=now,
         expires_at=now + ROOT_LIFETIME_SECONDS * _MICROS,
         keys=wanted,
-        notary_threshold=1,
-        root_threshold=1,
+        thresholds=Thresholds(notary=1, root=1),
     )
     return notary.trust.accept(sign_root(root, [signer]).to_bytes(), pin=root.sha256 if current is None else None)
 

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.catalog import namespaces, tables, views

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from pvdm.api.errors import kind_of, public_error
 from pvdm.api.service import ExchangedToken
 from pvdm.errors import Code, InputError, PvdmError
-from pvdm.model.token_text import AccessToken
+from pvdm.model.role import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
 from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of

@@ -35,7 +35,7 @@ from pvdm.steward.record.overrides import require_over_main, require_usable
 from pvdm.steward.work.opened import staged_head
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.sources import levels_of
-from pvdm.trust.override import disallowing, require_unexpired
+from pvdm.trust.approval import raise_not_allowed, require_unexpired
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
@@ -89,8 +89,8 @@ class OverridePublisher:
         with self._ledger.read() as unit:
             require_usable(unit, override)
             said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
-        with disallowing():
-            require_unexpired(said, self._clock.now_micros())
+        with raise_not_allowed("override"):
+            require_unexpired(said, self._clock.now_micros(), "override")
         require_over_main(said, self._catalog.states.of(self._row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
         self._require_quarantined(core)

@@ -29,8 +29,7 @@ from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.proof import Proof
-from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
+from pvdm.model.statements.proof import ChunkProofs, Proof, WorkloadStatement
 from pvdm.model.states import AttemptState, NonceState
 from pvdm.steward.pipeline.statement_signer import StatementSigner, logged
 from pvdm.steward.work.opened import bound_contract

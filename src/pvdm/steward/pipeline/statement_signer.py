@@ -9,7 +9,7 @@ from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.gate.proposal import Logged, PublishedSnapshot
-from pvdm.model.statements.workload import WorkloadStatement
+from pvdm.model.statements.proof import WorkloadStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.service import KeyService

@@ -24,9 +24,8 @@ from pvdm.trust.attestation import WantedAttestation, verify_attestation
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import Fingerprints, SourceContext
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import read_signed, read_statement
-from pvdm.trust.succession import require_root_current
 
 CHALLENGE_SECONDS: Final = 86_400
 
@@ -74,9 +73,7 @@ class Attestations:
             epoch=drawn.epoch,
             expires_at=drawn.expires_micros,
             keys={
-                name: ProjectionKeys(
-                    self._keys.source_row_hash_key(context, name), self._keys.source_commitment_key(context, name)
-                )
+                name: ProjectionKeys(self._keys.row_hash_key(context, name), self._keys.commitment_key(context, name))
                 for name in context.projections
             },
         )

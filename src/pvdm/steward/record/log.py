@@ -12,7 +12,7 @@ from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.export import tile_bytes
 from pvdm.trust.log.merkle import ConsistencyProof, Node, frontier
-from pvdm.trust.log.proof_file import LogProof
+from pvdm.trust.log.proof import LogProof
 from pvdm.trust.log.tiles import TILE_WIDTH, parse_path
 
 

@@ -21,8 +21,8 @@ from pvdm.model.states import NonceState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.approval import MAIN_MOVED, raise_not_allowed, verify_override
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.override import MAIN_MOVED, disallowing, verify_override
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
 
@@ -41,7 +41,7 @@ class Overrides:
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
         """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
-        with disallowing():
+        with raise_not_allowed("override"):
             parsed = parse_envelope(envelope)
             said = read_statement(parsed.payload, BreakGlass)
         override_id = parsed.payload_sha256

@@ -14,8 +14,7 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.root import RootRole, TrustRoot
-from pvdm.trust.succession import advance_root, pin_root
+from pvdm.trust.root import RootRole, TrustRoot, advance_root, pin_root
 from pvdm.trust.verify import require_not_revoked, require_valid_at
 
 

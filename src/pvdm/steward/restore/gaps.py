@@ -17,10 +17,9 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import SUMMARY_PROOF, SUMMARY_STATEMENT
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
-from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.restore.lineage import Lineage, LostPublication, Publication, UnprotectedTimes, stored_core
 from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
 from pvdm.trust.refusal import refused
@@ -122,9 +121,9 @@ class LooseProofs:
         if held is None or held.kind is not StatementKind.WORKLOAD:
             raise refused(
                 "audit_proof_missing",
-                "a snapshot has no receipt, and the statement of the workload that it names is not there",
                 statement_id,
                 "none",
+                message="a snapshot has no receipt, and the statement of the workload that it names is not there",
             )
         return read_signed(held.envelope, WorkloadStatement)
 
@@ -148,12 +147,7 @@ def require_rows_proved(
         return True
     if backup is None or times.begun or times.ended:
         return False
-    raise refused(
-        "restore_rows_unproved",
-        "the document shows files of a publication that has no receipt and no proof",
-        "files that a proof names",
-        min(unproved),
-    )
+    raise refused("restore_rows_unproved", "files that a proof names", min(unproved))
 
 
 def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
@@ -169,13 +163,7 @@ def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
 def describe_gap(newest: Publication, gap: int) -> LostPublication:
     """The report about a snapshot without a receipt and without a proof."""
     said = newest.said
-    error = refused(
-        "restore_receipt_missing",
-        "a publication without a receipt led to what the table shows, and its workload is unknown; proofs that may have"
-        " been published there stay used up, and claims on the table are blocked until an operator has compared it",
-        f"a receipt of snapshot {gap}, or its files",
-        "none",
-    )
+    error = refused("restore_receipt_missing", f"a receipt of snapshot {gap}, or its files", "none")
     return LostPublication(
         said.table.name,
         said.table.uuid,
@@ -193,16 +181,16 @@ def _require_pass(proof_id: str, core: ProofCore | None) -> ProofCore:
     if core is None:
         raise refused(
             "audit_proof_missing",
-            "a snapshot has no receipt, and the proof that it names is not there",
             proof_id,
             "none",
+            message="a snapshot has no receipt, and the proof that it names is not there",
         )
     if not core.verdict.passed:
         raise refused(
             "audit_verdict_not_pass",
-            "a proof says FAIL, and there is no receipt that names an override",
             "PASS",
             "FAIL",
+            message="a proof says FAIL, and there is no receipt that names an override",
         )
     return core
 

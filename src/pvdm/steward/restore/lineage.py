@@ -14,7 +14,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import statements
 from pvdm.metadata.gate.state import state_changes, state_of
-from pvdm.model.plain import counted, list_first
+from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableState, TableTarget
 from pvdm.model.statements.proof import Proof

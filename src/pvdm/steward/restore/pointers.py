@@ -30,7 +30,7 @@ from pvdm.metadata.gate.migration import (
     require_same_table,
     require_state,
 )
-from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, is_stewards
 from pvdm.model.schema import Schema
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration

@@ -15,7 +15,7 @@ from pvdm.ledger.record import statements
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.fields import require_form
-from pvdm.model.plain import counted, list_first
+from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig

@@ -10,20 +10,16 @@ from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
 from pvdm.model.statements.migration import Migration, Protection
-from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
-from pvdm.model.statements.restore import RestoreStatement
-from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.notary import Notary
-from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope, require_signature
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.signing import require_signature
+from pvdm.trust.root import RootKey, RootRole, TrustRoot, advance_root, pin_root
 from pvdm.trust.statement import read_signed, read_statement
-from pvdm.trust.succession import advance_root, pin_root
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
 KINDS: Final[Mapping[EntryKind, type[Any]]] = {

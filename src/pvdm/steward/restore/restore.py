@@ -17,8 +17,7 @@ from pvdm.ledger.record import restores, shared_settings, statements
 from pvdm.ledger.record.log_storage import LedgerLog
 from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.schema.record import StatementKind
-from pvdm.model.statements.epoch import EpochStage, EpochStatement
-from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
 from pvdm.steward.config.ledger_agreement import require_common
 from pvdm.steward.config.resources import outside_file
 from pvdm.steward.config.steward import StewardConfig

@@ -13,7 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.model.plain import counted, list_first
+from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
 from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
 from pvdm.steward.work.sources import levels_of

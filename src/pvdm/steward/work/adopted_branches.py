@@ -9,7 +9,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, is_stewards
 from pvdm.model.states import needs_reason
 from pvdm.steward.work.attempt_views import decode_refusal
 

@@ -18,9 +18,9 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
-from pvdm.model.branch import branch_of
+from pvdm.model.chunk import branch_of
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
-from pvdm.model.plain import list_first
+from pvdm.model.printable import list_first
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef

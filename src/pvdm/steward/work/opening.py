@@ -27,8 +27,7 @@ from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned, Workload
 from pvdm.model import canonical_json
-from pvdm.model.branch import branch_of
-from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.chunk import ChunkDefinition, branch_of
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract
 from pvdm.model.schema import Schema
 from pvdm.model.statements.core import ExtractionPath, Operation

@@ -1,4 +1,4 @@
-"""What a derived key is bound to, and the message that the epoch's root is asked for (spec/keys.md). Calls `digest`."""
+"""Contexts of derived keys, and the message whose HMAC under the epoch's root is the key (spec/keys.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from pvdm.digest.plan import Mode, framed
 from pvdm.errors import Code, InputError
@@ -25,7 +25,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Purpose(Enum):
-    """What a derived key is for; the value is the first field of its message."""
+    """The purpose of a derived key. The value is the first field of its message."""
 
     ROW_HASH = "pvdm/row-hash/v1"
     COMMITMENT = "pvdm/commitment/v1"
@@ -38,7 +38,10 @@ Fingerprints: TypeAlias = tuple[tuple[ProjectionName, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """Everything an attempt's keys are bound to; it needs the freeze roots, so it cannot be built before the freeze."""
+    """Everything that an attempt's keys are bound to. It has the freeze roots, so it exists only after the freeze."""
+
+    row_hash: ClassVar = Purpose.ROW_HASH
+    commitment: ClassVar = Purpose.COMMITMENT
 
     epoch: int
     workload_id: str
@@ -68,7 +71,7 @@ class AttemptContext:
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 2)."""
-        if purpose not in {Purpose.ROW_HASH, Purpose.COMMITMENT}:
+        if purpose not in (self.row_hash, self.commitment):
             raise _invalid("purpose", "a purpose of an attempt", purpose.value)
         return _message(
             purpose.value.encode(),
@@ -84,7 +87,7 @@ class AttemptContext:
         )
 
     def to_json(self) -> dict[str, Value]:
-        """The context as a document; nothing in it is secret."""
+        """The context as a document. Nothing in it is secret."""
         return {
             "epoch": str(self.epoch),
             "workload_id": self.workload_id,
@@ -99,7 +102,7 @@ class AttemptContext:
 
     @classmethod
     def from_json(cls, document: Value) -> AttemptContext:
-        """The context that `to_json` wrote; anything else is refused."""
+        """The context that `to_json` wrote. Raises `context_invalid` for any other document."""
         try:
             match document:
                 case {
@@ -138,7 +141,10 @@ class AttemptContext:
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What the keys of a source attestation are bound to: one snapshot of one source, one attestor, one challenge."""
+    """Everything that the keys of a source attestation are bound to: source snapshot, attestor and challenge."""
+
+    row_hash: ClassVar = Purpose.SOURCE_ROW_HASH
+    commitment: ClassVar = Purpose.SOURCE_COMMITMENT
 
     epoch: int
     catalog: str
@@ -166,7 +172,7 @@ class SourceContext:
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 3)."""
-        if purpose not in {Purpose.SOURCE_ROW_HASH, Purpose.SOURCE_COMMITMENT}:
+        if purpose not in (self.row_hash, self.commitment):
             raise _invalid("purpose", "a purpose of a source attestation", purpose.value)
         return _message(
             purpose.value.encode(),
@@ -182,11 +188,11 @@ class SourceContext:
 
 
 def _message(*fields: bytes) -> bytes:
-    return hashlib.sha256(joined(*fields)).digest() + _COUNTER
+    return hashlib.sha256(join_fields(*fields)).digest() + _COUNTER
 
 
-def joined(*fields: bytes) -> bytes:
-    """F(x) of every field in turn: each says its own end, so no two lists of fields join to the same bytes."""
+def join_fields(*fields: bytes) -> bytes:
+    """The framed fields. Each has its length, so that two different lists never give the same bytes."""
     return b"".join(framed(field) for field in fields)
 
 

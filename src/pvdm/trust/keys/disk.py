@@ -1,4 +1,4 @@
-"""Files that hold keys: whole or not at all, for the owner only, locked while they change."""
+"""Files with keys: written atomically, for the owner only, and locked while they change."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ PUBLIC_MODE: Final = 0o644
 
 
 def read_private(path: Path, *, size_max_bytes: int) -> bytes:
-    """The whole file, if it is a plain file of this user with mode 0600; judged on the open file, not on its name."""
+    """The file, if it is a plain file of this user with mode 0600. The open file is checked, not its name."""
     return _read(path, size_max_bytes=size_max_bytes, private=True)
 
 
 def read_own(path: Path, *, size_max_bytes: int) -> bytes:
-    """The whole file, if it is a plain file of this user that nobody else may write."""
+    """The file, if it is a plain file of this user that other users cannot write."""
     return _read(path, size_max_bytes=size_max_bytes, private=False)
 
 
 def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> None:
-    """Put the content under the name: after a crash the old or the new file is there, whole. `fresh`: no old one."""
+    """Write the file atomically and durably. With `fresh` an existing file is an error."""
     temporary = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
     try:
         _write_synced(temporary, content, mode)
@@ -41,7 +41,7 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
             temporary.replace(path)
     except FileExistsError:
         raise Code.KEY_FILE_REFUSED(
-            f"{path.name} is there already",
+            f"{path.name} exists already",
             reason="key_file_exists",
             got=str(path),
             hint="nothing was overwritten; choose another name, or move the old file away",
@@ -56,7 +56,7 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """No other process or thread holds the lock of this file meanwhile; what a crashed writer left is removed."""
+    """Hold the lock of this file against other processes and threads. Leftovers of a crashed writer are removed."""
     try:
         descriptor = os.open(
             path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE
@@ -73,7 +73,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def stamp(path: Path) -> tuple[int, int, int, int]:
-    """What changes when another file has taken the place of this one, or its mode has changed."""
+    """A value that changes if the file is replaced or its mode changes."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -1,15 +1,17 @@
-"""Generations of the root keys: states, the book that holds them, and each change as a value to be logged."""
+"""Epochs, the generations of the root keys: their stages, the book of all epochs, and its changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
 from pvdm.errors import Code, InputError
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
+from pvdm.model.codec import Count, Decimal, Document, FieldType
+from pvdm.model.fields import Fields
 from pvdm.model.secret import EPOCH_MAX
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.public import PublicKey
@@ -19,11 +21,9 @@ REASON_MAX_BYTES: Final = 1_024
 REFERENCE_MAX_BYTES: Final = 2_048
 BOOK_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 
-_BOOK_FORMAT: Final = "pvdm-epochs/v1"
-
 
 class KeyRole(Enum):
-    """The four keys of an epoch; break-glass, attestor and root keys are other people's, with no private half here."""
+    """The four keys of an epoch. Break-glass, attestor and root keys belong to people and are not in key homes."""
 
     ROW_HASH = "row-hash"
     COMMITMENT = "commitment"
@@ -43,15 +43,25 @@ _NEXT: Final = {
 }
 
 
+def _read_public(fields: Fields, key: str) -> PublicKey | None:
+    der = fields.optional_text(key)
+    return None if der is None else PublicKey.from_der(bytes.fromhex(der))
+
+
+def _write_public(public: PublicKey | None) -> Value:
+    return None if public is None else public.der.hex()
+
+
 @dataclass(frozen=True, slots=True)
-class KeyEntry:
-    """One key of an epoch: its role, the name its home knows it by, and its public half where it has one."""
+class KeyEntry(Document, title="a key"):
+    """One key of an epoch: its role, its reference in the key home, and its public half if it signs."""
 
     role: KeyRole
     reference: str
-    public: PublicKey | None = None
+    public: Annotated[PublicKey | None, FieldType(_read_public, _write_public)] = None
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """The reference has a size, and only signing keys have a public half."""
         if not 1 <= len(self.reference.encode()) <= REFERENCE_MAX_BYTES:
             raise _malformed(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
         if self.role.signs != (self.public is not None):
@@ -59,14 +69,15 @@ class KeyEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Document, title="an epoch"):
     """One generation: its number, its state and its four keys."""
 
-    number: int
+    number: Decimal
     state: EpochStage
     keys: tuple[KeyEntry, ...]
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Every role has one key of its own."""
         if isinstance(self.number, bool) or not 1 <= self.number <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="1 to 2^63-1", got=str(self.number))
         if [entry.role for entry in self.keys] != list(KeyRole):
@@ -88,7 +99,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochChange:
-    """One step of one epoch, to be signed and logged by who asked for it."""
+    """One step of one epoch. The caller signs and logs it."""
 
     epoch: int
     before: EpochStage | None
@@ -108,13 +119,14 @@ class EpochChange:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochBook:
-    """Every epoch there ever was, in order of number; each change is a new book with the next revision."""
+class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
+    """Every epoch that ever existed, in order of number. Each change is a new book with the next revision."""
 
-    revision: int = 0
+    revision: Count = 0
     epochs: tuple[Epoch, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Numbers ascend, at most one epoch is active, and every key belongs to one epoch."""
         numbers = [epoch.number for epoch in self.epochs]
         if numbers != sorted(set(numbers)):
             raise _malformed("ascending distinct epochs", "another order")
@@ -134,7 +146,7 @@ class EpochBook:
         return next((epoch for epoch in self.epochs if epoch.state is EpochStage.ACTIVE), None)
 
     def epoch(self, number: int) -> Epoch:
-        """The epoch of that number; an unknown one is an error."""
+        """The epoch of that number. Raises `epoch_unknown`."""
         for epoch in self.epochs:
             if epoch.number == number:
                 return epoch
@@ -152,7 +164,7 @@ class EpochBook:
                 raise Code.EPOCH_REFUSED(f"epoch {number} was never active", reason="epoch_not_active", got="CREATED")
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: the active one when it opens, afterwards its own, whatever was rotated since."""
+        """The epoch of a workload: the active one when it opens, afterwards the same one."""
         if workload_epoch is not None:
             return self.usable(workload_epoch).number
         if self.active is None:
@@ -160,12 +172,10 @@ class EpochBook:
         return self.active.number
 
     def next_number(self, above: int = 0) -> int:
-        """The next epoch's number: above every one of the book and above `above` (a restored book may be behind)."""
+        """The next epoch's number: above all of the book and above `above`, because a restored book may be older."""
         return max([above, *(epoch.number for epoch in self.epochs)]) + 1
 
-    def created(
-        self, number: int, keys: tuple[KeyEntry, ...], reason: str
-    ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+    def create(self, number: int, keys: tuple[KeyEntry, ...], reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         """The book with one more epoch, CREATED."""
         judge_reason(reason)
         if self.epochs and number <= self.epochs[-1].number:
@@ -173,32 +183,32 @@ class EpochBook:
         epoch = Epoch(number, EpochStage.CREATED, keys)
         return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_change(epoch, None, epoch.state, reason),)
 
-    def activated(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        """The book with this epoch ACTIVE; the one that was is RETIRED in the same step."""
+    def activate(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+        """The book with this epoch ACTIVE. The one that was ACTIVE is RETIRED in the same step."""
         judge_reason(reason)
         wanted = self._from(number, EpochStage.CREATED, EpochStage.ACTIVE)
         steps = [(self.active, EpochStage.RETIRED)] if self.active else []
-        return self._stepped([*steps, (wanted, EpochStage.ACTIVE)], reason)
+        return self._apply_steps([*steps, (wanted, EpochStage.ACTIVE)], reason)
 
-    def retired(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        """The book with this epoch RETIRED and none ACTIVE: no new workload opens until one is activated."""
+    def retire(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+        """The book with this epoch RETIRED and none ACTIVE. No workload can be opened until one is activated."""
         judge_reason(reason)
         wanted = self._from(number, EpochStage.ACTIVE, EpochStage.RETIRED)
-        return self._stepped([(wanted, EpochStage.RETIRED)], reason)
+        return self._apply_steps([(wanted, EpochStage.RETIRED)], reason)
 
-    def revoked(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        """The book with this epoch REVOKED; an ACTIVE one is RETIRED on the way, and both changes are given back.
+    def revoke(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+        """The book with this epoch REVOKED. An ACTIVE epoch is RETIRED first, and both changes are returned.
 
-        `keep_one` refuses the end of the last epoch that can sign: nobody could sign and log that end any more.
+        `keep_one` refuses to revoke the last epoch that can sign, because no key could sign that change.
         """
         judge_reason(reason)
         epoch = self.epoch(number)
         if keep_one and not any(each.number != number and each.can_sign for each in self.epochs):
             raise Code.EPOCH_LAST(f"epoch {number} is the only one that can sign", got="none")
         if epoch.state is EpochStage.ACTIVE:
-            return self._stepped([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)
+            return self._apply_steps([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)
         wanted = self._from(number, EpochStage.RETIRED, EpochStage.REVOKED)
-        return self._stepped([(wanted, EpochStage.REVOKED)], reason)
+        return self._apply_steps([(wanted, EpochStage.REVOKED)], reason)
 
     def _from(self, number: int, before: EpochStage, after: EpochStage) -> Epoch:
         epoch = self.epoch(number)
@@ -211,7 +221,7 @@ class EpochBook:
             )
         return epoch
 
-    def _stepped(
+    def _apply_steps(
         self, steps: Sequence[tuple[Epoch, EpochStage]], reason: str
     ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         states = {epoch.number: epoch.state for epoch in self.epochs}
@@ -219,33 +229,11 @@ class EpochBook:
         for epoch, after in steps:
             before = states[epoch.number]
             if _NEXT.get(before) is not after:
-                raise AssertionError(f"no way from {before.value} to {after.value}")
+                raise AssertionError(f"no step from {before.value} to {after.value}")
             states[epoch.number] = after
             changes.append(_change(epoch, before, after, reason))
         epochs = tuple(replace(epoch, state=states[epoch.number]) for epoch in self.epochs)
         return EpochBook(self.revision + 1, epochs), tuple(changes)
-
-    def to_json(self) -> dict[str, Value]:
-        """The book as a document; nothing in it is secret."""
-        return {
-            "format": _BOOK_FORMAT,
-            "revision": self.revision,
-            "epochs": [
-                {
-                    "number": str(epoch.number),
-                    "state": epoch.state.value,
-                    "keys": [
-                        {
-                            "role": entry.role.value,
-                            "reference": entry.reference,
-                            "public": None if entry.public is None else entry.public.der.hex(),
-                        }
-                        for entry in epoch.keys
-                    ],
-                }
-                for epoch in self.epochs
-            ],
-        }
 
     def dump(self) -> bytes:
         """The book as canonical JSON."""
@@ -253,39 +241,16 @@ class EpochBook:
 
     @classmethod
     def parse(cls, data: bytes) -> EpochBook:
-        """The book that `dump` wrote; anything else is refused."""
-        return cls.from_json(canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES))
-
-    @classmethod
-    def from_json(cls, value: Value) -> EpochBook:
-        """The book that `to_json` wrote; anything else is refused."""
+        """The book that `dump` wrote. Raises `epoch_book_malformed` for any other document."""
+        value = canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES)
         try:
-            match value:
-                case {"format": str(name), "revision": int(revision), "epochs": [*epochs]} if name == _BOOK_FORMAT:
-                    book = cls(revision, tuple(_epoch(epoch) for epoch in epochs))
-                    if book.to_json() == value:
-                        return book
+            return cls.from_json(value)
         except ValueError:
             pass
+        except InputError as error:
+            if not error.code.startswith("document_"):
+                raise
         raise _malformed("what to_json writes", "another document")
-
-
-def _epoch(value: Value) -> Epoch:
-    match value:
-        case {"number": str(number), "state": str(state), "keys": [*keys]}:
-            return Epoch(int(number), EpochStage(state), tuple(_entry(key) for key in keys))
-        case _:
-            raise _malformed("an epoch", "another value")
-
-
-def _entry(value: Value) -> KeyEntry:
-    match value:
-        case Mapping() as entry:
-            public = entry.get("public")
-            der = None if public is None else PublicKey.from_der(bytes.fromhex(str(public)))
-            return KeyEntry(KeyRole(entry.get("role")), str(entry.get("reference")), der)
-        case _:
-            raise _malformed("a key", "another value")
 
 
 def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> EpochChange:
@@ -294,7 +259,7 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
 
 
 def judge_reason(reason: str) -> None:
-    """Printable text of some length; it goes into the log."""
+    """The reason is printable text of limited length, because it is logged."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
         raise Code.EPOCH_INVALID(
             reason="epoch_reason", expected=f"1 to {REASON_MAX_BYTES} bytes of printable text", got=repr(reason)[:160]

@@ -1,4 +1,4 @@
-"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed; the embedded default."""
+"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed with a passphrase."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from pvdm.model.canonical_json import Value
 from pvdm.model.secret import KEY_BYTES, Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
-from pvdm.trust.keys.passphrase import Passphrase
 from pvdm.trust.keys.public import PublicKey
-from pvdm.trust.keys.seal import SCRYPT_COST_LOG2, Seal
-from pvdm.trust.keys.service import EpochKeyService
+from pvdm.trust.keys.seal import SCRYPT_COST_LOG2, Passphrase, Seal
+from pvdm.trust.keys.service import KeyService
 
 KEYSTORE_SIZE_MAX_BYTES: Final = 32 * 1024 * 1024
 
@@ -54,9 +53,9 @@ class FileKeystore:
     def create(
         cls, path: Path, passphrase: Passphrase | None = None, *, cost_log2: int = SCRYPT_COST_LOG2
     ) -> FileKeystore:
-        """A new keystore without epochs; a file that is there already is never overwritten."""
+        """Create a keystore without epochs. An existing file is never overwritten."""
         seal = None if passphrase is None else Seal.new(passphrase, cost_log2=cost_log2)
-        content = _written(_Content(EpochBook(), {}), seal)
+        content = _write_content(_Content(EpochBook(), {}), seal)
         with disk.locked(path):
             disk.write(path, content, mode=disk.PRIVATE_MODE, fresh=True)
         store = cls(path, seal)
@@ -65,18 +64,18 @@ class FileKeystore:
 
     @classmethod
     def open(cls, path: Path, passphrase: Passphrase | None = None) -> FileKeystore:
-        """The keystore that is there; its mode, owner, form and seal are judged."""
-        header = _parsed(path, disk.read_private(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        """Open an existing keystore. Its mode, owner, form and seal are checked."""
+        header = _parse_header(path, disk.read_private(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
         store = cls(path, _seal_of(path, header, passphrase))
         store.load()
         return store
 
     def load(self) -> EpochBook:
-        """The book as the file has it now."""
+        """The current book of the file."""
         return self._current().book
 
     def replace(self, book: EpochBook) -> bool:
-        """Keep this book, and the new keys it names, if the file's book has the revision just before it."""
+        """Store this book and the new keys that it names, if the file's book has the revision before it."""
         with self._lock, disk.locked(self._path):
             content = self._current()
             if book.revision != content.book.revision + 1:
@@ -84,13 +83,13 @@ class FileKeystore:
             known = {**content.keys, **self._pending}
             wanted = [entry.reference for epoch in book.epochs for entry in epoch.keys]
             keys = {reference: _material(known, reference) for reference in wanted}
-            disk.write(self._path, _written(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
+            disk.write(self._path, _write_content(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
             for reference in wanted:
                 self._pending.pop(reference, None)
             return True
 
     def make(self, role: KeyRole) -> KeyEntry:
-        """A new key in memory; it is written together with the book that names it."""
+        """A new key in memory. It is written together with the book that names it."""
         secret = Secret(os.urandom(KEY_BYTES))
         reference = os.urandom(16).hex()
         with self._lock:
@@ -111,7 +110,7 @@ class FileKeystore:
         return _private(_material(self._current().keys, entry.reference)).sign(data)
 
     def close(self) -> None:
-        """Forget the keys in memory; the file stays as it is."""
+        """Forget the keys in memory. The file is not changed."""
         with self._lock:
             self._pending.clear()
             self._content = None
@@ -129,8 +128,8 @@ class FileKeystore:
             return self._content
 
     def _read(self) -> _Content:
-        header = _parsed(self._path, disk.read_private(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
-        content = _opened(header, self._seal)
+        header = _parse_header(self._path, disk.read_private(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        content = _open_body(header, self._seal)
         del header
         if content is None:
             raise _damaged(self._path)
@@ -143,18 +142,18 @@ class FileKeystore:
         return content
 
 
-def open_file_keys(path: Path, passphrase: Passphrase | None = None) -> EpochKeyService:
-    """The key service over the keystore file that is there."""
+def open_file_keys(path: Path, passphrase: Passphrase | None = None) -> KeyService:
+    """The key service over an existing keystore file."""
     store = FileKeystore.open(path, passphrase)
-    return EpochKeyService(store, store)
+    return KeyService(store, store)
 
 
 def create_file_keys(
     path: Path, passphrase: Passphrase | None = None, *, cost_log2: int = SCRYPT_COST_LOG2
-) -> EpochKeyService:
+) -> KeyService:
     """The key service over a new keystore file without epochs."""
     store = FileKeystore.create(path, passphrase, cost_log2=cost_log2)
-    return EpochKeyService(store, store)
+    return KeyService(store, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class _Header:
     body: Secret
 
 
-def _written(content: _Content, seal: Seal | None) -> Secret:
+def _write_content(content: _Content, seal: Seal | None) -> Secret:
     body = Secret(
         canonical_json.dump(
             {
@@ -174,12 +173,12 @@ def _written(content: _Content, seal: Seal | None) -> Secret:
         )
     )
     if seal is None:
-        return _framed(None, _check(body), body)
+        return _frame(None, _check(body), body)
     header = seal.header()
-    return _framed(header, "", seal.close(body, bound=canonical_json.dump(header)))
+    return _frame(header, "", seal.close(body, bound=canonical_json.dump(header)))
 
 
-def _framed(seal: Value, check: str, body: Secret) -> Secret:
+def _frame(seal: Value, check: str, body: Secret) -> Secret:
     return Secret(canonical_json.dump({"format": _FORMAT, "seal": seal, "check": check, "body": body.reveal().hex()}))
 
 
@@ -188,7 +187,7 @@ def _check(body: Secret) -> str:
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 
-def _parsed(path: Path, data: bytes) -> _Header:
+def _parse_header(path: Path, data: bytes) -> _Header:
     header = _try_header(data)
     del data
     if header is None:
@@ -219,7 +218,7 @@ def _seal_of(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal
     return Seal.of(header.seal, passphrase)
 
 
-def _opened(header: _Header, seal: Seal | None) -> _Content | None:
+def _open_body(header: _Header, seal: Seal | None) -> _Content | None:
     # No error leaves this function, for the same reason.
     try:
         if seal is None:
@@ -235,13 +234,13 @@ def _opened(header: _Header, seal: Seal | None) -> _Content | None:
                 content = _Content(
                     EpochBook.from_json(book), {name: Secret(bytes.fromhex(str(keys[name]))) for name in keys}
                 )
-                return content if _agrees(content) else None
+                return content if _is_consistent(content) else None
     except (PvdmError, ValueError):
         return None
     return None
 
 
-def _agrees(content: _Content) -> bool:
+def _is_consistent(content: _Content) -> bool:
     entries = [entry for epoch in content.book.epochs for entry in epoch.keys]
     if sorted(entry.reference for entry in entries) != sorted(content.keys):
         return False

@@ -1,11 +1,10 @@
-"""Handles: how a worker of one verify job gets that job's digest keys, once, after the freeze and before its end."""
+"""Handles, with which a worker of a verify job gets the job's digest keys: once, after the freeze, before its end."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import secrets
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -35,7 +34,7 @@ class HandleState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HandleRecord:
-    """What is kept of a handle: its hash, never itself, and nothing that is secret."""
+    """The stored record of a handle. It has the hash of the handle, and nothing secret."""
 
     handle_sha256: str
     job_id: str
@@ -46,10 +45,10 @@ class HandleRecord:
 
 
 class HandleRegistry(Protocol):
-    """Where handles are kept; a change is one atomic step, also across processes."""
+    """The storage of handles. A change is one atomic step, also across processes."""
 
     def add(self, record: HandleRecord) -> None:
-        """Keep a new handle; a job that has one already is refused (`handle_job_taken`)."""
+        """Store a new handle. Raises `handle_job_taken` if the job has one."""
 
     def find(self, handle_sha256: str) -> HandleRecord | None:
         """The handle of that hash, if it was ever issued."""
@@ -58,51 +57,11 @@ class HandleRegistry(Protocol):
         """The handle of that job, if it has one."""
 
     def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
-        """Replace the record by what `step` makes of it, with nobody in between; if `step` raises, nothing changes."""
-
-
-class InProcessRegistry:
-    """A registry in memory, for one process; what it knows ends with the process, and so do the handles."""
-
-    __slots__ = ("_jobs", "_lock", "_records")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._records: dict[str, HandleRecord] = {}
-        self._jobs: dict[str, str] = {}
-
-    def add(self, record: HandleRecord) -> None:
-        """Keep a new handle; a job that has one already is refused."""
-        with self._lock:
-            if record.job_id in self._jobs:
-                raise _refused("handle_job_taken", "the job has a handle already", "one handle a job", record.job_id)
-            self._jobs[record.job_id] = record.handle_sha256
-            self._records[record.handle_sha256] = record
-
-    def find(self, handle_sha256: str) -> HandleRecord | None:
-        """The handle of that hash, if it was ever issued."""
-        with self._lock:
-            return self._records.get(handle_sha256)
-
-    def find_job(self, job_id: str) -> HandleRecord | None:
-        """The handle of that job, if it has one."""
-        with self._lock:
-            found = self._jobs.get(job_id)
-            return None if found is None else self._records[found]
-
-    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
-        """Replace the record by what `step` makes of it, with nobody in between."""
-        with self._lock:
-            record = self._records.get(handle_sha256)
-            if record is None:
-                raise _unknown()
-            changed = step(record)
-            self._records[handle_sha256] = changed
-            return changed
+        """Replace the record by the result of `step`, atomically. If `step` raises, nothing changes."""
 
 
 class Handles:
-    """Issues, freezes, redeems and ends handles; keys come from the key service at the moment of redemption."""
+    """Issues, freezes, redeems and ends handles. The key service derives the keys at each redemption."""
 
     __slots__ = ("_keys", "_registry")
 
@@ -111,7 +70,7 @@ class Handles:
         self._registry = registry
 
     def issue(self, job_id: str, *, redemptions: int) -> str:
-        """A handle for one verify job, 128 random bits as hex; it opens nothing before the freeze."""
+        """A handle for one verify job: 128 random bits as hex. It gives no keys before the freeze."""
         _judge_name("job_id", job_id)
         if isinstance(redemptions, bool) or not 1 <= redemptions <= HANDLE_REDEMPTIONS_MAX:
             raise Code.HANDLE_INVALID(
@@ -122,14 +81,14 @@ class Handles:
         return handle
 
     def freeze(self, job_id: str, context: AttemptContext) -> None:
-        """Bind the job to what was frozen, so that its handle opens; the Steward calls it, never a worker."""
+        """Bind the job to the frozen files, so that its handle gives keys. Only the Steward calls this."""
         record = self._registry.find_job(job_id)
         if record is None:
             raise _unknown()
-        self._registry.change(record.handle_sha256, lambda found: _frozen(found, context))
+        self._registry.change(record.handle_sha256, lambda found: _freeze(found, context))
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
-        """The job's digest keys for this worker, once; a task that is run again comes as another worker."""
+        """The job's digest keys for this worker, once. A task that runs again is another worker."""
         name = _hash(handle) if _matches(handle, _HANDLE) else None
         # An error may be shown with the locals of its frames: the handle must not be among them.
         del handle
@@ -139,23 +98,23 @@ class Handles:
         record = self._registry.find(name)
         if record is None:
             raise _unknown()
-        context = _context(_redeemed(record, job_id, worker))
-        # Derived before the redemption is recorded, so that a key home that is away costs the worker nothing; handed
-        # out after it, so that no keys leave without a record.
+        context = _context(_redeem(record, job_id, worker))
+        # Derived before the redemption is recorded, so that an unreachable key home uses up no redemption. Returned
+        # after it, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
         fault.point("keys.handle.before_record")
-        self._registry.change(name, lambda found: _redeemed(found, job_id, worker))
+        self._registry.change(name, lambda found: _redeem(found, job_id, worker))
         return keys
 
     def end(self, job_id: str) -> None:
-        """The job is over: its handle opens nothing any more. Ending twice is no error."""
+        """End the job. Its handle gives no keys any more. Ending twice is no error."""
         record = self._registry.find_job(job_id)
         if record is None:
             raise _unknown()
         self._registry.change(record.handle_sha256, lambda found: replace(found, state=HandleState.ENDED))
 
 
-def _frozen(record: HandleRecord, context: AttemptContext) -> HandleRecord:
+def _freeze(record: HandleRecord, context: AttemptContext) -> HandleRecord:
     if record.state is HandleState.ENDED:
         raise _refused("handle_ended", "the verify job has ended", "a running job", record.job_id)
     if record.state is HandleState.FROZEN:
@@ -163,7 +122,7 @@ def _frozen(record: HandleRecord, context: AttemptContext) -> HandleRecord:
     return replace(record, state=HandleState.FROZEN, context=context)
 
 
-def _redeemed(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
+def _redeem(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
     if record.job_id != job_id:
         raise _refused("handle_wrong_job", "the handle belongs to another job", "its own job", job_id)
     if record.state is HandleState.ENDED:

@@ -1,4 +1,4 @@
-"""Keys in AWS KMS: HMAC keys derive by GenerateMac, P-256 keys sign; no key ever leaves the service."""
+"""Keys in AWS KMS: HMAC keys derive by GenerateMac, and P-256 keys sign. No key leaves the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.errors import Code, InputError, PvdmError, UnavailableError
 from pvdm.lake.stores.s3_client import hide_bodies
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
-from pvdm.trust.keys.service import EpochKeyService, EpochStore
+from pvdm.trust.keys.service import EpochStore, KeyService
 
 KMS_TRIES_MAX: Final = 10
 KMS_TIMEOUT_MAX_SECONDS: Final = 60
@@ -23,7 +23,7 @@ _DELETION_DAYS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class KmsSettings:
-    """Where KMS is and how long to wait for it; credentials come by AWS's own chain, never from here."""
+    """The region of KMS and its timeouts. Credentials come from the AWS credential chain."""
 
     region: str
     endpoint: str | None = None
@@ -38,7 +38,7 @@ class KmsSettings:
 
 
 class KmsHome:
-    """A key home over one KMS client; a reference is the key's ARN, so an alias that is moved changes nothing."""
+    """A key home over one KMS client. A reference is the key's ARN, so that aliases do not matter."""
 
     __slots__ = ("_client",)
 
@@ -55,7 +55,7 @@ class KmsHome:
             Description=f"pvdm {role.value}",
             Tags=[{"TagKey": "pvdm-role", "TagValue": role.value}],
         )
-        reference = _text(_part(answer, "KeyMetadata"), "Arn")
+        reference = _arn_of(answer)
         return KeyEntry(role, reference, self._public(reference) if role.signs else None)
 
     def drop(self, entry: KeyEntry) -> None:
@@ -85,7 +85,7 @@ class KmsHome:
         return _blob(entry.reference, "Signature", answer)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
     def _public(self, reference: str) -> PublicKey:
@@ -106,9 +106,9 @@ class KmsHome:
         raise failure
 
 
-def open_kms_keys(settings: KmsSettings, store: EpochStore) -> EpochKeyService:
-    """The key service over KMS; the epoch book is kept in `store`."""
-    return EpochKeyService(KmsHome(_client(settings)), store)
+def open_kms_keys(settings: KmsSettings, store: EpochStore) -> KeyService:
+    """The key service over KMS. `store` has the epoch book."""
+    return KeyService(KmsHome(_client(settings)), store)
 
 
 def _client(settings: KmsSettings) -> Any:
@@ -146,7 +146,7 @@ def _failure(error: Exception) -> PvdmError:
             raise error
     return UnavailableError(
         code,
-        "KMS did not do what it was asked",
+        "the request to KMS failed",
         expected="an answer",
         got=got,
         hint="check address, credentials, key policy and state of the key"
@@ -155,18 +155,12 @@ def _failure(error: Exception) -> PvdmError:
     )
 
 
-def _part(answer: Any, name: str) -> Mapping[str, Any]:
-    part = answer.get(name)
-    if not isinstance(part, Mapping):
-        raise _inconsistent(f"an answer with {name}", "one without")
-    return part
-
-
-def _text(answer: Mapping[str, Any], name: str) -> str:
-    text = answer.get(name)
-    if not isinstance(text, str):
-        raise _inconsistent(f"an answer with {name}", "one without")
-    return text
+def _arn_of(answer: Any) -> str:
+    metadata = answer.get("KeyMetadata")
+    arn = metadata.get("Arn") if isinstance(metadata, Mapping) else None
+    if not isinstance(arn, str):
+        raise _inconsistent("an answer with KeyMetadata and Arn", "one without")
+    return arn
 
 
 def _blob(reference: str, name: str, answer: Any) -> bytes:
@@ -184,7 +178,7 @@ def _arn(reference: str, key_id: str) -> str:
 
 
 def _inconsistent(expected: str, got: str) -> UnavailableError:
-    return UnavailableError(Code.KEY_HOME_INCONSISTENT, "KMS gave another answer", expected=expected, got=got)
+    return UnavailableError(Code.KEY_HOME_INCONSISTENT, "KMS gave an unexpected answer", expected=expected, got=got)
 
 
 def _setting(name: str, expected: str, got: int) -> InputError:

@@ -1,4 +1,4 @@
-"""Key pairs of people (break-glass, attestor, trust-root signers): made on their side, as PEM files of mode 0600."""
+"""Key pairs of people (break-glass, attestor, root signers), created on their machines as PEM files of mode 0600."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 from pvdm.errors import Code
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk
-from pvdm.trust.keys.passphrase import Passphrase
 from pvdm.trust.keys.public import Algorithm, PublicKey
+from pvdm.trust.keys.seal import Passphrase
 
 PRIVATE_KEY_SIZE_MAX_BYTES: Final = 8_192
 
@@ -29,7 +29,7 @@ _Private: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
 class OperatorKey:
-    """A person's key pair, open in that person's process."""
+    """An open key pair of a person."""
 
     __slots__ = ("_private", "public")
 
@@ -61,7 +61,7 @@ class OperatorKey:
 def create_key_pair(
     path: Path, *, algorithm: Algorithm = Algorithm.ED25519, passphrase: Passphrase | None = None
 ) -> PublicKey:
-    """Write a new private key to `path` and its public half to `path` with `.pub` added; overwrite neither."""
+    """Write a new private key to `path` and its public half to `path` plus `.pub`. Existing files are an error."""
     private: _Private = (
         ed25519.Ed25519PrivateKey.generate()
         if algorithm is Algorithm.ED25519
@@ -71,7 +71,7 @@ def create_key_pair(
     public_path = path.with_name(f"{path.name}.pub")
     if public_path.exists():
         raise Code.KEY_FILE_REFUSED(
-            f"{public_path.name} is there already", reason="key_file_exists", got=str(public_path)
+            f"{public_path.name} exists already", reason="key_file_exists", got=str(public_path)
         )
     disk.write(path, _pem(private, passphrase), mode=disk.PRIVATE_MODE, fresh=True)
     disk.write(public_path, Secret(public.to_pem()), mode=disk.PUBLIC_MODE, fresh=True)
@@ -79,7 +79,7 @@ def create_key_pair(
 
 
 def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorKey:
-    """The key pair of a private key file; its mode and owner are judged."""
+    """The key pair of a private key file. Its mode and owner are checked."""
     private = _try_load(Secret(disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
         raise Code.PRIVATE_KEY_MALFORMED(f"{path.name} cannot be opened", got="something else")

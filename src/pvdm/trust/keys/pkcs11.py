@@ -1,4 +1,4 @@
-"""Keys in a PKCS#11 token (an HSM, or SoftHSM2): made inside, never extractable, used through one shared session."""
+"""Keys in a PKCS#11 token (an HSM, or SoftHSM2): not extractable, used through one shared session."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
-from pvdm.trust.keys.passphrase import Passphrase
 from pvdm.trust.keys.public import Algorithm, PublicKey
-from pvdm.trust.keys.service import EpochKeyService, EpochStore
+from pvdm.trust.keys.seal import Passphrase
+from pvdm.trust.keys.service import EpochStore, KeyService
 
 if TYPE_CHECKING:
     from pkcs11 import Session
@@ -34,7 +34,7 @@ _CURVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pkcs11Settings:
-    """Which token of which library; the PIN is given apart."""
+    """The token and its library, without the PIN."""
 
     library: str
     token: str
@@ -42,7 +42,7 @@ class Pkcs11Settings:
 
 
 class Pkcs11Home:
-    """A key home over one token; a reference is the hex of the key's CKA_ID."""
+    """A key home over one token. A reference is the hex of the key's CKA_ID."""
 
     __slots__ = ("_algorithm", "_connection")
 
@@ -76,7 +76,7 @@ class Pkcs11Home:
         return self._ask(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
-        """Leave the token; the last one in this process logs out."""
+        """Leave the token. The last user in this process logs out."""
         connection, self._connection = self._connection, None
         if connection is not None:
             _leave(connection)
@@ -87,13 +87,13 @@ class Pkcs11Home:
         return self._connection.ask(operation)
 
 
-def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStore) -> EpochKeyService:
-    """The key service over a token; the epoch book is kept in `store`."""
-    return EpochKeyService(Pkcs11Home(settings, pin), store)
+def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStore) -> KeyService:
+    """The key service over a token. `store` has the epoch book."""
+    return KeyService(Pkcs11Home(settings, pin), store)
 
 
 class _Connection:
-    """The one session of this process with a token: logging in and out counts for the whole process there."""
+    """The only session of this process with a token. A login applies to the whole process."""
 
     __slots__ = ("_lock", "_session", "pin", "settings", "users")
 
@@ -105,7 +105,7 @@ class _Connection:
         self._session: Session | None = None
 
     def ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
-        """One operation at a time; an error ends the session, and the next operation opens a new one."""
+        """Run one operation at a time. An error ends the session, and the next operation opens a new one."""
         failure: PvdmError | None = None
         with self._lock:
             try:
@@ -133,7 +133,7 @@ class _Connection:
         try:
             session.close()
         except PKCS11Error:
-            # It is gone already.
+            # It has ended already.
             return
 
 
@@ -239,7 +239,7 @@ def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
     # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
         raise Code.KEY_HOME_INCONSISTENT(
-            "the token gave another point", expected="a DER octet string", got="something else"
+            "the token gave an unexpected point", expected="a DER octet string", got="something else"
         )
     loaded = (
         ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
@@ -267,7 +267,7 @@ def _failure(error: Exception) -> PvdmError:
             raise error
     return UnavailableError(
         code,
-        "the token did not do what it was asked",
+        "the request to the token failed",
         expected="an answer",
         got=type(error).__name__,
         hint="check library, token label, PIN and that the token is there",

@@ -1,11 +1,11 @@
-"""Public halves of signing keys: algorithm, key id, check of a signature. Calls only `errors`."""
+"""Public keys: algorithm, key id, and verification of signatures."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -23,7 +23,7 @@ PUBLIC_KEY_SIZE_MAX_BYTES: Final = 1_024
 
 
 class Algorithm(Enum):
-    """Signature algorithms; a property of the key, never of what is signed."""
+    """Signature algorithms. The algorithm is a property of the key, never of the signed document."""
 
     ED25519 = "ed25519"
     ECDSA_P256 = "ecdsa-p256"
@@ -31,7 +31,7 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """One public key as SubjectPublicKeyInfo in DER, in the one spelling that this library writes."""
+    """One public key as SubjectPublicKeyInfo in canonical DER."""
 
     algorithm: Algorithm
     der: bytes
@@ -45,7 +45,7 @@ class PublicKey:
 
     @classmethod
     def from_der(cls, der: bytes) -> PublicKey:
-        """The key in SubjectPublicKeyInfo DER; the algorithm is the one the DER names."""
+        """The key in SubjectPublicKeyInfo DER, which names the algorithm."""
         return cls(_algorithm(_load(der)), bytes(der))
 
     @classmethod
@@ -78,6 +78,17 @@ class PublicKey:
                     key.verify(signature, data, ec.ECDSA(SHA256()))
         except InvalidSignature:
             raise Code.SIGNATURE_INVALID(key_id=self.key_id) from None
+
+
+class SigningKey(Protocol):
+    """A private key in a key home."""
+
+    @property
+    def public(self) -> PublicKey:
+        """The public half, which has the algorithm and the key id."""
+
+    def sign(self, data: bytes, /) -> bytes:
+        """The signature over exactly these bytes: 64 bytes for Ed25519, DER over SHA-256 for ECDSA."""
 
 
 def _load(der: bytes) -> ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey:

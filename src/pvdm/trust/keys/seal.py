@@ -1,4 +1,4 @@
-"""Sealing under a passphrase: scrypt for the key, AES-256-GCM for the content."""
+"""Passphrases, and sealing with one: scrypt for the key, AES-256-GCM for the content."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import Secret
-from pvdm.trust.keys.passphrase import Passphrase
 
+PASSPHRASE_MAX_BYTES: Final = 1_024
 SCRYPT_COST_LOG2: Final = 17
 SCRYPT_COST_LOG2_MIN: Final = 14
 SCRYPT_COST_LOG2_MAX: Final = 20
@@ -29,8 +29,24 @@ _NONCE_BYTES: Final = 12
 _SALT: Final = re.compile(rf"[0-9a-f]{{{2 * _SALT_BYTES}}}")
 
 
+class Passphrase(Secret):
+    """A passphrase or PIN."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.encode())
+        del text
+        if not 1 <= len(self._material) <= PASSPHRASE_MAX_BYTES:
+            raise Code.PASSPHRASE_INVALID(
+                "the passphrase cannot be accepted",
+                expected=f"1 to {PASSPHRASE_MAX_BYTES} bytes",
+                got=f"{len(self._material)} bytes",
+            )
+
+
 class Seal:
-    """The key of one keystore, derived once from its passphrase; every content gets a nonce of its own."""
+    """The key of one keystore, derived once from its passphrase. Every content gets its own nonce."""
 
     __slots__ = ("_cost_log2", "_key", "_salt")
 
@@ -47,7 +63,7 @@ class Seal:
 
     @classmethod
     def of(cls, header: Value, passphrase: Passphrase) -> Seal:
-        """The seal of a keystore that is there; a wrong passphrase is told apart from a damaged file."""
+        """The seal of an existing keystore. Raises `passphrase_wrong`, or `seal_malformed` for a damaged header."""
         match header:
             case {"salt": str(salt), "cost_log2": int(cost_log2)} if _SALT.fullmatch(salt):
                 seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
@@ -64,7 +80,7 @@ class Seal:
         return seal
 
     def header(self) -> dict[str, Value]:
-        """What stands beside the sealed content."""
+        """The header beside the sealed content."""
         return {
             "kdf": _KDF,
             "cipher": _CIPHER,
@@ -79,7 +95,7 @@ class Seal:
         return Secret(nonce + AESGCM(self._key.reveal()).encrypt(nonce, content.reveal(), bound))
 
     def open(self, sealed: Secret, *, bound: bytes) -> Secret:
-        """The content, if not one bit of it or of `bound` was changed."""
+        """The content. Raises `seal_malformed` if a bit of it or of `bound` was changed."""
         nonce, ciphertext = sealed.reveal()[:_NONCE_BYTES], sealed.reveal()[_NONCE_BYTES:]
         try:
             return Secret(AESGCM(self._key.reveal()).decrypt(nonce, ciphertext, bound))

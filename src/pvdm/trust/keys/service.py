@@ -1,4 +1,4 @@
-"""The key service: derives attempt keys and signs, epoch by epoch, whatever home the keys live in. Calls `digest`."""
+"""The key service: derives attempt keys and signs, for each epoch, with keys in any key home."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pvdm import fault
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import KEY_BYTES, CommitmentKey, DigestKey
-from pvdm.trust.keys.context import AttemptContext, Purpose, SourceContext
+from pvdm.trust.keys.context import AttemptContext, SourceContext
 from pvdm.trust.keys.epochs import EpochBook, EpochChange, KeyEntry, KeyRole
 from pvdm.trust.keys.public import PublicKey
 
@@ -20,13 +20,13 @@ _Step: TypeAlias = Callable[[EpochBook], tuple[EpochBook, tuple[EpochChange, ...
 
 
 class KeyHome(Protocol):
-    """Where keys live: makes them, computes with them and never gives them away."""
+    """A place of keys. It creates keys and computes with them, and never returns one."""
 
     def make(self, role: KeyRole) -> KeyEntry:
         """A new key for this role, under a reference that no other key of this home has."""
 
     def drop(self, entry: KeyEntry) -> None:
-        """Take back a key that no book names."""
+        """Remove a key that no book names."""
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message under a root key."""
@@ -35,22 +35,22 @@ class KeyHome(Protocol):
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
 
     def close(self) -> None:
-        """Give back connections and forget what is in memory."""
+        """Close connections and forget the keys in memory."""
 
 
 class EpochStore(Protocol):
-    """Where the epoch book is kept."""
+    """The storage of the epoch book."""
 
     def load(self) -> EpochBook:
-        """The book as it stands; an empty one at first."""
+        """The current book; an empty one at first."""
 
     def replace(self, book: EpochBook) -> bool:
-        """Keep this book if the one that stands has the revision just before it; else change nothing and say False."""
+        """Store this book if the current one has the revision before it. Otherwise change nothing and return False."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One signing key, ready to use; holds the way to the key, not the key."""
+    """One signing key, ready to use. It has a function that signs, not the key."""
 
     role: KeyRole
     epoch: int
@@ -66,51 +66,8 @@ class AttemptKeys:
     commitment: tuple[tuple[ProjectionName, CommitmentKey], ...]
 
 
-class KeyService(Protocol):
-    """What the Steward asks of its keys; the same in every home."""
-
-    def book(self) -> EpochBook:
-        """The epochs as they stand."""
-
-    def create_epoch(self, reason: str, *, above: int = 0) -> tuple[EpochChange, ...]:
-        """Make four new keys as the next epoch, CREATED; `above` is the highest number the log has seen."""
-
-    def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """CREATED → ACTIVE; the epoch that was ACTIVE is RETIRED in the same step."""
-
-    def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """ACTIVE → RETIRED."""
-
-    def revoke_epoch(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochChange, ...]:
-        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED: its keys neither derive nor sign again."""
-
-    def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless revoked."""
-
-    def row_hash_key(self, context: AttemptContext, projection: ProjectionName) -> DigestKey:
-        """The digest key of one projection of an attempt."""
-
-    def commitment_key(self, context: AttemptContext, projection: ProjectionName) -> CommitmentKey:
-        """The key under which the attempt's proof commits to its digests."""
-
-    def source_row_hash_key(self, context: SourceContext, projection: ProjectionName) -> DigestKey:
-        """The digest key that source and Steward share for one source snapshot."""
-
-    def source_commitment_key(self, context: SourceContext, projection: ProjectionName) -> CommitmentKey:
-        """The commitment key that source and Steward share for one source snapshot."""
-
-    def public_key(self, role: KeyRole, number: int) -> PublicKey:
-        """The public half of a signing or log key, of an epoch in any state."""
-
-    def signer(self, role: KeyRole, number: int) -> Signer:
-        """The signing or log key of an epoch that is ACTIVE or RETIRED."""
-
-    def close(self) -> None:
-        """Give back connections and forget what is in memory."""
-
-
-class EpochKeyService:
-    """The one implementation: a home computes, a book says what may still be used."""
+class KeyService:
+    """Derives keys and signs. The home computes, and the epoch book says which keys may be used."""
 
     __slots__ = ("_home", "_store")
 
@@ -119,54 +76,44 @@ class EpochKeyService:
         self._store = store
 
     def book(self) -> EpochBook:
-        """The epochs as they stand."""
+        """The current epochs."""
         return self._store.load()
 
     def create_epoch(self, reason: str, *, above: int = 0) -> tuple[EpochChange, ...]:
-        """Make four new keys as the next epoch, CREATED; `above` is the highest number the log has seen."""
+        """Create four new keys as the next epoch, CREATED. `above` is the highest epoch number in the log."""
         made = self._make()
         fault.point("keys.after_make")
         try:
-            return self._change(lambda book: book.created(book.next_number(above), made, reason))
+            return self._change(lambda book: book.create(book.next_number(above), made, reason))
         except (InputError, NotAllowedError, _ContentionError):
-            # Only here is it certain that no book names them. After any other error they stay, unused.
+            # After these errors no book names the keys. After any other error a book might, so they stay.
             self._drop(made)
             raise
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """CREATED → ACTIVE; the epoch that was ACTIVE is RETIRED in the same step."""
-        return self._change(lambda book: book.activated(number, reason))
+        """CREATED → ACTIVE. The epoch that was ACTIVE is RETIRED in the same step."""
+        return self._change(lambda book: book.activate(number, reason))
 
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """ACTIVE → RETIRED."""
-        return self._change(lambda book: book.retired(number, reason))
+        return self._change(lambda book: book.retire(number, reason))
 
     def revoke_epoch(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochChange, ...]:
-        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED: its keys neither derive nor sign again."""
-        return self._change(lambda book: book.revoked(number, reason, keep_one=keep_one))
+        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED. Its keys never derive or sign again."""
+        return self._change(lambda book: book.revoke(number, reason, keep_one=keep_one))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless revoked."""
+        """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless it is revoked."""
         return self._store.load().epoch_for(workload_epoch)
 
-    def row_hash_key(self, context: AttemptContext, projection: ProjectionName) -> DigestKey:
-        """The digest key of one projection of an attempt."""
-        message = context.message(Purpose.ROW_HASH, projection)
+    def row_hash_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> DigestKey:
+        """The digest key of one projection, of an attempt or of a source snapshot."""
+        message = context.message(context.row_hash, projection)
         return DigestKey(self._mac(KeyRole.ROW_HASH, context.epoch, message), epoch=context.epoch)
 
-    def commitment_key(self, context: AttemptContext, projection: ProjectionName) -> CommitmentKey:
-        """The key under which the attempt's proof commits to its digests."""
-        message = context.message(Purpose.COMMITMENT, projection)
-        return CommitmentKey(self._mac(KeyRole.COMMITMENT, context.epoch, message), epoch=context.epoch)
-
-    def source_row_hash_key(self, context: SourceContext, projection: ProjectionName) -> DigestKey:
-        """The digest key that source and Steward share for one source snapshot."""
-        message = context.message(Purpose.SOURCE_ROW_HASH, projection)
-        return DigestKey(self._mac(KeyRole.ROW_HASH, context.epoch, message), epoch=context.epoch)
-
-    def source_commitment_key(self, context: SourceContext, projection: ProjectionName) -> CommitmentKey:
-        """The commitment key that source and Steward share for one source snapshot."""
-        message = context.message(Purpose.SOURCE_COMMITMENT, projection)
+    def commitment_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> CommitmentKey:
+        """The key for commitments to digests, in the proof of an attempt or in a source attestation."""
+        message = context.message(context.commitment, projection)
         return CommitmentKey(self._mac(KeyRole.COMMITMENT, context.epoch, message), epoch=context.epoch)
 
     def public_key(self, role: KeyRole, number: int) -> PublicKey:
@@ -179,7 +126,7 @@ class EpochKeyService:
         return Signer(role, number, public, lambda data: self._sign(role, number, data))
 
     def close(self) -> None:
-        """Give back connections and forget what is in memory."""
+        """Close connections and forget the keys in memory."""
         self._home.close()
 
     def _make(self) -> tuple[KeyEntry, ...]:
@@ -196,7 +143,7 @@ class EpochKeyService:
             try:
                 self._home.drop(entry)
             except PvdmError:
-                # The first error is the one to tell; a key that nothing names does no harm.
+                # The first error is the one to report. An unused key does no harm.
                 continue
 
     def _change(self, step: _Step) -> tuple[EpochChange, ...]:
@@ -206,16 +153,16 @@ class EpochKeyService:
                 return changes
         raise _ContentionError(
             Code.EPOCH_CONTENTION,
-            "others kept changing the epoch book",
+            "other processes kept changing the epoch book",
             expected=f"a quiet moment in {BOOK_TRIES_MAX} tries",
             got="none",
             hint="nothing was changed; try again",
         )
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
-        # The book is read at every use: a revocation by another process counts at once.
+        # The book is read at every use, so that a revocation by another process applies at once.
         entry = self._store.load().usable(number).key(role)
-        return _exactly(self._home.mac(entry, message))
+        return _require_mac_size(self._home.mac(entry, message))
 
     def _sign(self, role: KeyRole, number: int, data: bytes) -> bytes:
         entry = self._store.load().usable(number).key(role)
@@ -233,7 +180,7 @@ class EpochKeyService:
 
 
 class _ContentionError(UnavailableError):
-    """Others changed the book every time; nothing was kept."""
+    """Other processes changed the book at every try. Nothing was stored."""
 
 
 def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
@@ -245,7 +192,7 @@ def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
 
 
 def release(service: KeyService, context: AttemptContext, *, closed: bool) -> AttemptKeys:
-    """The attempt's keys for an auditor (`proof open`), only once the attempt is closed: they give its digests away."""
+    """The keys of a closed attempt, for an auditor (`proof open`). They reveal its digests."""
     if closed is not True:
         raise Code.ATTEMPT_NOT_CLOSED(
             f"attempt {context.attempt_id} is not closed", got="an attempt that may still be published"
@@ -259,7 +206,7 @@ def _public(entry: KeyEntry) -> PublicKey:
     return entry.public
 
 
-def _exactly(mac: bytes) -> bytes:
+def _require_mac_size(mac: bytes) -> bytes:
     size = len(mac)
     if size == KEY_BYTES:
         return mac

@@ -1,1 +1,1 @@
-"""The transparency log (spec/log.md), one module a task; nothing is loaded here, so that `fsck` can run alone."""
+"""The transparency log (spec/log.md). Nothing is imported here, so that `fsck` runs alone."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import Code, VerificationError
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.merkle import EMPTY_ROOT, HASH_BYTES, TREE_SIZE_MAX
-from pvdm.trust.log.note import NoteKey, NoteSigner, decode_base64, open_note, sign_note, split_note
+from pvdm.trust.log.note import NoteKey, decode_base64, open_note, sign_note, split_note
 
 CHECKPOINT_EXTENSIONS_MAX: Final = 16
 _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -18,7 +19,7 @@ _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The log at one size. Our own log writes no extension lines; it reads those of others."""
+    """The log at one size. This log writes no extension lines, and reads those of other logs."""
 
     origin: str
     size: int
@@ -39,8 +40,8 @@ class SignedCheckpoint:
     note: bytes
 
 
-def sign_checkpoint(checkpoint: Checkpoint, signer: NoteSigner) -> SignedCheckpoint:
-    """The checkpoint as a note; the key's name is the origin."""
+def sign_checkpoint(checkpoint: Checkpoint, signer: SigningKey) -> SignedCheckpoint:
+    """The checkpoint as a note. The name of the key is the origin."""
     text = checkpoint.to_text()
     if parse_text(text) != checkpoint:
         raise Code.CHECKPOINT_UNWRITABLE(got=text[:200])
@@ -48,7 +49,7 @@ def sign_checkpoint(checkpoint: Checkpoint, signer: NoteSigner) -> SignedCheckpo
 
 
 def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> SignedCheckpoint:
-    """The checkpoint of a note: signed by a known key, well formed, and of the log that was asked for."""
+    """The checkpoint of a note that a known key signed, of the log with this origin."""
     checkpoint = parse_text(open_note(note, keys))
     if checkpoint.origin != origin:
         raise VerificationError(
@@ -61,13 +62,13 @@ def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> Sig
 
 
 def read_unverified(note: bytes) -> SignedCheckpoint:
-    """The checkpoint of a note that the caller itself wrote or is about to compare; no signature is looked at."""
+    """The checkpoint of a note, without a check of its signature. The caller wrote the note or compares it."""
     text, _ = split_note(note)
     return SignedCheckpoint(parse_text(text), note)
 
 
 def parse_text(text: str) -> Checkpoint:
-    """The checkpoint that a note's text says, in its one accepted spelling."""
+    """Parse the text of a checkpoint. Only the canonical form is accepted."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] != "" or "" in lines[:-1]:
         raise _malformed("at least three lines, none empty", f"{len(lines) - 1} lines")

@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all, also after a power loss: write, sync, rename, sync the folder.
+"""Atomic and durable files, also after a power loss: write, sync, rename, sync the folder.
 
-In an object store they are so by themselves: there a file is put whole, in the place of what was seen there.
+In an object store every put is atomic, and it names the version that it replaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TEMPORARY_PREFIX: Final = ".pvdm-new-"
 
 
 def write_atomically(path: FilePath, data: bytes) -> None:
-    """Put `data` under `path` in one step; durable only once the folder is synced too."""
+    """Write the file atomically. It is durable when the folder is synced too."""
     if isinstance(path, ObjectPath):
         path.put(data)
         return
@@ -35,7 +35,7 @@ def write_atomically(path: FilePath, data: bytes) -> None:
 
 
 def replace_seen(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Put `data` in the place of what was seen there, durably; whoever writes a local one holds its lock."""
+    """Replace the file durably, if it still is `seen`. The writer of a local file holds its lock."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
@@ -45,7 +45,7 @@ def replace_seen(path: FilePath, seen: bytes | None, data: bytes) -> None:
 
 
 def sync_folder(folder: FilePath) -> None:
-    """Make the folder's entries durable: names that were added, renamed or removed."""
+    """Make the folder's entries durable."""
     if isinstance(folder, ObjectPath):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -56,7 +56,7 @@ def sync_folder(folder: FilePath) -> None:
 
 
 def make_folders(folder: FilePath) -> None:
-    """Create a folder and the missing ones above it, each durable in its parent."""
+    """Create a folder and its missing parents durably."""
     if isinstance(folder, ObjectPath):
         return
     missing = []
@@ -69,7 +69,7 @@ def make_folders(folder: FilePath) -> None:
 
 
 def drop_leftovers(folder: FilePath) -> None:
-    """Remove files that a crashed writer left half done; only while no other writer is at work in the folder."""
+    """Remove the temporary files of a crashed writer. No other writer may be active in the folder."""
     if isinstance(folder, ObjectPath):
         return
     for path in folder.rglob(f"{TEMPORARY_PREFIX}*"):

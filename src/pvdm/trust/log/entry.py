@@ -1,4 +1,4 @@
-"""What one leaf of the log says: which kind of document, its SHA-256, when; never a value of the data itself."""
+"""The entries of the log: kind, SHA-256 and time of a document. They have no data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class EntryKind(StrEnum):
-    """The documents that are logged."""
+    """The kinds of logged documents."""
 
     PROOF = "proof"
     RECEIPT = "receipt"
@@ -31,7 +31,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry; `time` in microseconds since the epoch, UTC."""
+    """One entry. `time` is in microseconds since the Unix epoch."""
 
     kind: EntryKind
     sha256: str
@@ -49,7 +49,7 @@ class LogEntry:
 
 
 def parse_entry(data: bytes) -> LogEntry:
-    """The entry of a leaf; any other spelling, field or kind is refused."""
+    """The entry of a leaf. Any other spelling, field or kind is refused."""
     value = canonical_json.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES)
     match value:
         case {"kind": str(kind), "sha256": str(sha256), "time": int(time), **others} if not others:

@@ -8,11 +8,11 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.stores.stores import FilePath, ObjectPath
+from pvdm.lake.stores.stores import FilePath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync_folder, write_atomically
+from pvdm.trust.log.log import LogStorage
 from pvdm.trust.log.merkle import Node, root_at
-from pvdm.trust.log.storage import LogStorage
 from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
 
 CHECKPOINT_FILE: Final = "checkpoint"
@@ -20,17 +20,17 @@ _LEVELS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """What an export did: the size it reached, and how many files it had to write."""
+class ExportResult:
+    """The result of an export: the size of the log, and the number of files written."""
 
     size: int
     files_written: int
 
 
-def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Exported:
-    """Bring the folder to the newest checkpoint; a reader sees the old tree or the new one, whole.
+def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> ExportResult:
+    """Bring the folder to the newest checkpoint. A reader sees the whole old tree or the whole new one.
 
-    Compared, and written again where missing, are the tiles at the tree's growing edge; with `verify` all of them.
+    The tiles at the tree's right edge are compared, and written again if missing; with `verify` all tiles.
     """
     note = storage.newest_checkpoint()
     if note is None:
@@ -45,10 +45,10 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     written = _write_tiles(storage, folder, new, durable=False)
     written += _write_tiles(storage, folder, (tile for tile in relied_on if tile not in new), durable=True)
     if seen != note:
-        _put_checkpoint(folder / CHECKPOINT_FILE, seen, note)
+        replace_seen(folder / CHECKPOINT_FILE, seen, note)
         written += 1
     _drop_partials(folder, before, target.size)
-    return Exported(target.size, written)
+    return ExportResult(target.size, written)
 
 
 def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
@@ -67,16 +67,8 @@ def _seen(checkpoint: FilePath) -> bytes | None:
         return None
 
 
-def _put_checkpoint(path: FilePath, seen: bytes | None, note: bytes) -> None:
-    if isinstance(path, ObjectPath):
-        replace_seen(path, seen, note)
-        return
-    write_atomically(path, note)
-    sync_folder(path.parent)
-
-
 def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
-    """The size that the folder already shows; it must be an earlier state of this very log."""
+    """The size of the log in the folder, which must be an earlier state of this log."""
     seen = read_unverified(note).checkpoint
     if seen.size > target.size:
         raise Code.LOG_BEHIND_CHECKPOINT(
@@ -91,7 +83,7 @@ def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> in
 
 
 def _edge(size: int) -> Iterator[Tile]:
-    """The last tile and bundle of each level, full or not: what readers of the next checkpoint will start from."""
+    """The last tile and bundle of each level, full or not, with which readers of the next checkpoint start."""
     for level in range(ENTRIES_LEVEL, _LEVELS):
         count = size >> (TILE_HEIGHT * max(level, 0))
         if count == 0:
@@ -100,7 +92,7 @@ def _edge(size: int) -> Iterator[Tile]:
 
 
 def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write what is missing, compare what is there; `durable` files stand under a checkpoint that was synced."""
+    """Write missing tiles and compare the others. `durable` tiles belong to a checkpoint that was synced."""
     written, touched = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
@@ -109,27 +101,19 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
             write_atomically(path, data)
             written += 1
         else:
-            _require_same(path, tile, data)
+            if path.read_bytes() != data:
+                raise Code.EXPORT_CONFLICT(expected=f"{tile.path} as the log has it", got="other bytes")
             if durable:
                 continue
         touched.add(path.parent)
-    # Also folders of files that an earlier, crashed export wrote: their names may not be durable yet.
+    # Also folders of files that a crashed export wrote: their names may not be durable yet.
     for parent in touched:
         sync_folder(parent)
     return written
 
 
-def _require_same(path: FilePath, tile: Tile, data: bytes) -> None:
-    if not _holds(path, data):
-        raise Code.EXPORT_CONFLICT(expected=f"{tile.path} as the log has it", got="other bytes")
-
-
-def _holds(path: FilePath, data: bytes) -> bool:
-    return path.exists() and path.read_bytes() == data
-
-
 def _drop_partials(folder: FilePath, old_size: int, new_size: int) -> None:
-    """Partial tiles whose full tile now exists; readers of older checkpoints take the full one."""
+    """Remove partial tiles whose full tile exists. Readers of older checkpoints use the full one."""
     for tile in tiles_between(old_size, new_size):
         if tile.width != TILE_WIDTH:
             continue

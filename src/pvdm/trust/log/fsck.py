@@ -1,4 +1,4 @@
-"""Checks an exported log from its files alone, sharing no code with what wrote them: calls `pvdm.errors` only."""
+"""Checks an exported log by its files alone. It shares no code with the writer and imports only `pvdm.errors`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _VKEY: Final = re.compile(r"([^\s+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44,}={0,2})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A log that holds: its origin, size and root, how many files were read, and how many no checkpoint covers yet."""
+    """A valid log: its origin, size and root, the number of files, and the number that no checkpoint covers yet."""
 
     origin: str
     size: int
@@ -78,9 +78,9 @@ _Shelves = dict[int, dict[int, list[int]]]
 
 
 def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> Report:
-    """Check every file of an exported log; the first thing that does not hold is raised with its code and place.
+    """Check every file of an exported log. The first fault is raised with its code and place.
 
-    `vkeys` are the log's verifier keys; `since` is a checkpoint seen earlier, which the log must still begin with.
+    `vkeys` are the log's verifier keys. `since` is an earlier checkpoint, with which the log must still begin.
     """
     keys = [_parse_vkey(text) for text in vkeys]
     head = _open_checkpoint(_read(folder, "checkpoint", _NOTE_BYTES), keys, "checkpoint")
@@ -136,7 +136,7 @@ def _load_key(raw: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey | None
 
 
 def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
-    """Signature first: an unsigned text is not even looked at."""
+    """Verify the signature, then parse the text."""
     try:
         text, _, block = note.decode().rpartition("\n\n")
     except UnicodeDecodeError as error:
@@ -161,7 +161,7 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
 
 
 def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
-    """Which keys would have done, and which log and keys the note names instead."""
+    """The error names the known keys, and the log and keys of the note."""
     wanted = dict.fromkeys(f"{key.name}+{key.key_id.hex()}" for key in keys)
     found = (_SIGNATURE.fullmatch(line) for line in block.split("\n")[:-1])
     signed = dict.fromkeys(f"{each[1]}+{(_base64(each[2]) or b'')[:4].hex()}" for each in found if each)
@@ -233,7 +233,7 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _require_complete(shelves: _Shelves, size: int) -> int:
-    """How many files the checkpoint covers; a tile must be there as wide as this size makes it, or full."""
+    """The number of files that the checkpoint covers. Each tile must exist with the width of this size, or full."""
     for level in range(_ENTRIES, 8):
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
@@ -275,7 +275,7 @@ def _read(folder: Path, place: str, size_max: int) -> bytes:
 
 
 def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> dict[int, bytes]:
-    """Hash every entry, compare with the tiles of level 0 and with the signed roots; the hashes of all full tiles."""
+    """Hash every entry and compare with the tiles of level 0 and the signed roots. Returns the hashes of full tiles."""
     bundles, tiles = shelves.get(_ENTRIES, {}), shelves.get(0, {})
     peaks, full = _Peaks(), dict[int, bytes]()
     size = heads[-1].size
@@ -356,7 +356,7 @@ def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> 
 
 
 def _check_level(folder: Path, level: int, shelf: dict[int, list[int]], below: dict[int, bytes]) -> dict[int, bytes]:
-    """Compare each hash with the full tile below it that it stands for; the hashes of this level's full tiles."""
+    """Compare each hash with its full tile below. Returns the hashes of this level's full tiles."""
     full = {}
     for index in sorted(shelf):
         stored = _check_tile(folder, level, index, shelf[index])
@@ -365,7 +365,7 @@ def _check_level(folder: Path, level: int, shelf: dict[int, list[int]], below: d
             child = 256 * index + at
             if child not in below:
                 missing = _place(level - 1, child, 256)
-                _fail("fsck_file_missing", missing, f"{place} stands on a tile that is not there", missing, "nothing")
+                _fail("fsck_file_missing", missing, f"{place} needs a tile that is missing", missing, "nothing")
             if below[child] != value:
                 what = f"hash {at} is not that of {_place(level - 1, child, 256)}"
                 _fail("fsck_node_hash", place, what, below[child].hex(), value.hex())

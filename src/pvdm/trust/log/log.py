@@ -1,26 +1,45 @@
-"""The log itself: append entries under a new signed checkpoint, and prove what is in it."""
+"""The log: appends entries under a new signed checkpoint and proves inclusion; the ledger implements its storage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Final
+from typing import Final, Protocol
 
 from pvdm.errors import Code, VerificationError
+from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverified, sign_checkpoint
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node
-from pvdm.trust.log.note import NoteKey, NoteSigner
-from pvdm.trust.log.storage import LogStorage
+from pvdm.trust.log.note import NoteKey
 
 APPEND_ENTRIES_MAX: Final = 65_536
 
 
+class LogStorage(Protocol):
+    """The storage of the log. Appended entries are never changed or removed."""
+
+    def size(self) -> int:
+        """The number of entries."""
+
+    def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
+        """The hashes of complete subtrees, in this order, in one round trip. A missing one is an error."""
+
+    def read_entries(self, start: int, end: int) -> Sequence[bytes]:
+        """The entries from `start` up to, but without, `end`. A missing one is an error."""
+
+    def newest_checkpoint(self) -> bytes | None:
+        """The signed note of the last append; None while the log is empty."""
+
+    def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[Node, bytes], checkpoint: bytes) -> None:
+        """Store all of it in the caller's transaction. If the size is not `at`, raise `log_moved` and store nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Entries that are in the storage's transaction; acknowledged only when a checkpoint outside covers them."""
+    """Entries in the storage's transaction. They are acknowledged when the outside checkpoint covers them."""
 
     index: int
     size: int
@@ -29,7 +48,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Entries with their hashes and signed checkpoint, for a log of exactly `index` entries; stored nowhere yet."""
+    """Entries with their hashes and signed checkpoint, for a log of exactly `index` entries, not yet stored."""
 
     index: int
     leaves: tuple[bytes, ...]
@@ -37,18 +56,18 @@ class Prepared:
     checkpoint: SignedCheckpoint
 
     def store(self, storage: LogStorage) -> Appended:
-        """Put it into the storage's transaction; `log_moved` where the log has grown since: prepare again."""
+        """Store it in the storage's transaction. Raises `log_moved` if the log has grown; then prepare again."""
         storage.append(at=self.index, entries=self.leaves, hashes=self.hashes, checkpoint=self.checkpoint.note)
         return Appended(self.index, self.index + len(self.leaves), self.checkpoint)
 
 
 class Log:
-    """An append-only log under one origin; `signer` is the log key, whose name in notes is the origin.
+    """An append-only log under one origin. `signer` is the log key, whose name in notes is the origin.
 
-    `continues` names the origin of a log whose end was lost: its entries stay, and new ones go on under the new origin.
+    `continues` is the origin of a log whose end was lost. Its entries stay, and new ones get the new origin.
     """
 
-    def __init__(self, storage: LogStorage, *, origin: str, signer: NoteSigner, continues: str | None = None) -> None:
+    def __init__(self, storage: LogStorage, *, origin: str, signer: SigningKey, continues: str | None = None) -> None:
         self._continues = continues
         self._storage = storage
         self._signer = signer
@@ -56,7 +75,7 @@ class Log:
         self.key = NoteKey(origin, signer.public.der)
 
     def size(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self._storage.size()
 
     def root(self, size: int) -> bytes:
@@ -64,15 +83,15 @@ class Log:
         return merkle.root_at(self._storage, self._require_size(size))
 
     def root_of_first(self, size: int) -> bytes | None:
-        """The root over the first `size` entries; None where the log has fewer."""
+        """The root over the first `size` entries; None if the log has fewer."""
         return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
 
     def append(self, entries: Sequence[LogEntry]) -> Appended:
-        """Add entries, in order, under one new checkpoint; logarithmic reads, about two stored hashes an entry."""
+        """Append entries in order under one new checkpoint: logarithmic reads, about two stored hashes an entry."""
         return self.prepare(entries).store(self._storage)
 
     def prepare(self, entries: Sequence[LogEntry]) -> Prepared:
-        """All of an append but the writing: a key home may be far away, and no transaction should wait for it."""
+        """An append without the writing, so that no transaction waits for the key home to sign."""
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
             raise Code.LOG_REQUEST_INVALID(
                 reason="log_append_invalid", expected=f"1 to {APPEND_ENTRIES_MAX}", got=str(len(entries))
@@ -86,7 +105,7 @@ class Log:
         return Prepared(at, leaves, hashes, signed)
 
     def checkpoint(self) -> SignedCheckpoint:
-        """The newest checkpoint as stored; for an empty log, one that is signed now."""
+        """The newest stored checkpoint; for an empty log, one that is signed now."""
         note = self._storage.newest_checkpoint()
         if note is not None:
             return read_unverified(note)
@@ -95,15 +114,15 @@ class Log:
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
 
     def prove_inclusion(self, index: int, size: int) -> InclusionProof:
-        """That entry `index` is in the tree of `size`."""
+        """The proof that entry `index` is in the tree of `size`."""
         return merkle.prove_inclusion(self._storage, index=index, size=self._require_size(size))
 
     def prove_consistency(self, old_size: int, new_size: int) -> ConsistencyProof:
-        """That the tree of `new_size` begins with the tree of `old_size`."""
+        """The proof that the tree of `new_size` begins with the tree of `old_size`."""
         return merkle.prove_consistency(self._storage, old_size=old_size, new_size=self._require_size(new_size))
 
     def _sound_edge(self, size: int) -> Sequence[bytes]:
-        """The tree's right edge, once it has led to the root signed last: nothing grows on a broken tree."""
+        """The tree's right edge. It must lead to the last signed root, so that nothing is appended to a broken tree."""
         newest = self.checkpoint().checkpoint
         if newest.origin not in (self.origin, self._continues) or newest.size != size:
             raise _broken(f"a checkpoint of {self.origin} at {size}", f"{newest.origin} at {newest.size}")

@@ -1,4 +1,4 @@
-"""RFC 6962 hashes, the shape of the tree, and proofs read from stored hashes. Calls no other module of the log."""
+"""RFC 6962 hashes, the shape of the tree, and proofs made from stored hashes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ class Node(NamedTuple):
 
 
 class HashReader(Protocol):
-    """Whoever can read the hashes of complete subtrees: the database, or exported tiles."""
+    """Reads the hashes of complete subtrees, from the database or from exported tiles."""
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """The hashes of these nodes, in this order; a node that is not there is an error, never a gap."""
-        ...
+        """The hashes of these nodes, in this order. A missing node is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class InclusionProof:
-    """That an entry stands at `index` in the tree of `size` leaves."""
+    """The proof that an entry is at `index` in the tree of `size` leaves."""
 
     index: int
     size: int
@@ -41,7 +40,7 @@ class InclusionProof:
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyProof:
-    """That the tree of `new_size` leaves begins with the tree of `old_size` leaves."""
+    """The proof that the tree of `new_size` leaves begins with the tree of `old_size` leaves."""
 
     old_size: int
     new_size: int
@@ -69,7 +68,7 @@ def frontier(size: int) -> tuple[Node, ...]:
 
 
 def fold(hashes: Sequence[bytes]) -> bytes:
-    """The root over the hashes of a frontier; of no hashes, the empty root."""
+    """The root over the hashes of a frontier. Without hashes it is the empty root."""
     if not hashes:
         return EMPTY_ROOT
     root = hashes[-1]
@@ -79,19 +78,19 @@ def fold(hashes: Sequence[bytes]) -> bytes:
 
 
 def root_at(reader: HashReader, size: int) -> bytes:
-    """The root that the stored hashes give for the first `size` leaves; one read of at most 63 hashes."""
+    """The root of the first `size` leaves, from one read of at most 63 stored hashes."""
     return fold(_read(reader, frontier(size)))
 
 
 def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionProof:
-    """The audit path of a leaf (RFC 6962 section 2.1.1); one read of at most twice the tree's height."""
+    """The audit path of a leaf (RFC 6962 section 2.1.1), from one read of at most twice the tree's height."""
     if not 0 <= index < size <= TREE_SIZE_MAX:
         raise Code.LOG_REQUEST_INVALID(reason="log_index_invalid", expected=f"an index below {size}", got=str(index))
     return InclusionProof(index, size, _hashes_of(reader, _inclusion_ranges(index, size)))
 
 
 def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
-    """The consistency proof between two sizes (RFC 6962 section 2.1.2); one read of logarithmic size."""
+    """The consistency proof between two sizes (RFC 6962 section 2.1.2), from one read of logarithmic size."""
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
         raise Code.LOG_REQUEST_INVALID(
             "the older tree is larger than the newer one",
@@ -103,7 +102,7 @@ def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> Co
 
 
 def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
-    """Append leaf hashes behind a frontier, show `visit` every subtree that becomes complete, and return the root."""
+    """Append leaf hashes to a frontier, call `visit` for every completed subtree, and return the root."""
     stack = list(edge)
     for leaf in leaves:
         node, value = Node(0, size), leaf
@@ -149,7 +148,7 @@ def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
         left, right = _Range(part.start, middle), _Range(middle, part.end)
         part, sibling = (left, right) if old_size <= middle else (right, left)
         ranges.append(sibling)
-    # The verifier knows the old root: where the old tree is one complete subtree, its hash is not sent.
+    # The verifier knows the old root. If the old tree is one complete subtree, its hash is not sent.
     if part.start != 0:
         ranges.append(part)
     return ranges[::-1]

@@ -1,4 +1,4 @@
-"""C2SP signed notes with Ed25519 and ECDSA P-256 keys: key names and ids, signing, a strict verifier."""
+"""C2SP signed notes with Ed25519 and ECDSA P-256 keys: key names and ids, signing, and strict verification."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.errors import Code, InputError, VerificationError
+from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
 
 NOTE_SIZE_MAX_BYTES: Final = 131_072
 NOTE_SIGNATURES_MAX: Final = 64
@@ -25,35 +23,14 @@ KEY_NAME_MAX_BYTES: Final = 255
 # Signature types that the specification assigns.
 _ED25519: Final = b"\x01"
 _ECDSA: Final = b"\x02"
+_ED25519_BYTES: Final = 32
 _DASH: Final = "\N{EM DASH} "
 _VKEY_ID: Final = re.compile(r"[0-9a-f]{8}")
 
 
-class NotePublicKey(Protocol):
-    """The public half of a log key."""
-
-    @property
-    def der(self) -> bytes:
-        """SubjectPublicKeyInfo in DER: Ed25519, or ECDSA on P-256."""
-        ...
-
-
-class NoteSigner(Protocol):
-    """A log key in some home; it signs, and never shows itself. The key service's `Signer` is one."""
-
-    @property
-    def public(self) -> NotePublicKey:
-        """The public half."""
-        ...
-
-    def sign(self, message: bytes, /) -> bytes:
-        """The signature of `message`: 64 bytes for Ed25519, DER over SHA-256 for ECDSA."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class NoteKey:
-    """A public key under its name; name and id together say which key made a signature."""
+    """A public key with its name. Name and id together identify the key of a signature."""
 
     name: str
     der: bytes
@@ -63,32 +40,27 @@ class NoteKey:
     def __post_init__(self) -> None:
         if not is_key_name(self.name) or len(self.name.encode()) > KEY_NAME_MAX_BYTES:
             raise _key_malformed("a name without spaces and plus signs", self.name[:80])
-        match _load(self.der):
-            case Ed25519PublicKey() as key:
-                material = _ED25519 + key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-                hashed = self.name.encode() + b"\n" + material
-            case _:
-                material = _ECDSA + self.der
-                # The specification's exception: for this type the id is that of the key alone, without its name.
-                hashed = self.der
+        if _load(self.der).algorithm is Algorithm.ED25519:
+            material = _ED25519 + self.der[-_ED25519_BYTES:]
+            hashed = self.name.encode() + b"\n" + material
+        else:
+            material = _ECDSA + self.der
+            # The specification's exception: for this type the id is that of the key alone, without its name.
+            hashed = self.der
         object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:4])
         object.__setattr__(self, "_material", material)
 
     def verify(self, signature: bytes, message: bytes) -> None:
         """Raise unless this key signed exactly these bytes."""
         try:
-            match _load(self.der):
-                case Ed25519PublicKey() as key:
-                    key.verify(signature, message)
-                case key:
-                    key.verify(signature, message, ECDSA(SHA256()))
-        except InvalidSignature:
+            _load(self.der).verify(signature, message)
+        except VerificationError:
             raise _refused(
                 "note_signature_invalid", "a known key's signature does not verify", self.to_vkey()
             ) from None
 
     def to_vkey(self) -> str:
-        """The verifier key as other tools take it: name, id and key, joined by plus signs."""
+        """The verifier key for other tools: name, id and key, joined by plus signs."""
         return f"{self.name}+{self.key_id.hex()}+{base64.b64encode(self._material).decode()}"
 
 
@@ -99,7 +71,7 @@ class _Signature(NamedTuple):
 
 
 def parse_vkey(text: str) -> NoteKey:
-    """The key of a verifier key; an id that is not the key's own is refused."""
+    """The key of a verifier key. An id that does not belong to the key is refused."""
     parts = text.split("+", 2)
     if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
         raise _key_malformed("name+id+key", text[:80])
@@ -110,8 +82,8 @@ def parse_vkey(text: str) -> NoteKey:
     return key
 
 
-def sign_note(text: str, *, name: str, signer: NoteSigner) -> bytes:
-    """The text with one signature line; the signature is checked before anybody sees it."""
+def sign_note(text: str, *, name: str, signer: SigningKey) -> bytes:
+    """The text with one signature line. The signature is verified before the note is returned."""
     key = NoteKey(name, signer.public.der)
     body = text.encode()
     line = base64.b64encode(key.key_id + signer.sign(body)).decode()
@@ -140,7 +112,7 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
 
 
 def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
-    """Text and signatures of a note, judged by form alone."""
+    """Text and signatures of a note. Only the form is checked."""
     if len(note) > NOTE_SIZE_MAX_BYTES:
         raise Code.NOTE_INVALID(reason="note_too_large", expected=f"{NOTE_SIZE_MAX_BYTES} bytes", got=str(len(note)))
     try:
@@ -161,12 +133,12 @@ def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
 
 
 def is_key_name(name: str) -> bool:
-    """Whether a note may name a key so: not empty, printable, no Unicode space, no plus sign."""
+    """Whether this is a key name: not empty, printable, no Unicode space, no plus sign."""
     return name != "" and not any(char.isspace() or char == "+" or char < " " for char in name)
 
 
 def decode_base64(text: str) -> bytes | None:
-    """The bytes of standard base64 in its one canonical spelling, else None."""
+    """The bytes of standard base64 in canonical form, otherwise None."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -184,18 +156,11 @@ def _parse_signature(line: str) -> _Signature:
     return _Signature(name, raw[:4], raw[4:])
 
 
-def _load(der: bytes) -> Ed25519PublicKey | EllipticCurvePublicKey:
+def _load(der: bytes) -> PublicKey:
     try:
-        key = load_der_public_key(der)
-    except (ValueError, UnsupportedAlgorithm):
-        raise _key_malformed("a public key in DER", "something else") from None
-    if isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1):
-        raise _key_malformed("the curve P-256", key.curve.name)
-    if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
-        raise _key_malformed("an Ed25519 or ECDSA key", "another kind of key")
-    if key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != der:
-        raise _key_malformed("the canonical DER of the key", "another spelling")
-    return key
+        return PublicKey.from_der(der)
+    except InputError as error:
+        raise _key_malformed(error.expected or "", error.got or "") from None
 
 
 def _ed25519_der(raw: bytes) -> bytes:
@@ -207,7 +172,7 @@ def _ed25519_der(raw: bytes) -> bytes:
 
 
 def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str) -> VerificationError:
-    """Which keys would have done, and which signed; a log under another name is no matter of old and new keys."""
+    """The error names the known keys and those that signed. Its hint depends on whether the log has another name."""
     expected = dict.fromkeys(f"{name}+{key_id.hex()}" for name, key_id in known)
     signed = dict.fromkeys(f"{one.name}+{one.key_id.hex()}" for one in signatures)
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"

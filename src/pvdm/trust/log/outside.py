@@ -1,4 +1,4 @@
-"""The newest checkpoint in another failure domain: it only moves forward, and start-up holds the log against it."""
+"""The newest checkpoint in another failure domain. It only moves forward, and the log is checked against it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ _TRIES: Final = 16
 
 
 class OutsideCheckpoint(Protocol):
-    """The place outside the database that remembers the newest checkpoint."""
+    """The storage of the newest checkpoint outside the database."""
 
     def load(self) -> SignedCheckpoint | None:
-        """The newest checkpoint, its signature checked; None only where none was ever stored."""
-        ...
+        """The newest checkpoint, with its signature verified; None only if none was ever stored."""
 
     def store(self, newest: SignedCheckpoint) -> None:
-        """Keep it durably before returning; a smaller size is `checkpoint_goes_back`, another root `log_forked`."""
-        ...
+        """Store it durably. Raises `checkpoint_goes_back` for a smaller size, `log_forked` for another root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Entries that a checkpoint outside covers: losing them can no longer go unnoticed."""
+    """Entries that the outside checkpoint covers. Their loss would be detected."""
 
     index: int
     size: int
@@ -48,14 +46,14 @@ class Acknowledged:
 
 @contextmanager
 def locked(path: FilePath) -> Iterator[None]:
-    """Alone with the checkpoint of that path, whoever else writes it; one who waits too long gets a TimeoutError.
+    """Hold the lock of the checkpoint at that path. Raises TimeoutError after too long a wait.
 
-    In an object store nobody is alone: there a write says what it replaces.
+    An object store has no lock: there a write names the version that it replaces.
     """
     if isinstance(path, ObjectPath):
         yield
         return
-    # Its owner's alone: whoever can open it can hold it.
+    # Only its owner may open it, because every process that opens it can hold the lock.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
     try:
@@ -66,7 +64,7 @@ def locked(path: FilePath) -> Iterator[None]:
 
 
 def _wait_for(lock: int) -> None:
-    """The system has no lock with a deadline, so it is asked again until one is reached."""
+    """Try to lock until the deadline, because the system has no lock with a timeout."""
     deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
     while True:
         try:
@@ -80,10 +78,10 @@ def _wait_for(lock: int) -> None:
 
 
 class FileOutsideCheckpoint:
-    """One file, on a disk or in a bucket that does not fail or get restored together with the database."""
+    """One file, on a disk or in a bucket that does not fail and is not restored together with the database."""
 
     def __init__(self, path: FilePath, *, origin: str, keys: Callable[[], Iterable[NoteKey]]) -> None:
-        """`keys` is asked each time: an epoch brings a new log key, and old notes keep theirs."""
+        """`keys` is called each time, because a new epoch has a new log key, and old notes keep theirs."""
         self._path = path
         self._origin = origin
         self._keys = keys
@@ -91,7 +89,7 @@ class FileOutsideCheckpoint:
         self._memory = threading.Lock()
 
     def load(self) -> SignedCheckpoint | None:
-        """The file's checkpoint; one that is older than what this process has already seen is refused."""
+        """The file's checkpoint. One that is older than what this process has seen is refused."""
         seen = self._seen
         try:
             note = self._path.read_bytes()
@@ -102,7 +100,7 @@ class FileOutsideCheckpoint:
             raise self._unavailable(error) from None
         else:
             found = open_checkpoint(note, origin=self._origin, keys=self._keys())
-        # `seen` was taken before the file was read, so another thread's store in between cannot look like a way back.
+        # `seen` is read before the file, so that a store by another thread in between is no step back.
         if seen is not None:
             _require_forward(seen, found.checkpoint if found else None)
         if found is not None:
@@ -110,7 +108,7 @@ class FileOutsideCheckpoint:
         return found
 
     def store(self, newest: SignedCheckpoint) -> None:
-        """Compare with what is there and replace it, under a lock that other processes respect."""
+        """Compare with the stored checkpoint and replace it, under a lock across processes."""
         opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
             raise Code.CHECKPOINT_INVALID(reason="checkpoint_malformed")
@@ -130,7 +128,7 @@ class FileOutsideCheckpoint:
                     replace_seen(self._path, None if before is None else before.note, newest.note)
                 except ConflictError:
                     if left == 0:
-                        raise OSError(errno.EAGAIN, "others write it all the time") from None
+                        raise OSError(errno.EAGAIN, "other processes keep writing it") from None
                 else:
                     return
 
@@ -140,7 +138,7 @@ class FileOutsideCheckpoint:
                 self._seen = checkpoint
 
     def _require_folder(self) -> None:
-        # A disk that is not mounted must not look like a first start; a bucket that is not there says so itself.
+        # A disk that is not mounted must not look like a first start. A missing bucket raises by itself.
         if isinstance(self._path, Path) and not self._path.parent.is_dir():
             raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there"))
 
@@ -153,7 +151,7 @@ class FileOutsideCheckpoint:
 
 
 def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
-    """The log still begins with what the outside checkpoint saw, neither behind nor forked; None on the first start."""
+    """The outside checkpoint, if the log still begins with its entries. None on the first start."""
     newest = outside.load()
     if newest is None:
         if log.size() == 0:
@@ -161,14 +159,14 @@ def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint
         raise Code.OUTSIDE_CHECKPOINT_MISSING(
             "the log has entries, but no checkpoint is kept outside",
             got=f"none, beside a log of {log.size()} entries",
-            hint="bring the file back; without it nobody can tell whether the database was rolled back",
+            hint="restore the file; without it a rollback of the database cannot be detected",
         )
     _require_begins_with(log, newest.checkpoint)
     return newest
 
 
 def start(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint:
-    """Check the log against the outside checkpoint, then bring the outside up to the log (a crash may lie between)."""
+    """Check the log against the outside checkpoint, then update the outside if a crash left it behind."""
     newest = require_consistent(outside, log)
     held = log.checkpoint()
     if held.checkpoint.size != log.size() or not compare_digest(held.checkpoint.root, log.root(log.size())):
@@ -180,8 +178,8 @@ def start(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint:
 
 
 def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> Acknowledged:
-    """Call after the transaction is durable and before anybody is told: the outside then covers the entries."""
-    # What was rolled back must not get a checkpoint outside: the log would be behind it for ever.
+    """Make the outside cover the entries. Called after the transaction is durable, before the caller gets a result."""
+    # Entries that were rolled back must not get an outside checkpoint: the log would stay behind it.
     _require_begins_with(log, appended.checkpoint.checkpoint)
     covered = _size_outside(outside, log)
     if covered < appended.size:
@@ -191,7 +189,7 @@ def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> Ack
         except VerificationError as error:
             if error.code != Code.CHECKPOINT_GOES_BACK:
                 raise
-            # Another Steward was faster with a longer log of the same database: its checkpoint covers ours.
+            # Another Steward has stored the checkpoint of a longer log of the same database, which covers this one.
             covered = _size_outside(outside, log)
     return Acknowledged(appended.index, appended.size, covered)
 
@@ -216,18 +214,10 @@ def _require_begins_with(log: Log, seen: Checkpoint) -> None:
 
 def _require_forward(before: Checkpoint, after: Checkpoint | None) -> None:
     if after is None or after.size < before.size:
-        raise _goes_back(before.size, after.size if after else 0)
+        got = str(after.size if after else 0)
+        raise Code.CHECKPOINT_GOES_BACK(expected=f"at least {before.size} entries", got=got)
     if after.size == before.size and not compare_digest(after.root, before.root):
         raise _forked(after.root, before)
-
-
-def _goes_back(expected: int, got: int) -> VerificationError:
-    return VerificationError(
-        Code.CHECKPOINT_GOES_BACK,
-        "the outside checkpoint only moves forward",
-        expected=f"at least {expected} entries",
-        got=str(got),
-    )
 
 
 def _forked(root: bytes, seen: Checkpoint) -> VerificationError:
@@ -236,6 +226,6 @@ def _forked(root: bytes, seen: Checkpoint) -> VerificationError:
         f"the log's first {seen.size} entries are not those that were signed",
         expected=f"root {seen.root.hex()}",
         got=root.hex(),
-        hint="two histories exist under one key; keep both and tell every consumer",
+        hint="two histories exist under one key; keep both and inform every consumer",
         size=seen.size,
     )

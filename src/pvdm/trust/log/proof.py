@@ -1,28 +1,46 @@
-"""Verification of inclusion and consistency proofs by RFC 9162's loops, which share no code with how they are made."""
+"""Verification of log proofs: inclusion, consistency, C2SP `tlog-proof` files, and two checkpoints of one log.
+
+The loops are those of RFC 9162 and share no code with `merkle`, which makes the proofs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hmac import compare_digest
+from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import Code, InputError, VerificationError
+from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.merkle import (
     EMPTY_ROOT,
     HASH_BYTES,
     TREE_SIZE_MAX,
     ConsistencyProof,
+    HashReader,
     InclusionProof,
     leaf_hash,
     node_hash,
+    prove_consistency,
+    root_at,
 )
+from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, decode_base64
+from pvdm.trust.refusal import refused
+
+LOG_PROOF_SIZE_MAX_BYTES: Final = NOTE_SIZE_MAX_BYTES + 4_096
+_HEADER: Final = "c2sp.org/tlog-proof@v1"
+_INDEX: Final = re.compile(r"index (0|[1-9][0-9]{0,18})", re.ASCII)
+_HASHES: Final = 64
 
 
 def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: bytes) -> None:
-    """The tree with this size and root, as a checkpoint names them, holds `entry` at the proof's index, or an error."""
+    """The tree with this size and root, as a checkpoint names them, has `entry` at the proof's index."""
     if proof.size != size:
-        raise _refused("inclusion_size", "the inclusion proof is for a tree of another size", size, proof.size)
+        raise refused("inclusion_size", size, proof.size)
     if not 0 <= proof.index < size <= TREE_SIZE_MAX:
-        raise _refused("inclusion_index", "the tree has no such entry", f"an index below {size}", proof.index)
+        raise refused("inclusion_index", f"an index below {size}", proof.index)
     _require_hashes("inclusion_malformed", proof.hashes)
     at, last, value = proof.index, size - 1, leaf_hash(entry)
     for sibling in proof.hashes:
@@ -37,22 +55,17 @@ def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: by
     if last != 0:
         raise _length("inclusion_length", "inclusion")
     if not compare_digest(value, root):
-        raise _refused("inclusion_root", "the entry is not in the tree at this index", root.hex(), value.hex())
+        raise refused("inclusion_root", root.hex(), value.hex(), message="the entry is not in the tree at this index")
 
 
 def verify_consistency(
     proof: ConsistencyProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
 ) -> None:
-    """The tree with the new size and root begins with the tree of the old size and root, or an error."""
+    """The tree with the new size and root begins with the tree of the old size and root."""
     if (proof.old_size, proof.new_size) != (old_size, new_size):
-        raise _refused(
-            "consistency_size",
-            "the consistency proof is for trees of other sizes",
-            f"{old_size} and {new_size}",
-            f"{proof.old_size} and {proof.new_size}",
-        )
+        raise refused("consistency_size", f"{old_size} and {new_size}", f"{proof.old_size} and {proof.new_size}")
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
-        raise _refused("consistency_order", "the older tree is larger", f"at most {new_size}", old_size)
+        raise refused("consistency_order", f"at most {new_size}", old_size)
     _require_hashes("consistency_malformed", proof.hashes)
     if old_size in (0, new_size):
         _verify_trivial(proof, old_root, new_root)
@@ -61,11 +74,13 @@ def verify_consistency(
     if old_size & (old_size - 1) == 0:
         path.insert(0, old_root)
     old, new = _run(path, old_size - 1, new_size - 1)
-    # The new root first: where it holds, every hash of the proof belongs to the new tree, and the old root is at fault.
+    # The new root first: if it matches, every hash of the proof belongs to the new tree, and the old root is wrong.
     if not compare_digest(new, new_root):
-        raise _refused("consistency_new_root", "the proof does not lead to the newer root", new_root.hex(), new.hex())
+        raise refused("consistency_new_root", new_root.hex(), new.hex())
     if not compare_digest(old, old_root):
-        raise _refused("consistency_old_root", "the proof does not lead to the older root", old_root.hex(), old.hex())
+        raise refused(
+            "consistency_old_root", old_root.hex(), old.hex(), message="the proof does not lead to the older root"
+        )
 
 
 def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
@@ -73,7 +88,7 @@ def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -
         raise _length("consistency_length", "consistency")
     known = new_root if proof.old_size == proof.new_size else EMPTY_ROOT
     if not compare_digest(old_root, known):
-        raise _refused("consistency_old_root", "the older root is another one", known.hex(), old_root.hex())
+        raise refused("consistency_old_root", known.hex(), old_root.hex(), message="the older root is another one")
 
 
 def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
@@ -106,12 +121,128 @@ def _climb(at: int, last: int) -> tuple[int, int]:
 def _require_hashes(code: str, hashes: Sequence[bytes]) -> None:
     for value in hashes:
         if len(value) != HASH_BYTES:
-            raise _refused(code, "a hash of the proof has the wrong length", f"{HASH_BYTES} bytes", len(value))
+            raise refused(code, f"{HASH_BYTES} bytes", len(value), message="a hash of the proof has the wrong length")
 
 
 def _length(code: str, what: str) -> VerificationError:
     return VerificationError(code, f"the {what} proof has more or fewer hashes than the sizes ask for")
 
 
-def _refused(code: str, message: str, expected: str | int, got: str | int) -> VerificationError:
-    return VerificationError(code, message, expected=str(expected), got=str(got))
+@dataclass(frozen=True, slots=True)
+class LogProof:
+    """A proof file: entry index, inclusion proof and checkpoint. It is parsed, not verified."""
+
+    index: int
+    hashes: tuple[bytes, ...]
+    note: bytes
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        lines = [_HEADER, f"index {self.index}", *(base64.b64encode(value).decode() for value in self.hashes)]
+        return "\n".join(lines).encode() + b"\n\n" + self.note
+
+
+def parse_log_proof(data: bytes) -> LogProof:
+    """Parse a proof file and check its form. A file with an `extra` line is refused, because this log writes none."""
+    if len(data) > LOG_PROOF_SIZE_MAX_BYTES:
+        raise _malformed(f"at most {LOG_PROOF_SIZE_MAX_BYTES} bytes", str(len(data)))
+    head, gap, note = data.partition(b"\n\n")
+    lines = head.decode("ascii", "replace").split("\n")
+    if not gap or lines[0] != _HEADER or len(lines) < 2:
+        raise _malformed(_HEADER, lines[0][:80])
+    index = _INDEX.fullmatch(lines[1])
+    if index is None or int(index[1]) > TREE_SIZE_MAX or len(lines) - 2 > _HASHES:
+        raise _malformed("`index N`, then hashes", lines[1][:80])
+    hashes = []
+    for line in lines[2:]:
+        value = decode_base64(line)
+        if value is None or len(value) != HASH_BYTES:
+            raise _malformed("hashes in canonical base64", line[:80])
+        hashes.append(value)
+    return LogProof(int(index[1]), tuple(hashes), note)
+
+
+def verify_log_proof(proof: LogProof, *, entry: bytes, origin: str, keys: Iterable[NoteKey]) -> SignedCheckpoint:
+    """The checkpoint, if its signature and the inclusion of the entry are valid."""
+    signed = open_checkpoint(proof.note, origin=origin, keys=keys)
+    size, root = signed.checkpoint.size, signed.checkpoint.root
+    verify_inclusion(InclusionProof(proof.index, size, proof.hashes), entry=entry, size=size, root=root)
+    return signed
+
+
+@dataclass(frozen=True, slots=True)
+class LogProofChecker:
+    """Checks proof files of one log, which is known by its origin and keys."""
+
+    origin: str
+    keys: tuple[NoteKey, ...]
+
+    def require_included(self, leaf: bytes, inclusion: bytes) -> None:
+        """Raise unless the leaf is in the tree of the file's signed checkpoint."""
+        verify_log_proof(parse_log_proof(inclusion), entry=leaf, origin=self.origin, keys=self.keys)
+
+
+def _malformed(expected: str, got: str) -> VerificationError:
+    return VerificationError(Code.LOG_PROOF_MALFORMED, "the log proof is malformed", expected=expected, got=got)
+
+
+@dataclass(frozen=True, slots=True)
+class Consistent:
+    """Two checkpoints of one history, with the proof of it."""
+
+    older: SignedCheckpoint
+    newer: SignedCheckpoint
+    proof: ConsistencyProof
+
+
+def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader) -> Consistent:
+    """The proof that both are of one history. Raises `log_forked` if not, `tiles_mismatch` if the tiles are wrong.
+
+    Both checkpoints were opened with the log's key. `tiles` are those of the larger tree. They are not trusted: their
+    hashes must lead to the newer root.
+    """
+    older, newer = sorted((first, second), key=lambda one: one.checkpoint.size)
+    old, new = older.checkpoint, newer.checkpoint
+    if old.origin != new.origin:
+        raise InputError(Code.CHECKPOINT_ORIGIN, "the checkpoints are of two logs", expected=old.origin, got=new.origin)
+    if old.size == new.size:
+        if not compare_digest(old.root, new.root):
+            raise _fork(older, newer, old.root)
+        return Consistent(older, newer, ConsistencyProof(old.size, new.size, ()))
+    found = root_at(tiles, new.size)
+    if not compare_digest(found, new.root):
+        raise _tiles_mismatch(new.root, found)
+    proof = prove_consistency(tiles, old_size=old.size, new_size=new.size)
+    genuine = root_at(tiles, old.size)
+    try:
+        verify_consistency(proof, old_size=old.size, old_root=genuine, new_size=new.size, new_root=new.root)
+    except VerificationError as error:
+        raise _tiles_mismatch(new.root, found) from error
+    if not compare_digest(genuine, old.root):
+        raise _fork(older, newer, genuine)
+    return Consistent(older, newer, proof)
+
+
+def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, genuine: bytes) -> VerificationError:
+    size = older.checkpoint.size
+    return VerificationError(
+        Code.LOG_FORKED,
+        f"the log has signed two histories: they differ within the first {size} entries",
+        expected=f"root {older.checkpoint.root.hex()} at {size}, as the older checkpoint says",
+        got=f"{genuine.hex()} in the tree of the newer one"
+        if newer.checkpoint.size > size
+        else f"{newer.checkpoint.root.hex()} at {size}",
+        hint="keep both checkpoints: together they prove it",
+        older=older.note.decode(),
+        newer=newer.note.decode(),
+    )
+
+
+def _tiles_mismatch(expected: bytes, got: bytes) -> VerificationError:
+    return VerificationError(
+        "tiles_mismatch",
+        "the tiles are not those of the newer checkpoint, so that a fork cannot be ruled out",
+        expected=f"root {expected.hex()}",
+        got=got.hex(),
+        hint="fetch the tiles again, from another mirror if there is one",
+    )

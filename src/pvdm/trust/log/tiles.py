@@ -1,4 +1,4 @@
-"""C2SP tiles of height 8: their paths, which of them a tree needs, entry bundles, and reading hashes from a folder."""
+"""C2SP tiles of height 8: paths, the tiles of a tree, entry bundles, and reading hashes from a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tile:
-    """`width` hashes of level `level * 8`, from `index * 256` on; level -1 is the bundle of the entries themselves."""
+    """`width` hashes of level `level * 8`, from `index * 256` on. Level -1 is a bundle of entries."""
 
     level: int
     index: int
@@ -33,7 +33,7 @@ class Tile:
 
     @property
     def path(self) -> str:
-        """Where the tile lies under the log's prefix."""
+        """The path of the tile under the log's prefix."""
         digits = f"{self.index:03d}"
         digits = digits.rjust(-(-len(digits) // 3) * 3, "0")
         groups = [digits[at : at + 3] for at in range(0, len(digits), 3)]
@@ -43,7 +43,7 @@ class Tile:
 
 
 def parse_path(path: str) -> Tile:
-    """The tile that a path names; other spellings of the same numbers are refused."""
+    """The tile of a path. Other spellings of the same numbers are refused."""
     match = _PATH.fullmatch(path)
     if match is not None:
         level = ENTRIES_LEVEL if match["level"] == "entries" else int(match["level"])
@@ -55,7 +55,7 @@ def parse_path(path: str) -> Tile:
 
 
 def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
-    """The tiles and bundles that a tree of `new_size` has and one of `old_size` lacked; bundles first."""
+    """The tiles and bundles of a tree of `new_size` that one of `old_size` lacks, bundles first."""
     levels = [ENTRIES_LEVEL, *range(_LEVELS)]
     for level in levels:
         shift = TILE_HEIGHT * max(level, 0)
@@ -71,7 +71,7 @@ def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
 
 
 def tile_at(size: int, level: int, index: int) -> Tile:
-    """The tile with this place in a tree of `size` leaves, as wide as that tree makes it."""
+    """The tile at this place in a tree of `size` leaves, with its width there."""
     count = size >> (TILE_HEIGHT * max(level, 0))
     width = min(count - index * TILE_WIDTH, TILE_WIDTH)
     if width <= 0:
@@ -80,7 +80,7 @@ def tile_at(size: int, level: int, index: int) -> Tile:
 
 
 def pack_bundle(entries: Iterable[bytes]) -> bytes:
-    """An entry bundle: each entry behind its length as two bytes, most significant first."""
+    """An entry bundle: each entry after its length as two big-endian bytes."""
     parts = []
     for entry in entries:
         if len(entry) > ENTRY_SIZE_MAX_BYTES:
@@ -92,7 +92,7 @@ def pack_bundle(entries: Iterable[bytes]) -> bytes:
 
 
 def unpack_bundle(data: bytes, *, width: int) -> list[bytes]:
-    """The entries of a bundle that must hold exactly `width` of them."""
+    """The entries of a bundle, which must have exactly `width` of them."""
     entries, at = [], 0
     while at < len(data):
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
@@ -106,14 +106,14 @@ def unpack_bundle(data: bytes, *, width: int) -> list[bytes]:
 
 
 class StaticTiles:
-    """Hashes of a tree of a known size, read from exported tiles; what they say is not trusted until it is proved."""
+    """Reads hashes of a tree of a known size from exported tiles. They are not trusted."""
 
     def __init__(self, folder: FilePath, size: int) -> None:
         self._folder = folder
         self._size = size
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """Each node's hash, folded from the tile that holds its subtree's lower edge."""
+        """Each node's hash, computed from the tile that has the lower edge of its subtree."""
         tiles: dict[Tile, bytes] = {}
         return [self._hash(node, tiles) for node in nodes]
 
@@ -146,7 +146,7 @@ class StaticTiles:
         return _complete([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
 
     def _load(self, tile: Tile) -> tuple[bytes, int]:
-        """The file and how wide it is: as the tree makes it, or wider, which begins with the same."""
+        """The file and its width: that of the tree, or a wider one, which begins with the same hashes."""
         for width in (tile.width, *self._wider(tile), TILE_WIDTH):
             try:
                 return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width
@@ -155,7 +155,7 @@ class StaticTiles:
         raise Code.TILE_INVALID(reason="tile_missing", expected=f"{tile.path}, or a wider one", got="none")
 
     def _wider(self, tile: Tile) -> list[int]:
-        """The widths beyond it that are there: an export writes those at which it ran, and no others."""
+        """The larger widths in the folder. An export writes only the widths at which it ran."""
         partials = self._folder / (Tile(tile.level, tile.index).path + ".p")
         if not partials.is_dir():
             return []

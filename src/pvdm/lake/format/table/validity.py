@@ -19,7 +19,7 @@ from pvdm.lake.format.table.specs import (
     judge_spec_names,
     judge_spec_types,
 )
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 
 if TYPE_CHECKING:
     from pvdm.lake.format.table.metadata import TableMetadata

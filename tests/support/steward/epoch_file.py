@@ -1,4 +1,4 @@
-"""The epoch book in a file of its own, for key homes that keep no book themselves, on one host."""
+"""An epoch book in a file, for tests of key homes without a ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.trust.keys.epochs import BOOK_SIZE_MAX_BYTES, EpochBook
 
 
 class FileEpochStore:
-    """An epoch store over one file; what it holds is not secret, but who may write it may bring revoked epochs back."""
+    """An epoch store over one file."""
 
     __slots__ = ("_lock", "_path", "_seen")
 
@@ -23,13 +23,13 @@ class FileEpochStore:
 
     @classmethod
     def create(cls, path: Path) -> FileEpochStore:
-        """A new book without epochs; a file that is there already is never overwritten."""
+        """A new book without epochs. An existing file is never overwritten."""
         with disk.locked(path):
             disk.write(path, Secret(EpochBook().dump()), mode=disk.PRIVATE_MODE, fresh=True)
         return cls(path)
 
     def load(self) -> EpochBook:
-        """The book as the file has it now; a missing file is an error, never an empty book."""
+        """The current book of the file. A missing file is an error."""
         with self._lock:
             data = disk.read_private(self._path, size_max_bytes=BOOK_SIZE_MAX_BYTES)
             try:
@@ -39,20 +39,20 @@ class FileEpochStore:
                     f"{self._path.name} is truncated or was changed",
                     expected=error.expected,
                     got=error.got,
-                    hint="bring the last good copy back",
+                    hint="restore the last good copy",
                 ) from None
             if book.revision < self._seen:
                 raise Code.EPOCH_BOOK_ROLLED_BACK(
                     f"{self._path.name} is older than what this process has seen",
                     expected=f"revision {self._seen} or later",
                     got=f"revision {book.revision}",
-                    hint="somebody put an old copy back; revoked epochs may be usable in it",
+                    hint="the file was replaced by an old copy; revoked epochs may be usable in it",
                 )
             self._seen = book.revision
             return book
 
     def replace(self, book: EpochBook) -> bool:
-        """Keep this book if the file's has the revision just before it."""
+        """Store this book if the file's has the revision before it."""
         with self._lock, disk.locked(self._path):
             if book.revision != self.load().revision + 1:
                 return False

@@ -1,0 +1,219 @@
+"""The codec of documents: dataclasses are written to JSON, read back and checked by the types of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from pvdm.model.canonical_json import Value
+from pvdm.model.fields import (
+    Fields,
+    invalid,
+    require_form,
+    require_long,
+    require_number,
+    require_pairs,
+    require_random,
+    require_sequence,
+    require_sha256,
+    require_text,
+)
+
+Check: TypeAlias = Callable[[Any, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """How the values of one type are read, written and checked.
+
+    The key of a field that is not `required` is left out where the value is None. A value that is written as several
+    keys of the object names them in `keys`; then `write` returns an object with these keys.
+    """
+
+    read: Callable[[Fields, str], Any]
+    write: Callable[[Any], Value] | None = None
+    check: Check | None = None
+    required: bool = True
+    keys: tuple[str, ...] = ()
+
+
+NOT_STORED: Final = FieldType(Fields.value)
+"""The type of a field that is not in the JSON object and keeps its default there."""
+
+
+def number_between(least: int, most: int) -> FieldType:
+    """Integers of this range, written as JSON numbers."""
+    return FieldType(Fields.number, check=partial(require_number, least=least, most=most))
+
+
+def sorted_texts(least: int, most: int, *, each: Check) -> FieldType:
+    """Sorted distinct texts, `least` to `most` of them, each checked."""
+
+    def check(items: Sequence[str], what: str) -> None:
+        require_sequence(items, what, least=least, most=most)
+        for item in items:
+            each(item, what)
+
+    return FieldType(Fields.texts, list, check)
+
+
+def documents(kind: type[Document], least: int, most: int) -> FieldType:
+    """Documents of one kind, `least` to `most` of them. The number is checked before any is read."""
+    return FieldType(
+        lambda fields, key: tuple(kind.from_json(item) for item in fields.items(key, least=least, most=most)),
+        write_all,
+    )
+
+
+def one_of(*names: str) -> FieldType:
+    """One of these texts."""
+
+    def check(text: str, what: str) -> None:
+        if text not in names:
+            raise invalid(what, " or ".join(names), repr(text[:64]))
+
+    return FieldType(Fields.text, check=check)
+
+
+def form(name: str) -> Check:
+    """The check of a closed alphabet, by the name that `require_form` has for it."""
+    return lambda text, what: require_form(text, name, what)
+
+
+def write_all(documents: Sequence[Document]) -> Value:
+    """The documents as a JSON array."""
+    return [document.to_json() for document in documents]
+
+
+def write_decimals(numbers: Sequence[int]) -> Value:
+    """The numbers as decimal strings."""
+    return [str(number) for number in numbers]
+
+
+Text: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_text)]
+Id: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("id"))]
+Identity: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("identity"))]
+Uuid: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("uuid"))]
+Name: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("name"))]
+Sha256: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_sha256)]
+Random: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_random)]
+Long: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
+Number: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
+Count: TypeAlias = Annotated[int, FieldType(Fields.number)]
+Decimal: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
+Decimals: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]
+Pairs: TypeAlias = Annotated[tuple[tuple[str, str | None], ...], FieldType(Fields.pairs, dict, require_pairs)]
+
+
+class Document:
+    """A frozen dataclass that is one JSON object, with one key a field.
+
+    `title` names it in errors. A `format` is the value of a further key, by which files and their versions are known.
+    """
+
+    __slots__ = ()
+    _title: ClassVar[str] = "the document"
+    _format: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, title: str = "", format: str = "") -> None:  # noqa: A002 - the key's name
+        super().__init_subclass__()
+        # A dataclass with slots is created a second time, without these arguments.
+        cls._title = title or cls._title
+        cls._format = format or cls._format
+
+    def __post_init__(self) -> None:
+        require_fields(self)
+        self.require_consistent()
+
+    def require_consistent(self) -> None:
+        """Check what concerns several fields."""
+
+    def to_json(self) -> dict[str, Value]:
+        """The JSON object."""
+        found: dict[str, Value] = {"format": self._format} if self._format else {}
+        for name, kind in field_types(type(self)):
+            value = getattr(self, name)
+            written: Any = value if kind.write is None else kind.write(value)
+            if kind.keys:
+                found.update(written)
+            elif kind.required or value is not None:
+                found[name] = written
+        return found
+
+    @classmethod
+    def from_json(cls, value: Value) -> Self:
+        """The document that `to_json` wrote. Raises for any other key, type or form."""
+        given: Collection[str] = value if isinstance(value, Mapping) else ()
+        kinds = [(name, kind) for name, kind in field_types(cls) if kind.required or name in given]
+        keys = [key for name, kind in kinds for key in kind.keys or (name,)]
+        fields = Fields(value, cls._title, ["format", *keys] if cls._format else keys)
+        if cls._format and fields.text("format") != cls._format:
+            raise invalid(f"the format of {cls._title}", cls._format, repr(fields.text("format")[:64]))
+        return cls(**{name: kind.read(fields, name) for name, kind in kinds})
+
+
+def require_fields(document: Document) -> None:
+    """Every field has the form of its type."""
+    for name, kind in field_types(type(document)):
+        value = getattr(document, name)
+        if kind.check is not None and value is not None:
+            kind.check(value, f"{name} of {document._title}")
+
+
+_FIELD_TYPES: Final[dict[type[Document], tuple[tuple[str, FieldType], ...]]] = {}
+
+
+def field_types(document: type[Document]) -> tuple[tuple[str, FieldType], ...]:
+    """The fields of a document in order, each with its type."""
+    found = _FIELD_TYPES.get(document)
+    if found is None:
+        hints = get_type_hints(document, include_extras=True)
+        names = [field.name for field in fields(document)]  # type: ignore[arg-type]
+        kinds = [(name, _field_type(hints[name])) for name in names]
+        found = _FIELD_TYPES[document] = tuple((name, kind) for name, kind in kinds if kind is not NOT_STORED)
+    return found
+
+
+def _field_type(hint: Any) -> FieldType:
+    """The declared field type, or the one that follows from a class, an optional or a tuple."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        found: FieldType = arguments[1]
+        return found
+    if origin in (Union, UnionType) and arguments[1:] == (NoneType,):
+        return _optional(_field_type(arguments[0]))
+    if origin is tuple:
+        return _items(arguments[0])
+    if hint is str:
+        return FieldType(Fields.text)
+    if hint is bool:
+        return FieldType(Fields.boolean)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return FieldType(partial(Fields.choice, choices=hint), lambda choice: choice.value)
+    if not (isinstance(hint, type) and issubclass(hint, Document)):
+        raise TypeError(f"a field of type {hint} needs a field type")
+    return FieldType(lambda fields, key: hint.from_json(fields.value(key)), lambda document: document.to_json())
+
+
+def _optional(inner: FieldType) -> FieldType:
+    write = inner.write
+    return FieldType(
+        lambda fields, key: None if fields.value(key) is None else inner.read(fields, key),
+        None if write is None else lambda value: None if value is None else write(value),
+        inner.check,
+    )
+
+
+def _items(kind: Any) -> FieldType:
+    if kind is str:
+        return FieldType(Fields.texts, list)
+    if issubclass(kind, Enum):
+        return FieldType(partial(Fields.choices, choices=kind), lambda choices: [choice.value for choice in choices])
+    return FieldType(
+        lambda fields, key: tuple(kind.from_json(item) for item in fields.items(key)),
+        write_all,
+    )
