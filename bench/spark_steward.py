@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pvdm
 from bench.spark_desks import workers_of
-from pvdm.client import ChunkView, StewardClient, WorkloadView
+from pvdm.api.work import ChunkView, WorkloadView
+from pvdm.client import StewardClient
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.role import Role

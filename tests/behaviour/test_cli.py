@@ -94,7 +94,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: Capture) -> None:
 
 def test_a_usage_error_names_the_help_that_helps(capsys: Capture) -> None:
     main(["demo", "--rows", "many"])
-    assert capsys.readouterr().err.endswith("hint: `pvdm demo --help` shows what it takes\n")
+    assert capsys.readouterr().err.endswith("hint: `pvdm demo --help` shows how to call it\n")
 
 
 @pytest.mark.parametrize(

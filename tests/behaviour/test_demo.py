@@ -12,16 +12,15 @@ from typing import Any, NoReturn
 import pytest
 
 from pvdm.cli import main
-from pvdm.cli.demo.text import audit_lines, begin_lines, masked, scene_lines
-from pvdm.errors import PvdmError, UnavailableError, VerificationError
-from pvdm.evaluation.orders import DAYS, SHOPS, Orders, Sight
-from pvdm.evaluation.scenes import SCRIPTS, Played, Scene, Script, Told, _sentence, require_as_told
-from pvdm.evaluation.shop import CONTRACT, session
+from pvdm.cli.demo.demo import audit_lines, begin_lines, masked, scene_lines
+from pvdm.errors import PvdmError, UnavailableError
+from pvdm.evaluation.scenes import SCRIPTS, Scene, SceneResult, Script, _read_java_error, require_as_scripted
+from pvdm.evaluation.shop import CONTRACT, DAYS, SHOPS, Orders, OrderTotals, session
 from pvdm.metadata.audit.report import ApprovalEntry, AuditedSnapshot, AuditReport, RehashCounts, Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.statements.table import TableRef
 
-SEEN = Sight(2_500, Decimal("1246477.04"))
+SEEN = OrderTotals(2_500, Decimal("1246477.04"))
 REPORT = AuditReport(
     TableRef("lake", "0188c1f0-1111-7222-8333-944445555666", "sales.orders"),
     7,
@@ -33,10 +32,17 @@ REPORT = AuditReport(
 )
 
 
-def as_told(script: Script) -> Scene:
+def refused(code: str, check: int | None = None) -> PvdmError:
+    """An error, of the gate's check if one is given."""
+    error = PvdmError(code, "it was refused")
+    error.details |= {} if check is None else {"check": check}
+    return error
+
+
+def as_scripted(script: Script) -> Scene:
     """A scene that ends just as its script says."""
-    told = None if script.code is None else Told(script.code, "it was refused", check=script.check)
-    return Scene(script.name, script.title, script.table, Played(script.outcome, script.classes, told, 2), SEEN)
+    error = None if script.code is None else refused(script.code, script.check)
+    return Scene(script.name, script.title, script.table, SceneResult(script.outcome, script.classes, error, 2), SEEN)
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
         folder: Path, *, rows: int, seed: int, show: Callable[[Any], None], store: Path | None = None
     ) -> tuple[list[Scene], AuditReport]:
         (folder / "orders.yaml").write_text(f"{rows} {seed}")
-        scenes = [as_told(script) for script in SCRIPTS]
+        scenes = [as_scripted(script) for script in SCRIPTS]
         show(begin_lines(rows))
         for number, scene in enumerate(scenes, 1):
             show(scene_lines(number, scene))
@@ -176,21 +182,20 @@ def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
-    good = as_told(script)
-    require_as_told(script, good, SEEN)
-    told = None if good.played.told is None else replace(good.played.told, code="other")
+    good = as_scripted(script)
+    require_as_scripted(script, good, SEEN)
     wrong = [
-        replace(good, played=replace(good.played, outcome="accepted")),
-        replace(good, played=replace(good.played, classes=("added",))),
-        replace(good, played=replace(good.played, told=told or Told("other", "an error"))),
+        replace(good, result=replace(good.result, outcome="accepted")),
+        replace(good, result=replace(good.result, classes=("added",))),
+        replace(good, result=replace(good.result, error=refused("other", script.check))),
         replace(good, seen=replace(SEEN, rows=2_499)),
         replace(good, seen=replace(SEEN, amount=SEEN.amount + 1)),
     ]
-    if script.check is not None and good.played.told is not None:
-        wrong.append(replace(good, played=replace(good.played, told=replace(good.played.told, check=6))))
+    if script.check is not None and script.code is not None:
+        wrong.append(replace(good, result=replace(good.result, error=refused(script.code, 6))))
     for scene in wrong:
         with pytest.raises(PvdmError) as caught:
-            require_as_told(script, scene, SEEN)
+            require_as_scripted(script, scene, SEEN)
         assert (caught.value.reason, caught.value.exit_code) == ("demo_failed", 1)
 
 
@@ -201,22 +206,18 @@ def test_what_changes_at_every_run_is_not_shown() -> None:
     assert masked(f"expected {uuid}", {uuid: "sales.orders"}) == "expected the UUID of sales.orders"
 
 
-def test_an_error_keeps_the_number_of_the_gates_check() -> None:
-    assert Told.of(VerificationError("proof_wrong_table", "no", check=5)).check == 5
-    assert Told.of(VerificationError("proof_wrong_table", "no")).check is None
-
-
-def test_the_catalogs_sentence_is_found_in_a_java_error() -> None:
+def test_a_java_error_is_read_by_its_class_and_message() -> None:
     said = "An error occurred in o1.\n: org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no\n\tat"
-    assert _sentence(said) == Told("ForbiddenException", "Forbidden: no")
-    assert _sentence("something else\nat") == Told("unknown", "something else")
+    for text, expected in ((said, ("ForbiddenException", "Forbidden: no")), ("else\nat", ("unknown", "else"))):
+        error = _read_java_error(text)
+        assert (error.reason, error.message) == expected
 
 
 def test_the_same_seed_makes_the_same_orders_and_two_days_share_them() -> None:
     orders = Orders(101, 3)
     assert orders.table == Orders(101, 3).table
     assert orders.table != Orders(101, 4).table
-    assert sum(orders.sight(day).rows for day in DAYS) == 101
+    assert sum(orders.totals(day).rows for day in DAYS) == 101
     ids = [number for day in DAYS for shop in SHOPS for number in orders.ids(day, shop)]
     assert sorted(ids) == list(range(1, 102))
 

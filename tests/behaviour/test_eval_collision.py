@@ -20,11 +20,10 @@ import pytest
 from pvdm.cli import main
 from pvdm.digest import Accumulator, Engine, Plan, reference_engine
 from pvdm.errors import InputError, UnavailableError
-from pvdm.evaluation import crafted, rows
+from pvdm.evaluation import lattice, rows
 from pvdm.evaluation.birthday import Birthday, birthday_study, elements_for, prediction
-from pvdm.evaluation.crafted import craft, crafted_study
 from pvdm.evaluation.faults import Fault, fault_study
-from pvdm.evaluation.lattice import find_relation, leak_study, require_lattice, split
+from pvdm.evaluation.lattice import craft, crafted_study, find_relation, leak_study, require_lattice, split
 from pvdm.model.projection import ProjectionName
 
 Capture = pytest.CaptureFixture[str]
@@ -161,7 +160,7 @@ def hand_encoded(payment: dict[str, Any]) -> bytes:
 
 
 def test_the_stored_pair_collides_without_any_code_of_ours() -> None:
-    pair = crafted.load()
+    pair = lattice.load()
     hashes = [
         int.from_bytes(hashlib.sha256(hand_encoded(payment)).digest(), "big") for payment in pair.payments.to_pylist()
     ]
@@ -172,7 +171,7 @@ def test_the_stored_pair_collides_without_any_code_of_ours() -> None:
 
 
 def test_the_stored_multisets_differ_and_have_the_same_size() -> None:
-    pair = crafted.load()
+    pair = lattice.load()
     assert pair.left != pair.right
     assert sum(pair.left) == sum(pair.right) > 0
 
@@ -183,7 +182,7 @@ def test_the_unkeyed_sum_accepts_the_pair_and_the_keyed_digest_does_not(engine: 
 
 
 def test_a_pair_that_does_not_collide_is_found_out(tmp_path: Path) -> None:
-    stored = json.loads(Path(crafted.__file__).with_name("data").joinpath("unkeyed_collision.json").read_text())
+    stored = json.loads(Path(lattice.__file__).with_name("unkeyed_collision.json").read_text())
     stored["rows"][0][2] = "0.01"
     (tmp_path / "other.json").write_text(json.dumps(stored))
     study = crafted_study(seed=1, engine=reference_engine(), keys=1, path=tmp_path / "other.json")
@@ -194,7 +193,7 @@ def test_a_pair_that_does_not_collide_is_found_out(tmp_path: Path) -> None:
 def test_a_file_that_is_no_collision_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(InputError):
-        crafted.load(tmp_path / "bad.json")
+        lattice.load(tmp_path / "bad.json")
 
 
 # --- lattice reduction ---

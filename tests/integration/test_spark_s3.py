@@ -37,7 +37,7 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
     with open_shop(tmp_path, rows=200, seed=7, store=bucket.store_file(tmp_path / "store.toml")) as shop:
         first = next(iter(play(shop)))
         seen = shop.seen(ORDERS)
-        assert (first.played.outcome, seen.rows > 0) == (SCRIPTS[0].outcome, True)
+        assert (first.result.outcome, seen.rows > 0) == (SCRIPTS[0].outcome, True)
         token = shop.steward.token_for(Role.CONSUMER, DOMAIN)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.client import AttemptView
+from pvdm.api.work import AttemptView
 from pvdm.lake.stores.s3_client import SECRET_ACCESS_KEY, SESSION_TOKEN
 from pvdm.ledger.record import proofs
 from pvdm.model.statements.core import ExtractionPath

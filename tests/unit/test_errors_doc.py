@@ -12,7 +12,6 @@ import pytest
 
 from pvdm import errors
 from pvdm.api.errors import kind_of
-from pvdm.client.wire import FailureKind
 from pvdm.errors import Code
 from pvdm.errors.kinds import KINDS
 from pvdm.errors.registry import codes_by_reason
@@ -113,7 +112,7 @@ def test_a_code_that_is_called_has_one_class() -> None:
 def test_every_code_and_reason_is_used() -> None:
     text = "\n".join(sources().values())
     members = set(re.findall(r"\bCode\.([A-Z0-9_]+)\b", text))
-    literals = set(re.findall(r'"([a-z0-9_]+)"', text)) | kernel_codes() | {how.value for how in FailureKind}
+    literals = set(re.findall(r'"([a-z0-9_]+)"', text)) | kernel_codes()
     patterns = [re.compile(each) for each in spelled_in_parts(text)]
     names = [code.value for code in Code if code.name not in members] + list(codes_by_reason())
     assert [each for each in names if each not in literals and not any(p.fullmatch(each) for p in patterns)] == []
@@ -125,9 +124,8 @@ def spelled_in_parts(text: str) -> set[str]:
     return {re.sub(r"\{[^}]+\}", "[a-z0-9_]+", each) for each in found if "_" in re.sub(r"\{[^}]+\}", "", each)}
 
 
-def test_every_code_of_the_kernel_and_the_client_is_registered() -> None:
-    spelled = kernel_codes() | {how.value for how in FailureKind}
-    assert [code for code in sorted(spelled) if not is_registered(code)] == []
+def test_every_code_of_the_kernel_is_registered() -> None:
+    assert [code for code in sorted(kernel_codes()) if not is_registered(code)] == []
 
 
 @for_each("asset", manifest(), ids=lambda asset: asset.name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.cli.table.migrate_diff import difference_lines
+from pvdm.cli.table.migrate_proposal import difference_lines
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import structure_of, structure_sha256, without_data
@@ -174,7 +174,7 @@ def test_columns_are_told_by_their_ids() -> None:
     after = with_fields(base, field(1, "id", "int", required=True), field(2, "place", wider), field(5, "new", "date"))
     assert columns(before, after) == [
         "~ column id: becomes required, id 1",
-        "~ column place.zip: is called place.code now, id 3",
+        "~ column place.zip: is renamed to place.code, id 3",
         "~ column place.zip: int becomes long, id 3",
         "- column gone: string, optional, id 4",
         "+ column new: date, optional, id 5",
@@ -185,7 +185,7 @@ def test_another_order_of_columns_and_other_identifiers_are_told() -> None:
     first, second = field(1, "a", "int", required=True), field(2, "b", "int", required=True)
     base = schema_of(first, second)
     lines = difference_lines(with_fields(base, first, second), with_fields(base, second, first, **IDENTIFIED))
-    assert "~ the columns stand in another order" in lines
+    assert "~ the columns are in another order" in lines
     assert "~ identifier columns: none becomes a" in lines
 
 

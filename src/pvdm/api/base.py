@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -54,7 +54,6 @@ PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 FROM_WIRE: Final = "from the wire"
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 
-_T = TypeVar("_T")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 

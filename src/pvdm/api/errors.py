@@ -86,14 +86,7 @@ class RefusalView(ResponseModel):
     def of_error(cls, error: PvdmError) -> RefusalView:
         """The error as the caller may see it."""
         shown = public_error(error)
-        return cls(
-            code=shown.code,
-            reason=shown.reason,
-            message=shown.message,
-            expected=shown.expected,
-            got=shown.got,
-            hint=shown.hint,
-        )
+        return cls(**{name: getattr(shown, name) for name in cls.model_fields})
 
 
 def kind_of(error: BaseException) -> str:
@@ -105,4 +98,4 @@ def public_error(error: BaseException) -> PvdmError:
     """The error as the caller may see it; the text of a bug is in the Steward's log only."""
     if isinstance(error, PvdmError) and kind_of(error) != "bug":
         return error
-    return PvdmError(Code.BUG, "the Steward met a bug", hint="the Steward's log has the details under the request id")
+    return Code.BUG("the Steward has a bug", hint="the Steward's log has the details under the request id")

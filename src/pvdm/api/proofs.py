@@ -1,10 +1,12 @@
-"""Signed envelopes, proofs, break-glass overrides, source attestations, and keys that leave the Steward."""
+"""Signed envelopes, proofs, overrides, attestations, keys that leave the Steward, and what auditors fetch."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -30,6 +32,8 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import NonceState
+
+AUDIT_IDS_MAX: Final = 64
 
 
 class Signature(RequestModel):
@@ -254,3 +258,63 @@ class RedeemedKeys(ResponseModel):
 
     epoch: Decimal
     keys: Annotated[dict[ProjectionWord, Sha256], Field(repr=False)]
+
+
+def _read_base64(text: str, _: ValidationInfo) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise PydanticCustomError("base64", "Input should be base64") from None
+
+
+Base64: TypeAlias = Annotated[bytes, SentAs(str, _read_base64, lambda data: base64.b64encode(data).decode())]
+HexHash: TypeAlias = Annotated[bytes, SentAs(Sha256, lambda text, _: bytes.fromhex(text), bytes.hex)]
+
+
+class LoggedView(ResponseModel):
+    """A signed envelope, when and where it was logged, and the hashes from its entry to the log's root."""
+
+    kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
+    envelope: EnvelopeBytes
+    logged_at: Micros
+    index: Decimal
+    hashes: tuple[Base64, ...]
+
+
+class LoggedList(ResponseModel):
+    """Statements in the log's order, as many as fit into one response."""
+
+    statements: tuple[LoggedView, ...]
+
+
+class AuditTable(ResponseModel):
+    """A table, as signed statements name it."""
+
+    catalog: str
+    uuid: str
+    name: str
+
+
+class AuditDocument(ResponseModel):
+    """The table's document: its path, the hash of its bytes, and the bytes as text."""
+
+    path: str
+    sha256: Sha256
+    text: str
+
+
+class AuditView(ResponseModel):
+    """A table as it is now, the newest checkpoint of the log, and every approval about the table."""
+
+    table: AuditTable
+    contract_sha256: Sha256 | None
+    metadata: AuditDocument
+    checkpoint: str
+    log_size: Decimal
+    statements: tuple[LoggedView, ...]
+
+
+class ConsistencyView(ResponseModel):
+    """The hashes of a consistency proof."""
+
+    hashes: tuple[HexHash, ...]

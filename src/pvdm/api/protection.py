@@ -83,11 +83,9 @@ def _read_state(view: TableStateView, _: ValidationInfo) -> TableState:
     raise PydanticCustomError("table_state", "Input should be the state of a table ({code})", {"code": code})
 
 
-def _write_state(state: TableState) -> TableStateView:
-    return TableStateView(**asdict(state))
-
-
-TableStateField: TypeAlias = Annotated[TableState, SentAs(TableStateView, _read_state, _write_state)]
+TableStateField: TypeAlias = Annotated[
+    TableState, SentAs(TableStateView, _read_state, lambda state: TableStateView(**asdict(state)))
+]
 
 
 class MigrationView(ResponseModel):

@@ -69,11 +69,7 @@ def _read_token(text: str, _: ValidationInfo) -> AccessToken:
     raise PydanticCustomError("token", "Input should be a bearer token")
 
 
-def _write_token(token: AccessToken) -> str:
-    return token.text
-
-
-TokenField: TypeAlias = Annotated[AccessToken, SentAs(str, _read_token, _write_token)]
+TokenField: TypeAlias = Annotated[AccessToken, SentAs(str, _read_token, lambda token: token.text)]
 
 
 class ExchangedToken(ResponseModel):

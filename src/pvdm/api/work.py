@@ -1,11 +1,13 @@
-"""Workloads, chunks, attempts and jobs."""
+"""Workloads, chunks, attempts and jobs, with located rows, orphans and quarantined files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from pvdm.api.base import (
     PLAIN,
@@ -18,19 +20,93 @@ from pvdm.api.base import (
     Reason,
     RequestModel,
     ResponseModel,
+    SentAs,
     Sha256,
     TableName,
 )
 from pvdm.api.errors import RefusalView
-from pvdm.api.located import LocatedField
-from pvdm.errors import comparison
+from pvdm.errors import InputError, comparison
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
+from pvdm.model.located import Located
 from pvdm.model.printable import counted
+from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
 
 PARAMETERS_MAX: Final = 64
 BRANCH_MAX_CHARACTERS: Final = 255
+QUARANTINE_REMOVED_MAX: Final = 100
+
+
+class RowsInView(ResponseModel):
+    """The number of rows in one file or partition, or with one field that differs."""
+
+    name: str
+    rows: Decimal
+
+
+class KeyColumnView(ResponseModel):
+    """One column of a key, as text."""
+
+    column: str
+    value: str | None
+
+
+class SampleKeyView(ResponseModel):
+    """A key of wrong rows: in how many rows, where it was first seen, and which fields differ in a modified one."""
+
+    key: tuple[KeyColumnView, ...]
+    rows: Decimal
+    file: str
+    partition: str | None
+    fields: tuple[str, ...] | None
+
+
+class LocatedClassView(ResponseModel):
+    """The wrong rows of one class; files and partitions are the staged ones, for missing rows the source's."""
+
+    failure: Literal["missing", "added", "duplicated", "modified"]
+    rows: Decimal
+    files: tuple[RowsInView, ...]
+    files_more: Count
+    partitions: tuple[RowsInView, ...]
+    partitions_more: Count
+    samples: tuple[SampleKeyView, ...]
+
+
+class LocatedView(ResponseModel):
+    """Which rows are wrong, or why they were not located; keys, fields and partitions for roles that may see them.
+
+    `withheld` says that the token's role may not; `keys_for` are the roles that may.
+    """
+
+    classes: tuple[LocatedClassView, ...]
+    fields: tuple[RowsInView, ...]
+    compared: Decimal
+    problem_code: str | None
+    problem: str | None
+    withheld: Flag
+    keys_for: tuple[Literal["producer", "operator", "auditor"], ...]
+
+
+def _read_located(view: LocatedView, _: ValidationInfo) -> Located:
+    document = view.model_dump(exclude={"withheld", "keys_for"})
+    try:
+        found = Located.from_json(document)
+    except InputError as error:
+        code = error.reason
+    else:
+        return replace(found, withheld=view.withheld, keys_for=tuple(Role(each) for each in view.keys_for))
+    raise PydanticCustomError("located", "Input should be located rows ({code})", {"code": code})
+
+
+def _write_located(found: Located) -> LocatedView:
+    more = {"withheld": found.withheld, "keys_for": tuple(role.value for role in found.keys_for)}
+    return LocatedView.model_validate({**found.to_json(), **more})
+
+
+LocatedField: TypeAlias = Annotated[Located, SentAs(LocatedView, _read_located, _write_located)]
+
 
 _Parameters = Annotated[
     dict[
@@ -299,3 +375,73 @@ class ChunkList(ResponseModel):
     """Chunks in the plan's order; a page may be shorter than asked for, and is empty after the last one."""
 
     chunks: tuple[ChunkView, ...]
+
+
+class RemoveOrphansRequest(RequestModel):
+    """The table whose orphans are removed."""
+
+    table: TableName
+
+
+class RemoveQuarantinedRequest(RequestModel):
+    """The failed attempts whose files are removed, and why."""
+
+    attempt_ids: Annotated[list[Random], Field(min_length=1, max_length=QUARANTINE_REMOVED_MAX)]
+    reason: Reason
+
+
+class OrphanView(ResponseModel):
+    """A file that an attempt left behind, and that nothing refers to."""
+
+    location: str
+    size: Decimal
+    attempt_id: Random
+
+
+class OrphanList(ResponseModel):
+    """Files that nothing refers to."""
+
+    orphans: tuple[OrphanView, ...]
+
+
+class QuarantinedView(ResponseModel):
+    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet, and is null if they can.
+
+    Workload and chunk are null where the ledger does not know the attempt; `failed_at` is when its files were written.
+    """
+
+    attempt_id: Random
+    workload_id: str | None
+    chunk_id: str | None
+    table: str | None
+    table_uuid: str
+    verdict: str | None
+    proof_id: Sha256 | None
+    failed_at: Micros
+    age_seconds: Count
+    files: Count
+    bytes: Decimal
+    folder: str
+    undecided: str | None
+
+
+class QuarantinedList(ResponseModel):
+    """Failed attempts whose files are kept, oldest first; empty after the last one."""
+
+    quarantine: tuple[QuarantinedView, ...]
+
+
+class QuarantineRemovalView(ResponseModel):
+    """What was removed of one attempt, by whom and why."""
+
+    attempt_id: Random
+    files: Count
+    bytes: Decimal
+    name: str
+    reason: str
+
+
+class QuarantineRemovalList(ResponseModel):
+    """What was removed."""
+
+    removed: tuple[QuarantineRemovalView, ...]

@@ -1,4 +1,4 @@
-"""The command line `pvdm`. May call every room below it; no other room calls this one."""
+"""The command line `pvdm`. It may import every other package, and none imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # Nothing is imported before this line, so that an interruption while the program starts is met here too.
+    # Imports are below this line, so that Ctrl-C during the start is handled too.
     try:
         from pvdm.cli.guard import run
 

@@ -1,34 +1,28 @@
-"""The root command; its subcommands stand in modules of their own."""
+"""The root command `pvdm` with all its subcommands."""
 
 from __future__ import annotations
 
 import click
 
-from pvdm.cli.audit.audit import audit_command
 from pvdm.cli.common.options import require_command
 from pvdm.cli.demo.demo import demo
 from pvdm.cli.demo.evaluate import evaluate
 from pvdm.cli.demo.quickstart import quickstart
-from pvdm.cli.keys import epochs, root_service  # noqa: F401 - they add commands
+from pvdm.cli.evidence import log_prove, opening  # noqa: F401 - they add commands
+from pvdm.cli.evidence.attest import attest
+from pvdm.cli.evidence.audit import audit_command
+from pvdm.cli.evidence.log import log
+from pvdm.cli.evidence.proof import proof
 from pvdm.cli.keys.keys import keys
-from pvdm.cli.log import prove  # noqa: F401 - it adds commands
-from pvdm.cli.log.log import log
-from pvdm.cli.proof import listing, opening  # noqa: F401 - they add commands
-from pvdm.cli.proof.attest import attest
-from pvdm.cli.proof.proof import proof
-from pvdm.cli.steward import clock, restore, tokens  # noqa: F401 - they add commands
+from pvdm.cli.steward import restore, tokens  # noqa: F401 - they add commands
 from pvdm.cli.steward.steward import steward
-from pvdm.cli.table.contract import contract
-from pvdm.cli.table.init import init
+from pvdm.cli.table.contract import contract, init, validate
 from pvdm.cli.table.migrate import migrate
 from pvdm.cli.table.protect import protect, protections, unprotect
 from pvdm.cli.table.source_files import source_files
-from pvdm.cli.table.validate import validate
-from pvdm.cli.work.abandon import abandon
 from pvdm.cli.work.break_glass import break_glass
-from pvdm.cli.work.orphans import orphans
-from pvdm.cli.work.quarantine import quarantine
-from pvdm.cli.work.run import publish, repair, run
+from pvdm.cli.work.cleanup import orphans, quarantine
+from pvdm.cli.work.run import abandon, publish, repair, run
 from pvdm.cli.work.status import status
 from pvdm.version import __version__
 
@@ -48,8 +42,8 @@ def pvdm(context: click.Context) -> None:
     Examples:
       pvdm quickstart                a protected table of your own in some seconds, without Spark
       pvdm demo                      publish one good run on Spark, and see seven bad ones refused
-      pvdm eval collision            how much the digest can be trusted, measured
-      pvdm demo --json | jq .scenes  every command also speaks JSON
+      pvdm eval collision            measure how reliable the digest is
+      pvdm demo --json | jq .scenes  every command can print JSON
       pvdm steward init              keys and ledger of a Steward, which `pvdm steward serve` runs
       pvdm protect sales.orders …    put a table under a contract: it then changes by proofs only
       pvdm protections --current     what is protected now

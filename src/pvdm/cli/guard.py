@@ -1,4 +1,4 @@
-"""Runs a command line, and is the one place where an error becomes an exit code."""
+"""Runs a command line, and converts every error to an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.errors import Code, InputError, PvdmError, RolledBackError
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command; its exit code, or the error it met."""
+    """Run the command and return its exit code. Raises its error."""
     with checked_output():
         from pvdm.cli.app import pvdm
 
@@ -22,58 +22,53 @@ def run(words: Sequence[str]) -> int:
 
 
 def fail(error: BaseException, *, as_json: bool) -> int:
-    """Tell the error and return its exit code; a second Ctrl-C ends the telling."""
+    """Print the error and return its exit code; a second Ctrl-C ends the printing."""
     try:
         if os.environ.get("PVDM_DEBUG") == "1":
             import traceback
 
             with contextlib.suppress(OSError):
                 traceback.print_exception(error, file=sys.stderr)
-        judged = _judge(error)
-        _report(judged, as_json=as_json)
-        return judged.exit_code
+        translated = _translate(error)
+        _report(translated, as_json=as_json)
+        return translated.exit_code
     except KeyboardInterrupt:
         return RolledBackError.exit_code
     finally:
         discard_unwritten()
 
 
-def _report(judged: PvdmError, *, as_json: bool) -> None:
+def _report(error: PvdmError, *, as_json: bool) -> None:
     from pvdm.cli.common.screen import say_error, say_json
 
     if as_json:
         try:
             with checked_output():
-                say_json({"error": judged.to_json()})
+                say_json({"error": error.to_json()})
         except InputError:
-            pass  # standard output does not even take the error: standard error gets it in words
+            pass  # standard output cannot be written, so the error goes to standard error as text
         else:
             return
-    say_error(judged)
+    say_error(error)
 
 
-def _judge(error: BaseException) -> PvdmError:
+def _translate(error: BaseException) -> PvdmError:
     if isinstance(error, PvdmError):
         return error
     import click
 
     match error:
         case click.UsageError():
-            return _usage(error.format_message().rstrip("."), error.ctx.command_path if error.ctx else "pvdm")
+            command = error.ctx.command_path if error.ctx else "pvdm"
+            message = _lower(error.format_message().rstrip("."))
+            return InputError(Code.USAGE, message, hint=f"`{command} --help` shows how to call it")
         case click.ClickException():
             return InputError(Code.USAGE, _lower(error.format_message()))
         case KeyboardInterrupt() | click.Abort():
-            return RolledBackError(Code.INTERRUPTED, "interrupted before the end", hint="run the same command again")
+            return Code.INTERRUPTED()
         case _:
-            return PvdmError(
-                Code.BUG,
-                f"a bug: unexpected {type(error).__name__}: {error}",
-                hint="run it again with PVDM_DEBUG=1 and report the traceback",
-            )
-
-
-def _usage(message: str, command: str) -> InputError:
-    return InputError(Code.USAGE, _lower(message), hint=f"`{command} --help` shows what it takes")
+            hint = "run it again with PVDM_DEBUG=1 and report the traceback"
+            return Code.BUG(f"a bug: unexpected {type(error).__name__}: {error}", hint=hint)
 
 
 def _lower(message: str) -> str:

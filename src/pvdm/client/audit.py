@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from pvdm.api.audit import AUDIT_IDS_MAX, AuditView, LoggedList, LoggedView
+from pvdm.api.proofs import AUDIT_IDS_MAX, AuditView, LoggedList, LoggedView
 from pvdm.client.calls import Calls, Query, number_text, page_query, sha256_text
-from pvdm.client.wire import Call
 from pvdm.errors import Code
 
 
@@ -38,8 +37,7 @@ class AuditCalls(Calls):
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
         """The manifest list of a snapshot of `main`, or a manifest that the list names."""
         named = () if manifest is None else (("manifest", manifest),)
-        query = (("snapshot_id", number_text(snapshot_id, "snapshot id")), *named)
-        return self._bytes(Call("GET", f"{_audit(table)}/files", query=query))
+        return self._bytes(f"{_audit(table)}/files", (("snapshot_id", number_text(snapshot_id, "snapshot id")), *named))
 
 
 def _audit(table: str) -> str:

@@ -1,23 +1,25 @@
-"""What every call to the Steward is made of: a request that is checked first, and one response or a list."""
+"""Builds the client's requests from checked values and the models of `pvdm.api`, and reads their responses."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.base import PAGE_ROWS_MAX, ReasonRequest, RequestModel, error_place, expected_value
 from pvdm.client.responses import parse, read_response
 from pvdm.client.wire import Call, Response, Wire, require_json
 from pvdm.errors import Code
-from pvdm.model.canonical_json import Value
 
 Query: TypeAlias = dict[str, str | int | None]
 
 _M = TypeVar("_M", bound=BaseModel)
+_P = ParamSpec("_P")
 _HEX: Final = re.compile(r"[0-9a-f]+")
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_DOTS: Final = re.compile(r"\.+")
 
 
 class Calls:
@@ -33,13 +35,37 @@ class Calls:
         given = tuple((name, str(value)) for name, value in (query or {}).items() if value is not None)
         return self._read(Call("GET", path, query=given, long=long), model)
 
-    def _bytes(self, call: Call) -> bytes:
-        return self._wire.send(call, lambda response: response.body)
+    def _bytes(self, path: str, query: tuple[tuple[str, str], ...] = ()) -> bytes:
+        return self._wire.send(Call("GET", path, query=query), lambda response: response.body)
 
 
-def post(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:
+def post(
+    path: str,
+    body: RequestModel | None,
+    *,
+    look: str = "",
+    repeatable: bool = False,
+    patient: bool = False,
+    long: bool = False,
+) -> Call:
     """A POST of JSON; `repeatable` if sending it twice is safe, else `look` says where to look for a lost one."""
-    return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable, patient=patient)
+    content = b"{}" if body is None else body.model_dump_json(exclude_none=True).encode()
+    return Call("POST", path, look, content=content, repeatable=repeatable, patient=patient, long=long)
+
+
+def build_request(model: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
+    """The request. Raises `request_invalid` for the first wrong field, without its value."""
+    try:
+        return model(*args, **fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = error_place(first) or "the request"
+    raise Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got="another value")
+
+
+def with_reason(reason: str) -> ReasonRequest:
+    """The body of a request that gives only a reason."""
+    return build_request(ReasonRequest, reason=reason)
 
 
 def page_query(after: str | int | None, limit: int) -> Query:
@@ -51,13 +77,13 @@ def page_query(after: str | int | None, limit: int) -> Query:
 
 
 def parse_json(response: Response, call: Call) -> object:
-    """The JSON value of a response that says that it is JSON."""
+    """The JSON value of a response. Raises unless its content type is JSON."""
     what = f"{call.method} {call.path}"
     return parse(require_json(response, what), what)
 
 
 def number_text(value: int, what: str) -> str:
-    """A number of 64 bits in a path or query."""
+    """A number of 64 bits in a path or query. Raises if it is out of range."""
     given: object = value
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
         return str(given)
@@ -65,10 +91,22 @@ def number_text(value: int, what: str) -> str:
 
 
 def sha256_text(value: str, what: str = "proof id") -> str:
-    """A hash in a path."""
+    """A hash in a path. Raises for other text."""
     given: object = value
     if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
         return given
     raise Code.IDENTIFIER_INVALID(
         f"the {what} cannot be accepted", expected="64 lower-case hex digits", got=ascii(given)[:80]
+    )
+
+
+def segment(value: str, what: str) -> str:
+    """One part of a path. Raises unless it is letters, digits, dots, underscores and hyphens, and not dots alone."""
+    given: object = value
+    if isinstance(given, str) and _SEGMENT.fullmatch(given) and not _DOTS.fullmatch(given):
+        return given
+    raise Code.IDENTIFIER_INVALID(
+        f"the {what} cannot be accepted",
+        expected="1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone",
+        got=ascii(given)[:80],
     )

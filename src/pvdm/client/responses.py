@@ -1,4 +1,4 @@
-"""Reads the Steward's responses into the models of `pvdm.api`, and its errors into the errors that they were."""
+"""Reads the Steward's responses into the models of `pvdm.api`, and its errors into pvdm's errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pvdm.api.base import FROM_WIRE, error_place, expected_value
 from pvdm.api.errors import ErrorResponse, ErrorView
-from pvdm.errors import Code, PvdmError, UnavailableError, comparison
+from pvdm.errors import Code, PvdmError, comparison
 from pvdm.errors.kinds import KINDS
 
 ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
@@ -19,6 +19,14 @@ ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
 _M = TypeVar("_M", bound=BaseModel)
 # JSON's names of the types that pydantic names after Python's.
 _JSON_TYPES: Final = {"model_type": "an object", "dict_type": "an object", "tuple_type": "an array"}
+_KINDS: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "another integer",
+    float: "a number with a fraction",
+    str: "another string",
+    dict: "an object",
+}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -46,15 +54,10 @@ def read_response(model: type[_M], value: object) -> _M:
     raise unreadable(error_place(first) or "the response", expected, got)
 
 
-def unreadable(what: str, expected: str, got: str) -> UnavailableError:
+def unreadable(what: str, expected: str, got: str) -> PvdmError:
     """The error for a response that this client cannot read."""
-    return UnavailableError(
-        Code.STEWARD_ANSWER_INVALID,
-        f"the Steward's response cannot be read: {what}",
-        expected=expected,
-        got=got,
-        hint="compare the versions of client and Steward, and check that no other server answers at this address",
-    )
+    message = f"the Steward's response cannot be read: {what}"
+    return Code.STEWARD_ANSWER_INVALID(message, expected=expected, got=got)
 
 
 def read_error(body: bytes, *, request_id: str) -> PvdmError:
@@ -63,7 +66,7 @@ def read_error(body: bytes, *, request_id: str) -> PvdmError:
 
 
 def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
-    """The error of the same class, code, texts and details as the Steward's."""
+    """The Steward's error, with its class, code, texts and details."""
     expected, got, hint = (None if text is None else _plain(text) for text in (view.expected, view.got, view.hint))
     # The envelope's message ends with what was expected and got; the error adds that itself.
     tail = comparison(expected, got)
@@ -80,23 +83,7 @@ def _plain(text: str) -> str:
 
 def _kind(error: Mapping[str, object]) -> str:
     """The JSON type of the value that a validation error is about, never the value."""
-    if error["type"] == "missing":
-        return "no such field"
-    match error["input"]:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "another integer"
-        case float():
-            return "a number with a fraction"
-        case str():
-            return "another string"
-        case Mapping():
-            return "an object"
-        case _:
-            return "an array"
+    return "no such field" if error["type"] == "missing" else _KINDS.get(type(error["input"]), "an array")
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:

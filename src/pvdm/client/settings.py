@@ -1,12 +1,17 @@
-"""The client's time-outs, retries and response size, each with its limit."""
+"""The client's settings, each checked: the Steward's address and certificates, time-outs, retries and sizes."""
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 
-from pvdm.errors import Code, InputError
+import httpx
+
+from pvdm.errors import Code, PvdmError
 
 TRIES_MAX: Final = 100
 WAIT_MAX_SECONDS: Final = 86_400
@@ -26,8 +31,7 @@ class TimeOuts:
     long_seconds: float = 1_800.0
 
     def __post_init__(self) -> None:
-        for name in ("connect_seconds", "read_seconds", "total_seconds", "long_seconds"):
-            _require_seconds(name, getattr(self, name))
+        _require_durations(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +52,7 @@ class Retries:
         given: object = self.tries  # what a caller without type checks may bring
         if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= TRIES_MAX:
             raise _invalid("tries", f"1 to {TRIES_MAX}", given)
-        for name in (
-            "total_seconds",
-            "restart_seconds",
-            "first_wait_seconds",
-            "longest_wait_seconds",
-            "retry_after_longest_seconds",
-        ):
-            _require_seconds(name, getattr(self, name))
+        _require_durations(self)
 
 
 def require_answer_size(size_max_bytes: int) -> int:
@@ -66,16 +63,58 @@ def require_answer_size(size_max_bytes: int) -> int:
     return given
 
 
-def _require_seconds(name: str, given: object) -> None:
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not number or not math.isfinite(float(str(given))) or not 0 < float(str(given)) <= WAIT_MAX_SECONDS:
-        raise _invalid(name, f"more than 0 and at most {WAIT_MAX_SECONDS} seconds", given)
+def _require_durations(settings: TimeOuts | Retries) -> None:
+    """Raise if a field in seconds is out of range."""
+    for name in (field.name for field in fields(settings) if field.name.endswith("_seconds")):
+        given: object = getattr(settings, name)
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not number or not math.isfinite(float(str(given))) or not 0 < float(str(given)) <= WAIT_MAX_SECONDS:
+            raise _invalid(name, f"more than 0 and at most {WAIT_MAX_SECONDS} seconds", given)
 
 
-def _invalid(name: str, expected: str, given: object) -> InputError:
-    return InputError(
-        Code.CLIENT_SETTING_INVALID,
-        f"{name} of the client cannot be accepted",
-        expected=expected,
-        got=ascii(given)[:40],
-    )
+def _invalid(name: str, expected: str, given: object) -> PvdmError:
+    message = f"{name} of the client cannot be accepted"
+    return Code.CLIENT_SETTING_INVALID(message, expected=expected, got=ascii(given)[:40])
+
+
+def require_address(text: str, *, insecure: bool) -> httpx.URL:
+    """The address. Raises unless it is http or https without name, password, query or fragment.
+
+    Plain http is accepted to loopback only, unless `insecure`.
+    """
+    given: object = text
+    try:
+        url = httpx.URL(given if isinstance(given, str) else "")
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
+        raise Code.STEWARD_ADDRESS_INVALID(got=ascii(given)[:200] if "@" not in str(given) else "something else")
+    if url.userinfo:
+        # The text may hold a password, so it is not shown.
+        raise Code.STEWARD_ADDRESS_INVALID(
+            "the Steward's address holds a name or password",
+            expected="https://host:port, and the token beside it",
+            got="an address with a name or password",
+        )
+    if url.scheme == "http" and not insecure and not is_loopback(url.host):
+        raise Code.STEWARD_ADDRESS_INSECURE(got=f"http to {url.host}")
+    return url.copy_with(raw_path=url.raw_path.rstrip(b"/"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine, by its name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """The system's certificates, or those of one file only."""
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except (OSError, ssl.SSLError):
+        pass
+    raise Code.CA_FILE_INVALID(got=ascii(str(ca_file))[:200])

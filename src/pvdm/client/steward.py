@@ -8,16 +8,17 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-from pvdm.api.audit import ConsistencyView
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.proofs import (
+    AttestationChallengeRequest,
     AttestationList,
     AttestationView,
     Challenge,
+    ConsistencyView,
+    EnvelopeRequest,
     OpenedProof,
     OverrideList,
     OverrideView,
@@ -47,19 +48,28 @@ from pvdm.api.service import (
     ReadinessView,
     StewardInfo,
     TrustRootChain,
+    TrustRootRequest,
     TrustRootVersion,
 )
-from pvdm.client.address import require_address, segment, segments, tls_context
 from pvdm.client.audit import AuditCalls
-from pvdm.client.calls import Query, number_text, page_query, parse_json, post, sha256_text
+from pvdm.client.calls import (
+    Query,
+    build_request,
+    number_text,
+    page_query,
+    parse_json,
+    post,
+    segment,
+    sha256_text,
+    with_reason,
+)
 from pvdm.client.responses import error_of, unreadable
-from pvdm.client.settings import Retries, TimeOuts, require_answer_size
+from pvdm.client.settings import Retries, TimeOuts, require_address, require_answer_size, tls_context
 from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_token
 from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
 from pvdm.errors import Code, NotAllowedError, PvdmError
-from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import AccessToken, Role
 
@@ -121,9 +131,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def __enter__(self: _S) -> _S:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -188,7 +196,7 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def metrics(self) -> str:
         """The counters in Prometheus' text form."""
-        return self._bytes(Call("GET", "/metrics")).decode("utf-8", "replace")
+        return self._bytes("/metrics").decode("utf-8", "replace")
 
     def identity(self) -> Identity:
         """The identity of this client's token."""
@@ -203,11 +211,9 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get("/v1/events", EventList, page_query(after, limit) | {"about": about}).events
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
-        """Confirm that the Steward's clock is right now."""
-        return self._read(
-            post("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
-            ClockConfirmed,
-        )
+        """Confirm that the Steward's clock is correct now."""
+        call = post("/v1/clock/confirm", with_reason(reason), look="readiness() shows whether it happened")
+        return self._read(call, ClockConfirmed)
 
     # Trust root and epochs
 
@@ -217,7 +223,8 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
         """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
-        return self._read(_envelope_call("/v1/trust-root", envelope, sha256), TrustRootVersion)
+        body = build_request(TrustRootRequest.model_validate, {"envelope": _envelope(envelope), "sha256": sha256})
+        return self._read(post("/v1/trust-root", body, repeatable=True), TrustRootVersion)
 
     def epochs(self) -> tuple[EpochView, ...]:
         """Every epoch, in order of number."""
@@ -259,18 +266,16 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def proof_envelope(self, proof_id: str) -> bytes:
         """The signed envelope."""
-        return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/envelope"))
+        return self._bytes(f"/v1/proofs/{sha256_text(proof_id)}/envelope")
 
     def proof_bundle(self, proof_id: str) -> bytes:
         """All that `pvdm.check_proof` needs, except the trust root."""
-        return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/bundle"))
+        return self._bytes(f"/v1/proofs/{sha256_text(proof_id)}/bundle")
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
-        """The keys of a closed attempt, so that its digest can be recomputed from the data; noted in the step log."""
-        call = post(
-            f"/v1/proofs/{sha256_text(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
-        )
-        return self._read(call, OpenedProof)
+        """The keys of a closed attempt, to recompute its digest from the data; the step log records it."""
+        path = f"/v1/proofs/{sha256_text(proof_id)}/open"
+        return self._read(post(path, with_reason(reason), look="the step log shows if it happened"), OpenedProof)
 
     # Break-glass and source attestation
 
@@ -293,7 +298,7 @@ class StewardClient(WorkCalls, AuditCalls):
         fingerprints: Mapping[ProjectionName, str],
     ) -> Challenge:
         """Keys for an attestation of one source snapshot; the caller draws the nonce, so the call may be repeated."""
-        body: dict[str, Value] = {
+        fields = {
             "nonce": nonce,
             "catalog": catalog,
             "table_uuid": table_uuid,
@@ -301,6 +306,7 @@ class StewardClient(WorkCalls, AuditCalls):
             "mode": mode,
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
+        body = build_request(AttestationChallengeRequest.model_validate, fields)
         return self._read(post("/v1/attestations/challenges", body, repeatable=True), Challenge)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
@@ -343,7 +349,7 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def contract(self, contract_sha256: str) -> bytes:
         """The contract's bytes; raises unless they have the hash."""
-        found = self._bytes(Call("GET", f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}"))
+        found = self._bytes(f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}")
         if hashlib.sha256(found).hexdigest() != contract_sha256:
             raise unreadable("the contract", "the bytes of this hash", "others")
         return found
@@ -364,15 +370,16 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def log_checkpoint(self) -> bytes:
         """The newest signed checkpoint."""
-        return self._bytes(Call("GET", "/v1/log/checkpoint"))
+        return self._bytes("/v1/log/checkpoint")
 
     def log_tile(self, path: str) -> bytes:
         """One tile or bundle of entries, by its C2SP path below `tile/`."""
-        return self._bytes(Call("GET", f"/v1/log/tile/{segments(path, 'path of the tile')}"))
+        tile = "/".join(segment(part, "path of the tile") for part in path.split("/"))
+        return self._bytes(f"/v1/log/tile/{tile}")
 
     def log_proof(self, index: int) -> bytes:
         """The log proof of one entry, in the tree of the newest checkpoint."""
-        return self._bytes(Call("GET", f"/v1/log/entries/{number_text(index, 'index')}/proof"))
+        return self._bytes(f"/v1/log/entries/{number_text(index, 'index')}/proof")
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
         """The hashes which prove that the tree of the new size contains that of the old one."""
@@ -414,7 +421,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return LentToken(token, found.token_id)
 
     def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
-        call = post(path, {"reason": reason}, look="epochs() shows whether it happened")
+        call = post(path, with_reason(reason), look="epochs() shows whether it happened")
         return self._read(call, EpochChangeList).changes
 
 
@@ -432,13 +439,17 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     )
 
 
-def _envelope_call(path: str, envelope: bytes, sha256: str | None = None) -> Call:
-    """Submitting an envelope is idempotent, by its content."""
+def _envelope_call(path: str, envelope: bytes) -> Call:
+    """The call that submits an envelope. It is idempotent, by the envelope's content."""
+    body = build_request(EnvelopeRequest.model_validate, {"envelope": _envelope(envelope)})
+    return post(path, body, repeatable=True)
+
+
+def _envelope(data: bytes) -> dict[str, object]:
     try:
-        value = json.loads(envelope)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Code.ENVELOPE_MALFORMED(got="something else")
-    pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
-    return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")
+    return value

@@ -80,23 +80,20 @@ class TableClient:
 
     def __init__(self, client: StewardClient, levels: Sequence[str], name: str) -> None:
         self._wire = client._wire
-        namespace = quote(_SEPARATOR.join(levels), safe="")
-        self._path = f"/catalog/v1/namespaces/{namespace}/tables/{quote(name, safe='')}"
+        self._path = f"{_tables(levels)}/{quote(name, safe='')}"
 
     def load(self, *, heads_only: bool = False) -> Document:
         """The table's metadata document, as the token's role may see it.
 
         With `heads_only` it lists the snapshots that refs point to, without the history before them.
         """
-        query = (("snapshots", "refs"),) if heads_only else ()
-        call = Call("GET", self._path, query=query, also_answers=_REFUSALS, refusal=_refusal_error)
+        call = _call("GET", self._path, query=(("snapshots", "refs"),) if heads_only else ())
         return self._wire.send(call, lambda response: _read_metadata(response, "the table"))
 
     def storage(self) -> S3Settings:
-        """How the bearer reaches the table's files in an object store, with credentials where some are vended."""
-        load = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refusal_error)
+        """The settings for the table's files in an object store, with vended credentials if there are any."""
+        load, vended = _call("GET", self._path), _call("GET", f"{self._path}/credentials")
         config = self._wire.send(load, lambda response: _read_as(_ConfigResponse, response, "the table")).config
-        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS, refusal=_refusal_error)
         found = self._wire.send(vended, lambda response: _read_as(_CredentialsResponse, response, "the credentials"))
         for own in found.credentials:
             config = config | own.config
@@ -104,11 +101,9 @@ class TableClient:
 
     def commit(self, requirements: Sequence[object], updates: Sequence[object]) -> Document:
         """Commit the updates if every requirement holds; returns the new metadata."""
-        content = json.dumps({"requirements": list(requirements), "updates": list(updates)}).encode()
         look = "load the table: the new snapshot is among its snapshots or not"
-        call = Call(
-            "POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refusal_error
-        )
+        body = {"requirements": list(requirements), "updates": list(updates)}
+        call = _call("POST", self._path, look, content=json.dumps(body).encode(), repeatable=False)
         return self._wire.send(call, lambda response: _read_metadata(response, "the commit"))
 
 
@@ -120,21 +115,28 @@ def create_namespace(client: StewardClient, levels: Sequence[str], properties: M
 
 def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[str, object]) -> None:
     """Create a table from Iceberg's `CreateTableRequest`; raises `ConflictError` where it exists."""
-    namespace = quote(_SEPARATOR.join(levels), safe="")
-    _create(client, f"/catalog/v1/namespaces/{namespace}/tables", request, "load the table: it exists or it does not")
+    _create(client, _tables(levels), request, "load the table: it exists or it does not")
 
 
 def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
-    content = json.dumps(body).encode()
-    call = Call("POST", path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refusal_error)
+    call = _call("POST", path, look, content=json.dumps(body).encode(), repeatable=False)
     client._wire.send(call, lambda response: _read_created(response, "the catalog's answer"))
 
 
 def uses_object_store(client: StewardClient) -> bool:
     """Whether the Steward's tables are in an object store, for which engines need a library."""
-    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS, refusal=_refusal_error)
-    what = "the catalog's configuration"
+    call, what = _call("GET", "/catalog/v1/config"), "the catalog's configuration"
     return REGION in client._wire.send(call, lambda response: _read_as(_CatalogConfigResponse, response, what)).defaults
+
+
+def _call(method: str, path: str, look: str = "", **others: Any) -> Call:
+    """A call of the catalog, whose errors are in Iceberg's form."""
+    return Call(method, path, look, also_answers=_REFUSALS, refusal=_refusal_error, **others)
+
+
+def _tables(levels: Sequence[str]) -> str:
+    """The path of a namespace's tables."""
+    return f"/catalog/v1/namespaces/{quote(_SEPARATOR.join(levels), safe='')}/tables"
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:

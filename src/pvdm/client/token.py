@@ -1,4 +1,4 @@
-"""Bearer tokens on the client's side: where they come from, how they are renewed, and how they are exchanged."""
+"""Bearer tokens of the client: their sources, renewal and exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, get_args
 from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
 from pvdm.api.service import ExchangedToken, Identity
 from pvdm.client.responses import error_of, read_response
-from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.model.role import TOKEN_MAX_CHARACTERS, AccessToken
 from pvdm.model.secret import Secret
 
@@ -43,7 +43,7 @@ class LentToken:
 
 
 class TokenSource:
-    """The token to send now. One that the Steward no longer accepts is fetched again, by one thread at a time."""
+    """Gives the token to send. After the Steward refuses it, one thread at a time fetches it again."""
 
     def __init__(self, give: Callable[[], AccessToken], *, renewable: bool) -> None:
         self._give = give
@@ -93,7 +93,7 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
 
 
 def read_token(path: Path) -> AccessToken:
-    """The token of a file. Raises if others than its owner may read it; the open file is checked, not its name."""
+    """The token of a file. Raises if other users can read it; the open file is checked, not its name."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -148,10 +148,8 @@ def try_token(text: str | AccessToken) -> AccessToken | PvdmError:
         return error.with_traceback(None)
 
 
-def _file_error(path: Path, got: str) -> InputError:
-    return InputError(
-        Code.TOKEN_FILE_INVALID, f"{path.name} is not a token file", expected="a plain file of mode 0600", got=got
-    )
+def _file_error(path: Path, got: str) -> PvdmError:
+    return Code.TOKEN_FILE_INVALID(f"{path.name} is not a token file", got=got)
 
 
 def read_exchanged(value: object) -> ExchangedToken | PvdmError:
@@ -163,11 +161,5 @@ def read_exchanged(value: object) -> ExchangedToken | PvdmError:
     if not isinstance(code, str):
         return error_of(read_response(ErrorResponse, value).error, request_id="")
     if code == "temporarily_unavailable":
-        return UnavailableError(Code.TOKEN_EXCHANGE_UNAVAILABLE, "the Steward issues no token at present", got=code)
-    return NotAllowedError(
-        Code.TOKEN_EXCHANGE_REFUSED,
-        "the Steward issues no token for these credentials",
-        expected="id and text of a live token",
-        got=code if code in _OAUTH_ERRORS else "another error",
-        hint="ask an operator whether the token was revoked or has expired",
-    )
+        return Code.TOKEN_EXCHANGE_UNAVAILABLE(got=code)
+    return Code.TOKEN_EXCHANGE_REFUSED(got=code if code in _OAUTH_ERRORS else "another error")

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
@@ -25,7 +24,6 @@ _T = TypeVar("_T")
 _NOTICE_SECONDS: Final = 3.0  # after this long the watcher of a call is notified that it waits
 _RETRY_STATUSES: Final = frozenset({429, 503})
 _GATEWAY_STATUSES: Final = frozenset({502, 504})
-_HARMLESS: Final = "it is safe to send it again"
 _random: Final = secrets.SystemRandom()
 
 
@@ -71,53 +69,35 @@ class Response:
         return f"Response({self.status}, {len(self.body)} bytes)"
 
 
-class FailureKind(Enum):
-    """Why there is no response; the value is the error's code."""
-
-    NOT_SENT = Code.STEWARD_UNREACHABLE
-    TIME_OUT = Code.STEWARD_TIMEOUT
-    LOST = Code.STEWARD_CONNECTION_LOST
-    TOO_LARGE = Code.STEWARD_ANSWER_TOO_LARGE
-    ENCODED = Code.STEWARD_ANSWER_INVALID
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No response, or one that was not read to its end."""
+    """No response, or one that was not read to its end; `code` is the error's."""
 
-    how: FailureKind
+    code: Code
     got: str
 
 
 Outcome: TypeAlias = Response | Failure
 
 
+@dataclass(eq=False, repr=False)
 class Wire:
-    """Connections to one Steward; safe for threads."""
+    """Connections to one Steward; safe for threads. With `patient`, calls wait for a Steward that is restarting."""
 
-    def __init__(
-        self,
-        address: httpx.URL,
-        transport: BoundedTransport,
-        tokens: TokenSource | None,
-        *,
-        time_outs: TimeOuts,
-        retries: Retries,
-        answer_max_bytes: int,
-        patient: bool = False,
-    ) -> None:
-        """With `patient`, every call waits for a Steward that is restarting."""
-        self.address = address
-        self.tokens = tokens
-        self.time_outs = time_outs
-        self.retries = retries
-        self.answer_max_bytes = answer_max_bytes
-        self.patient = patient
-        self.waiting: Callable[[], None] | None = None
+    address: httpx.URL
+    transport: BoundedTransport
+    tokens: TokenSource | None
+    time_outs: TimeOuts
+    retries: Retries
+    answer_max_bytes: int
+    patient: bool = False
+    waiting: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
         self._process = os.getpid()
         # Nothing from the environment: a proxy would see the token, a password file would replace it.
         self._http = httpx.Client(
-            transport=transport,
+            transport=self.transport,
             trust_env=False,
             follow_redirects=False,
             headers={"accept-encoding": "identity", "user-agent": "pvdm"},
@@ -160,8 +140,10 @@ class Wire:
             if outcome.status < 300 or outcome.status in call.also_answers:
                 return read(outcome)
             if outcome.status < 400:
-                return _redirect_error(outcome)
-            return _refusal_error(call, outcome)
+                return Code.STEWARD_REDIRECTED(got=f"status {outcome.status}", request_id=outcome.request_id)
+            if call.refusal is not None:
+                return call.refusal(outcome)
+            return read_error(outcome.body, request_id=outcome.request_id)
         except UnavailableError as error:
             return _unreadable_error(call, outcome, error)
         except PvdmError as error:
@@ -178,8 +160,9 @@ class Wire:
             longest = self.time_outs.long_seconds if call.long else self.time_outs.total_seconds
             outcome = self._try(call, headers, min(ends, time.monotonic() + longest))
             del headers
-            if _is_unauthorized(outcome) and not renewed and number is not None and self._renew(number):
-                # The Steward did nothing for a token that it does not accept, so any call may be sent once more.
+            refused = isinstance(outcome, Response) and outcome.status == 401
+            if refused and not renewed and number is not None and self._renew(number):
+                # The Steward does nothing for a token that it refuses, so any call may be sent once more.
                 renewed = True
                 continue
             tries += 1
@@ -229,13 +212,13 @@ class Wire:
             with deadline(ends):
                 return self._exchange(call, headers, seconds)
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
-            return Failure(FailureKind.NOT_SENT, f"no connection within {limits.connect_seconds:g} seconds")
+            return Failure(Code.STEWARD_UNREACHABLE, f"no connection within {limits.connect_seconds:g} seconds")
         except httpx.ConnectError as error:
-            return Failure(FailureKind.NOT_SENT, _error_text(error))
+            return Failure(Code.STEWARD_UNREACHABLE, _error_text(error))
         except httpx.TimeoutException:
-            return Failure(FailureKind.TIME_OUT, "nothing in time")
+            return Failure(Code.STEWARD_TIMEOUT, "nothing in time")
         except httpx.TransportError as error:
-            return Failure(FailureKind.LOST, _error_text(error))
+            return Failure(Code.STEWARD_CONNECTION_LOST, _error_text(error))
 
     def _exchange(self, call: Call, headers: httpx.Headers, seconds: httpx.Timeout) -> Outcome:
         query = f"?{urlencode(call.query)}" if call.query else ""
@@ -244,12 +227,12 @@ class Wire:
         response = self._http.send(request, stream=True)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                return Failure(FailureKind.ENCODED, "a compressed response")
+                return Failure(Code.STEWARD_ANSWER_INVALID, "a compressed response")
             body = bytearray()
             for piece in response.iter_raw():
                 body += piece
                 if len(body) > self.answer_max_bytes:
-                    return Failure(FailureKind.TOO_LARGE, "more")
+                    return Failure(Code.STEWARD_ANSWER_TOO_LARGE, "more")
             return Response(
                 response.status_code,
                 response.headers.get("retry-after"),
@@ -264,7 +247,7 @@ class Wire:
         """Seconds until the next try; None if this was the last."""
         patient = call.patient or self.patient
         away = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
-        not_sent = isinstance(outcome, Failure) and outcome.how is FailureKind.NOT_SENT
+        not_sent = isinstance(outcome, Failure) and outcome.code is Code.STEWARD_UNREACHABLE
         if not (call.repeatable or (patient and not_sent)) or (tries >= self.retries.tries and not away):
             return None
         if call.long and _may_be_working(outcome):
@@ -272,7 +255,7 @@ class Wire:
         longest = min(self.retries.longest_wait_seconds, self.retries.first_wait_seconds * 2 ** (tries - 1))
         wait = _random.uniform(0, longest)
         match outcome:
-            case Failure(how=FailureKind.TOO_LARGE | FailureKind.ENCODED):
+            case Failure(code=Code.STEWARD_ANSWER_TOO_LARGE | Code.STEWARD_ANSWER_INVALID):
                 return None
             case Failure():
                 return wait
@@ -293,30 +276,16 @@ class Wire:
 
 def _is_unreachable(outcome: Outcome) -> bool:
     """Whether the Steward did not answer; a proxy in front of it may have answered in its place."""
-    match outcome:
-        case Failure(how=how):
-            return how in (FailureKind.NOT_SENT, FailureKind.LOST)
-        case Response(status=status):
-            return status in _GATEWAY_STATUSES
+    if isinstance(outcome, Failure):
+        return outcome.code in (Code.STEWARD_UNREACHABLE, Code.STEWARD_CONNECTION_LOST)
+    return outcome.status in _GATEWAY_STATUSES
 
 
 def _may_be_working(outcome: Outcome) -> bool:
-    """Whether the Steward may work on the call although its response did not come."""
-    match outcome:
-        case Failure(how=how):
-            return how is not FailureKind.NOT_SENT
-        case Response(status=status):
-            return status in _GATEWAY_STATUSES
-
-
-def _refusal_error(call: Call, response: Response) -> PvdmError:
-    if call.refusal is not None:
-        return call.refusal(response)
-    return read_error(response.body, request_id=response.request_id)
-
-
-def _is_unauthorized(outcome: Outcome) -> bool:
-    return isinstance(outcome, Response) and outcome.status == 401
+    """Whether the Steward may work on the call although its response did not arrive."""
+    if isinstance(outcome, Failure):
+        return outcome.code is not Code.STEWARD_UNREACHABLE
+    return outcome.status in _GATEWAY_STATUSES
 
 
 def _is_state_unknown(response: Response) -> bool:
@@ -332,24 +301,16 @@ def _error_text(error: Exception) -> str:
 
 
 def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, tries: int) -> PvdmError:
-    if failure.how is FailureKind.NOT_SENT:
-        return UnavailableError(
-            Code.STEWARD_UNREACHABLE,
-            f"the Steward at {host} cannot be reached; nothing was sent",
-            expected="a connection",
-            got=failure.got,
-            hint="check that it runs, and that address, port and certificates are right",
-            request_id=request_id,
-            tries=tries,
-        )
+    if failure.code is Code.STEWARD_UNREACHABLE:
+        message = f"the Steward at {host} cannot be reached; nothing was sent"
+        return Code.STEWARD_UNREACHABLE(message, got=failure.got, request_id=request_id, tries=tries)
     if not call.repeatable:
         return _answer_lost_error(call, failure.got, request_id)
-    return UnavailableError(
-        failure.how.value,
+    return failure.code(
         "the Steward's response did not arrive",
         expected="a whole response within the time and size that the client allows",
         got=failure.got,
-        hint="the Steward may still work on it: ask again later" if call.long else _HARMLESS,
+        hint="the Steward may still work on it: ask again later" if call.long else "it is safe to send it again",
         request_id=request_id,
         tries=tries,
     )
@@ -363,26 +324,9 @@ def _unreadable_error(call: Call, response: Response, error: UnavailableError) -
     return error.with_traceback(None)
 
 
-def _answer_lost_error(call: Call, got: str, request_id: str) -> StateUnknownError:
-    return StateUnknownError(
-        Code.ANSWER_LOST,
-        f"{call.method} {call.path} was sent and its response was lost: it may have happened or not",
-        expected="a response",
-        got=got,
-        hint=f"do not send it again yet: {call.look}",
-        request_id=request_id,
-    )
-
-
-def _redirect_error(response: Response) -> UnavailableError:
-    return UnavailableError(
-        Code.STEWARD_REDIRECTED,
-        "the Steward's address redirects, and the token is not sent to another address",
-        expected="a response",
-        got=f"status {response.status}",
-        hint="connect to the Steward's own address",
-        request_id=response.request_id,
-    )
+def _answer_lost_error(call: Call, got: str, request_id: str) -> PvdmError:
+    message = f"{call.method} {call.path} was sent and its response was lost: it may have happened or not"
+    return Code.ANSWER_LOST(message, got=got, hint=f"do not send it again yet: {call.look}", request_id=request_id)
 
 
 def require_json(response: Response, what: str) -> bytes:

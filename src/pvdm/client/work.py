@@ -7,19 +7,10 @@ import random
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from pvdm.api.base import PAGE_ROWS_MAX
-from pvdm.api.cleanup import (
-    OrphanList,
-    OrphanView,
-    QuarantinedList,
-    QuarantinedView,
-    QuarantineRemovalList,
-    QuarantineRemovalView,
-)
-from pvdm.api.service import IssuedToken
+from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.api.work import (
     AttemptView,
     ChunkList,
@@ -27,19 +18,28 @@ from pvdm.api.work import (
     JobList,
     ListedJob,
     NewestWorkloads,
+    OpenAttemptRequest,
+    OpenWorkloadRequest,
+    OrphanList,
+    OrphanView,
+    PublishBranchRequest,
+    QuarantinedList,
+    QuarantinedView,
+    QuarantineRemovalList,
+    QuarantineRemovalView,
+    RemoveOrphansRequest,
+    RemoveQuarantinedRequest,
     WorkloadDetail,
     WorkloadList,
     WorkloadView,
 )
-from pvdm.client.address import segment
-from pvdm.client.calls import Calls, number_text, page_query, post, sha256_text
+from pvdm.client.calls import Calls, build_request, number_text, page_query, post, segment, sha256_text, with_reason
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
-from pvdm.model.canonical_json import Value
 from pvdm.model.role import AccessToken, draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
-# How long a response may take beyond the wait that was asked for.
+# How long a response may take beyond the requested wait.
 _SPARE_SECONDS: Final = 5
 _PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -59,7 +59,7 @@ class WorkCalls(Calls):
     def workload(
         self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, newest: bool = True
     ) -> WorkloadDetail:
-        """One workload with the next chunks of its plan after so many, their attempts and what is published of them.
+        """One workload with the chunks of its plan after the first `chunks_after`, their attempts and publications.
 
         Without `newest` the Steward does not look up the source's newest snapshot.
         """
@@ -69,11 +69,12 @@ class WorkCalls(Calls):
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> WorkloadView:
         """Open the workload under the table's contract, or find it open. Other parameters under its id are an error."""
-        body: dict[str, Value] = {"workload_id": _id(workload_id), "table": table, "parameters": dict(parameters)}
+        workload_id = segment(workload_id, "workload id")
+        body = build_request(OpenWorkloadRequest, workload_id=workload_id, table=table, parameters=dict(parameters))
         return self._read(post("/v1/workloads", body, repeatable=True, patient=True), WorkloadView)
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[ChunkView, ...]:
-        """The plan's next chunks after so many, each with the last attempt at it."""
+        """The plan's chunks after the first `after`, each with the last attempt at it."""
         page = page_query(number_text(after, "place in the plan"), limit)
         return self._get(f"{_workload(workload_id)}/chunks", ChunkList, page).chunks
 
@@ -82,14 +83,15 @@ class WorkCalls(Calls):
 
         The client draws its id, so that after a lost response the same request finds the attempt that it opened.
         """
-        body: dict[str, Value] = {"chunk_id": chunk_id, "reason": reason, "attempt_id": secrets.token_hex(16)}
+        attempt_id = secrets.token_hex(16)
+        body = build_request(OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)
         path = f"{_workload(workload_id)}/attempts"
         return self._read(post(path, body, repeatable=True, patient=True), AttemptView)
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
         """One attempt; with a wait, as soon as it is settled or when the wait is over.
 
-        One request waits no longer than the client's own time-outs let it: `await_attempt` asks again.
+        One request waits no longer than the client's own time-outs allow: `await_attempt` sends several.
         """
         limits = self._wire.time_outs
         longest = min(WAIT_LONGEST_SECONDS, limits.read_seconds - _SPARE_SECONDS, limits.total_seconds - _SPARE_SECONDS)
@@ -106,19 +108,18 @@ class WorkCalls(Calls):
             found = self.attempt(attempt_id, wait_seconds=max(0.0, ends - sent_at))
             if found.settled or time.monotonic() >= ends:
                 return found
-            # A Steward that answers at once, without waiting, is called less and less often.
+            # If the Steward answers at once, without waiting, the client calls it less and less often.
             pause = sent_at + pause_seconds * random.uniform(0.5, 1) - time.monotonic()  # noqa: S311 - spreads requests
             time.sleep(max(0.0, min(ends - time.monotonic(), pause)))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS) if pause > 0 else _PAUSE_SECONDS
 
     def staged(self, attempt_id: str) -> AttemptView:
         """Report that the write is complete: the Steward now verifies what is on the branch."""
-        call = post(f"{_attempt(attempt_id)}/staged", {}, repeatable=True, patient=True)
-        return self._read(call, AttemptView)
+        return self._read(post(f"{_attempt(attempt_id)}/staged", None, repeatable=True, patient=True), AttemptView)
 
     def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
         """Abort the attempt; aborting it again changes nothing."""
-        return self._read(post(f"{_attempt(attempt_id)}/abort", {"reason": reason}, repeatable=True), AttemptView)
+        return self._read(post(f"{_attempt(attempt_id)}/abort", with_reason(reason), repeatable=True), AttemptView)
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt alone.
@@ -126,14 +127,14 @@ class WorkCalls(Calls):
         The client draws its text and sends the hash only, so that after a lost response the same request finds it.
         """
         token = AccessToken(draw_token_text())
-        body: dict[str, Value] = {"secret_sha256": token_sha256(token.text)}
+        body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
         call = post(f"{_attempt(attempt_id)}/tokens", body, repeatable=True, patient=True)
         return AttemptToken(token, self._read(call, IssuedToken).identity)
 
     def abandon_workload(self, workload_id: str, reason: str) -> WorkloadView:
         """Abandon the workload; what is published of it stays."""
-        path = f"{_workload(workload_id)}/abandon"
-        return self._read(post(path, {"reason": reason}, repeatable=True), WorkloadView)
+        call = post(f"{_workload(workload_id)}/abandon", with_reason(reason), repeatable=True)
+        return self._read(call, WorkloadView)
 
     def publish_branch(
         self, workload_id: str, table: str, branch: str, parameters: Mapping[str, str], reason: str | None = None
@@ -142,19 +143,20 @@ class WorkCalls(Calls):
 
         After a branch that failed under this id, another try needs a reason.
         """
-        body: dict[str, Value] = {
-            "workload_id": _id(workload_id),
-            "table": table,
-            "branch": branch,
-            "parameters": dict(parameters),
-        }
-        body |= {} if reason is None else {"reason": reason}
+        body = build_request(
+            PublishBranchRequest,
+            workload_id=segment(workload_id, "workload id"),
+            table=table,
+            branch=branch,
+            parameters=dict(parameters),
+            reason=reason,
+        )
         return self._read(post("/v1/publications", body, repeatable=True, patient=True), AttemptView)
 
     def publish_override(self, override_id: str) -> AttemptView:
         """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""
         path = f"/v1/overrides/{sha256_text(override_id, 'override id')}/publish"
-        return self._read(post(path, {}, repeatable=True), AttemptView)
+        return self._read(post(path, None, repeatable=True), AttemptView)
 
     def jobs(self, *, limit: int = 100) -> tuple[ListedJob, ...]:
         """The jobs that are not done; failed jobs first, then those that wait for another try."""
@@ -166,7 +168,7 @@ class WorkCalls(Calls):
 
     def remove_orphans(self, table: str) -> tuple[OrphanView, ...]:
         """Remove the orphans; returns those that were removed."""
-        call = replace(post("/v1/orphans/remove", {"table": table}, repeatable=True), long=True)
+        call = post("/v1/orphans/remove", build_request(RemoveOrphansRequest, table=table), repeatable=True, long=True)
         return self._read(call, OrphanList).orphans
 
     def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[QuarantinedView, ...]:
@@ -175,17 +177,13 @@ class WorkCalls(Calls):
 
     def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[QuarantineRemovalView, ...]:
         """Remove the files of these failed attempts for good. Raises if one of them may still be published."""
-        body: Value = {"attempt_ids": list(attempt_ids), "reason": reason}
+        body = build_request(RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
         call = post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
         return self._read(call, QuarantineRemovalList).removed
 
 
-def _id(workload_id: str) -> str:
-    return segment(workload_id, "workload id")
-
-
 def _workload(workload_id: str) -> str:
-    return f"/v1/workloads/{_id(workload_id)}"
+    return f"/v1/workloads/{segment(workload_id, 'workload id')}"
 
 
 def _attempt(attempt_id: str) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pvdm.client import ChunkView, StewardClient, WorkloadView
+from pvdm.api.work import ChunkView, WorkloadView
+from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, split_name
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.schema.document import TableSchema

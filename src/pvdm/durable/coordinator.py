@@ -8,7 +8,8 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from pvdm.client import StewardClient, WorkloadView
+from pvdm.api.work import WorkloadView
+from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import Outcome, Watch, unwatched
 from pvdm.durable.run import Run, Settings

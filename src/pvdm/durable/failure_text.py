@@ -8,7 +8,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from pvdm.client import AttemptView, WorkloadView
+from pvdm.api.work import AttemptView, WorkloadView
 from pvdm.durable.outcome import SourceMoved, must_read_hint
 from pvdm.errors import (
     Code,

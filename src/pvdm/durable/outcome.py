@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
-from pvdm.client import AttemptView, ExtentView, WorkloadView
+from pvdm.api.work import AttemptView, ExtentView, WorkloadView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
 from pvdm.model.filter.claim import WAY_TO_CORRECT
 from pvdm.model.printable import counted, printable, utc_time, view_json

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
+from pvdm.api.work import AttemptView, ChunkView, WorkloadView
+from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.failure_text import (
     TAKEN_OVER,

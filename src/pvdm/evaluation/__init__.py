@@ -1,1 +1,1 @@
-"""The paper's experiments and ours, seeded and written as JSON, and the demo's scenes. May call every room below."""
+"""The experiments of the paper and of this project, and the demo. May import every package but `cli`."""

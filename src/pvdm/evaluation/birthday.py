@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal, localcontext
 from typing import Final
 
 import pyarrow as pa
 
 from pvdm.digest import Engine, Plan
-from pvdm.evaluation.progress import Watch, unwatched
+from pvdm.evaluation.record import Watch, unwatched
 from pvdm.evaluation.rows import contributions, random_keys
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
@@ -46,7 +46,7 @@ class Birthday:
 
     @property
     def inside(self) -> bool:
-        """Whether the observation lies in the 95 % interval; one honest run in twenty does not."""
+        """Whether the observation lies in the 95 % interval; one run in twenty does not by chance."""
         low, high = self.interval
         return low <= self.observed <= high
 
@@ -56,21 +56,16 @@ class Birthday:
         return abs(self.observed - self.expected) <= _Z_BROKEN * self.standard_deviation
 
     def to_json(self) -> dict[str, object]:
-        """The same facts as JSON."""
-        low, high = self.interval
+        """The figures, rounded."""
         return {
-            "bits": self.bits,
-            "elements": self.elements,
-            "observed": self.observed,
-            "expected": round(self.expected, 3),
-            "standard_deviation": round(self.standard_deviation, 3),
-            "interval_95": [round(low, 3), round(high, 3)],
+            **{name: round(value, 3) for name, value in asdict(self).items()},
+            "interval_95": [round(each, 3) for each in self.interval],
             "inside_interval_95": self.inside,
         }
 
 
 def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine, watch: Watch = unwatched) -> tuple[Birthday, ...]:
-    """Hash distinct elements under a fresh key a width and count what coincides in the leading bits."""
+    """For each width, hash distinct elements under a fresh key and count the collisions of the leading bits."""
     rng = random.Random(f"birthday {seed}")
     return tuple(_at_width(width, rng, engine, watch) for width in bits)
 

@@ -10,11 +10,9 @@ from typing import Final
 
 from pvdm.digest import Engine
 from pvdm.evaluation.birthday import Birthday, birthday_study
-from pvdm.evaluation.crafted import KEYS, CraftedStudy, crafted_study
 from pvdm.evaluation.faults import FaultStudy, fault_study
-from pvdm.evaluation.lattice import LeakStudy, leak_study
-from pvdm.evaluation.progress import Watch, unwatched
-from pvdm.evaluation.record import machine, versions
+from pvdm.evaluation.lattice import KEYS, CraftedStudy, LeakStudy, crafted_study, leak_study
+from pvdm.evaluation.record import Watch, machine, unwatched, versions
 
 SEED: Final = 20261114
 MULTISETS: Final = 2_000
@@ -34,7 +32,7 @@ class CollisionStudy:
     seconds: float
 
     def failures(self) -> list[str]:
-        """What does not hold, in words; empty when all is as the paper says."""
+        """The parts that failed; empty if all figures are as the paper says."""
         found: list[str] = []
         if not self.faults.holds:
             found.append(f"{self.faults.caught:,} of {self.faults.injected:,} faults caught")
@@ -73,7 +71,7 @@ def collision_study(
     collision_file: Path | None = None,
     watch: Watch = unwatched,
 ) -> CollisionStudy:
-    """Run every part; nothing is judged here, `failures` does that."""
+    """Run every part; `failures` judges the figures."""
     started = time.perf_counter()
     leak = leak_study(seed=seed, engine=engine, watch=watch) if lattice else None
     faults = fault_study(seed=seed, multisets=multisets, engine=engine, watch=watch)

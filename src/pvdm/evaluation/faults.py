@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Final
 
 from pvdm.digest import Engine, Keys, Partial, Plan, digest
 from pvdm.evaluation import rows
-from pvdm.evaluation.progress import Watch, unwatched
+from pvdm.evaluation.record import Watch, unwatched
 from pvdm.model.projection import ProjectionName
 
 MULTISET_ROWS_MAX: Final = 24
 
 
 class Fault(Enum):
-    """What happens to one row."""
+    """A fault in one row."""
 
     DROP = "drop"
     DUPLICATE = "duplicate"
     MUTATION = "mutation"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FaultTally:
-    """How the faults of one kind fared. The row count is left out of the score: the sums alone must tell."""
+    """How many faults of one kind were injected and caught. Only the sums count, not the row counts."""
 
     fault: Fault
-    injected: int
-    caught: int
-    identity_differs: int
-    content_differs: int
-    wrong_projection: int
+    injected: int = 0
+    caught: int = 0
+    identity_differs: int = 0
+    content_differs: int = 0
+    wrong_projection: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """The same facts as JSON."""
-        return {
-            "fault": self.fault.value,
-            "injected": self.injected,
-            "caught": self.caught,
-            "identity_differs": self.identity_differs,
-            "content_differs": self.content_differs,
-            "wrong_projection": self.wrong_projection,
-        }
+        """The counts under the fault's name."""
+        return {**asdict(self), "fault": self.fault.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class FaultStudy:
         return self.caught == self.injected and not any(tally.wrong_projection for tally in self.tallies)
 
     def to_json(self) -> dict[str, object]:
-        """The same facts as JSON."""
+        """The totals, and the tally of each fault."""
         return {
             "multisets": self.multisets,
             "rows": self.rows,
@@ -81,20 +74,11 @@ class FaultStudy:
         }
 
 
-@dataclass(slots=True)
-class _Count:
-    injected: int = 0
-    caught: int = 0
-    identity: int = 0
-    content: int = 0
-    wrong: int = 0
-
-
 def fault_study(*, seed: int, multisets: int, engine: Engine, watch: Watch = unwatched) -> FaultStudy:
-    """One drop, one duplicate and one mutation in each of so many random multisets."""
+    """Inject one drop, one duplicate and one mutation into each of `multisets` random multisets."""
     rng = random.Random(f"faults {seed}")
     plan = rows.plan()
-    counts = {fault: _Count() for fault in Fault}
+    tallies = {fault: FaultTally(fault) for fault in Fault}
     seen = 0
     for done in range(multisets):
         watch("single-row faults", done, multisets)
@@ -103,16 +87,9 @@ def fault_study(*, seed: int, multisets: int, engine: Engine, watch: Watch = unw
         whole = _sums(multiset, plan, keys, engine)
         seen += len(multiset)
         for fault, faulted, touched in _faulted(multiset, rng):
-            _score(counts[fault], whole, _sums(faulted, plan, keys, engine), touched)
+            _score(tallies[fault], whole, _sums(faulted, plan, keys, engine), touched)
     watch("single-row faults", multisets, multisets)
-    return FaultStudy(
-        multisets,
-        seen,
-        tuple(
-            FaultTally(fault, count.injected, count.caught, count.identity, count.content, count.wrong)
-            for fault, count in counts.items()
-        ),
-    )
+    return FaultStudy(multisets, seen, tuple(tallies.values()))
 
 
 def _random_multiset(rng: random.Random) -> list[rows.Row]:
@@ -137,15 +114,15 @@ def _sums(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) 
 
 
 def _score(
-    count: _Count, before: dict[ProjectionName, Partial], after: dict[ProjectionName, Partial], touched: str | None
+    tally: FaultTally, before: dict[ProjectionName, Partial], after: dict[ProjectionName, Partial], touched: str | None
 ) -> None:
     differs = {name: before[name].total != after[name].total for name in ProjectionName}
     expected = {
         ProjectionName.IDENTITY: touched is None or touched in rows.KEY_COLUMNS,
         ProjectionName.CONTENT: True,
     }
-    count.injected += 1
-    count.caught += any(differs.values())
-    count.identity += differs[ProjectionName.IDENTITY]
-    count.content += differs[ProjectionName.CONTENT]
-    count.wrong += differs != expected
+    tally.injected += 1
+    tally.caught += any(differs.values())
+    tally.identity_differs += differs[ProjectionName.IDENTITY]
+    tally.content_differs += differs[ProjectionName.CONTENT]
+    tally.wrong_projection += differs != expected

@@ -1,34 +1,57 @@
-"""Lattice reduction against sums that are known: why an unkeyed digest is steered and a leaked one is dangerous."""
+"""Lattice reduction against known sums: two multisets with one unkeyed sum, or with one leaked digest."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pvdm.digest import Engine, Keys, Plan, digest
+from pvdm.digest.probe import arrow_schema
 from pvdm.errors import Code
 from pvdm.evaluation import rows
-from pvdm.evaluation.progress import Watch, unwatched
+from pvdm.evaluation.record import Watch, unwatched, write_json
 from pvdm.model.projection import ProjectionName, content
+from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 
 LEAKED_ROWS: Final = 64
 _MODULUS_BITS: Final = 256
-# The two conditions (sum 0, count 0) weigh so much that every short vector meets them exactly.
+# The two conditions (sum 0, count 0) have so much weight that every short vector meets them exactly.
 _WEIGHT: Final = 1 << 64
+KEYS: Final = 1_000
+_CANDIDATES: Final = 112
+_SCHEMA: Final = Schema(
+    (
+        Field("payment_id", PrimitiveType(Kind.LONG), required=True),
+        Field("payee", PrimitiveType(Kind.STRING), required=True),
+        Field("amount", DecimalType(12, 2), required=True),
+    )
+)
+_ARROW: Final = arrow_schema(_SCHEMA)
+_COMMENT: Final = (
+    "Two different multisets of payments (left and right: how often each row occurs) with the same number of rows and "
+    "the same sum of unkeyed SHA-256 over their canonical rows (spec/canonical.md, stored, every column) mod 2^256. "
+    "Made by LLL reduction of the lattice of integer relations among the rows' hashes; made again by "
+    "`pvdm eval collision --lattice --write-collision FILE`, checked by every `pvdm eval collision`."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LeakStudy:
-    """Two multisets made from leaked contributions, and what the digest says of them."""
+    """Two multisets made from leaked contributions, and whether their digests are equal."""
 
-    leaked: int
-    rows_in_each: int
+    leaked_contributions: int
+    rows_in_each_multiset: int
     distinct_rows: int
     same_digest_under_leaked_key: bool
     same_digest_under_fresh_key: bool
@@ -36,19 +59,12 @@ class LeakStudy:
 
     @property
     def holds(self) -> bool:
-        """Whether the attack works under the leaked key and is worthless under the next."""
+        """Whether the attack works under the leaked key and fails under a fresh one."""
         return self.same_digest_under_leaked_key and not self.same_digest_under_fresh_key
 
     def to_json(self) -> dict[str, object]:
-        """The same facts as JSON."""
-        return {
-            "leaked_contributions": self.leaked,
-            "rows_in_each_multiset": self.rows_in_each,
-            "distinct_rows": self.distinct_rows,
-            "same_digest_under_leaked_key": self.same_digest_under_leaked_key,
-            "same_digest_under_fresh_key": self.same_digest_under_fresh_key,
-            "seconds": round(self.seconds, 3),
-        }
+        """The figures, with rounded seconds."""
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
 def require_lattice() -> Any:
@@ -79,18 +95,18 @@ def find_relation(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def split(relation: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The two multisets of a relation, as multiplicities: what stands left and what stands right of the equals sign."""
+    """The two multisets of a relation, as multiplicities: the positive and the negative coefficients."""
     return tuple(max(each, 0) for each in relation), tuple(max(-each, 0) for each in relation)
 
 
 def repeated(batch: pa.RecordBatch, multiplicities: Sequence[int]) -> pa.RecordBatch:
-    """Each row of the batch as often as its multiplicity says."""
+    """Each row of the batch, repeated by its multiplicity."""
     indices = [index for index, times in enumerate(multiplicities) for _ in range(times)]
     return batch.take(pa.array(indices, pa.int64()))
 
 
 def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakStudy:
-    """A producer who learned what 64 of its rows add to the digest makes two multisets that share one."""
+    """Make two multisets with one digest from 64 leaked row contributions."""
     require_lattice()
     rng = random.Random(f"leak {seed}")
     plan = Plan(rows.SCHEMA, (content(rows.SCHEMA),))
@@ -104,8 +120,8 @@ def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakSt
     watch("lattice reduction", 1, 1)
     pair = repeated(batch, left), repeated(batch, right)
     return LeakStudy(
-        leaked=LEAKED_ROWS,
-        rows_in_each=sum(left),
+        leaked_contributions=LEAKED_ROWS,
+        rows_in_each_multiset=sum(left),
         distinct_rows=sum(1 for a, b in zip(left, right, strict=True) if a or b),
         same_digest_under_leaked_key=_same(pair, plan, leaked_key, engine),
         same_digest_under_fresh_key=_same(pair, plan, fresh_key, engine),
@@ -116,3 +132,122 @@ def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakSt
 def _same(pair: tuple[pa.RecordBatch, pa.RecordBatch], plan: Plan, keys: Keys, engine: Engine) -> bool:
     left, right = (digest(each, plan, keys, engine=engine)[ProjectionName.CONTENT] for each in pair)
     return left.matches(right)
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Payments and how often each occurs left and right."""
+
+    payments: pa.RecordBatch
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CraftedStudy:
+    """Whether the unkeyed sum and the keyed digest tell the two multisets apart."""
+
+    rows_in_each_multiset: int
+    multisets_differ: bool
+    unkeyed_sums_equal: bool
+    keys: int
+    keyed_rejected: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the unkeyed sums are equal, and the keyed digests differ under every key."""
+        return self.multisets_differ and self.unkeyed_sums_equal and self.keyed_rejected == self.keys
+
+    def to_json(self) -> dict[str, object]:
+        """The figures."""
+        return asdict(self)
+
+
+def crafted_study(
+    *, seed: int, engine: Engine, keys: int = KEYS, path: Path | None = None, watch: Watch = unwatched
+) -> CraftedStudy:
+    """Sum the stored pair without a key, then digest it under `keys` random keys."""
+    rng = random.Random(f"crafted {seed}")
+    collision = load(path)
+    plan = _plan()
+    hashes = _unkeyed(collision.payments, plan, engine)
+    left, right = repeated(collision.payments, collision.left), repeated(collision.payments, collision.right)
+    rejected = 0
+    for done in range(keys):
+        watch("crafted collision", done, keys)
+        key = rows.random_keys(rng, plan)
+        ours, theirs = (digest(each, plan, key, engine=engine)[ProjectionName.CONTENT] for each in (left, right))
+        # The row counts are equal, so only the sums can tell the two apart.
+        rejected += not ours.matches(theirs)
+    watch("crafted collision", keys, keys)
+    sums_equal = _sum(hashes, collision.left) == _sum(hashes, collision.right)
+    return CraftedStudy(
+        rows_in_each_multiset=left.num_rows,
+        multisets_differ=len(set(hashes)) == len(hashes) and collision.left != collision.right,
+        unkeyed_sums_equal=sums_equal and left.num_rows == right.num_rows,
+        keys=keys,
+        keyed_rejected=rejected,
+    )
+
+
+def craft(path: Path, *, seed: int, engine: Engine) -> None:
+    """Find a new pair by lattice reduction, and write it to a file."""
+    rng = random.Random(f"craft {seed}")
+    payments = [
+        {
+            "payment_id": 88_000 + number,
+            "payee": f"account {rng.randrange(10**6):06}",
+            "amount": Decimal(rng.randrange(100, 10**6)).scaleb(-2),
+        }
+        for number in range(_CANDIDATES)
+    ]
+    relation = find_relation(_unkeyed(pa.RecordBatch.from_pylist(payments, schema=_ARROW), _plan(), engine))
+    used = [(payment, each) for payment, each in zip(payments, relation, strict=True) if each]
+    left, right = split([each for _, each in used])
+    write_json(
+        path,
+        {
+            "comment": _COMMENT,
+            "seed": seed,
+            "schema": _SCHEMA.to_json(),
+            "rows": [[payment["payment_id"], payment["payee"], str(payment["amount"])] for payment, _ in used],
+            "left": list(left),
+            "right": list(right),
+        },
+    )
+
+
+def load(path: Path | None = None) -> Collision:
+    """The pair in that file, or the one that comes with the package."""
+    source = resources.files("pvdm.evaluation").joinpath("unkeyed_collision.json") if path is None else path
+    try:
+        return _parse(json.loads(source.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, pa.ArrowInvalid) as error:
+        raise Code.COLLISION_FILE_INVALID(
+            f"{source} is not a crafted collision", got=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _parse(value: dict[str, Any]) -> Collision:
+    if Schema.from_json(value["schema"]).to_json() != _SCHEMA.to_json():
+        raise ValueError("another schema")
+    payments = [
+        {"payment_id": number, "payee": payee, "amount": Decimal(amount)} for number, payee, amount in value["rows"]
+    ]
+    left, right = (tuple(int(each) for each in value[side]) for side in ("left", "right"))
+    if not len(left) == len(right) == len(payments) or min(*left, *right) < 0:
+        raise ValueError("multiplicities that do not fit the rows")
+    return Collision(pa.RecordBatch.from_pylist(payments, schema=_ARROW), left, right)
+
+
+def _plan() -> Plan:
+    return Plan(_SCHEMA, (content(_SCHEMA),))
+
+
+def _unkeyed(batch: pa.RecordBatch, plan: Plan, engine: Engine) -> list[int]:
+    encoded = engine.encode(plan, ProjectionName.CONTENT, batch)
+    return [int.from_bytes(hashlib.sha256(row).digest(), "big") for row in encoded]
+
+
+def _sum(hashes: Sequence[int], multiplicities: Sequence[int]) -> int:
+    return sum(each * times for each, times in zip(hashes, multiplicities, strict=True)) % (1 << 256)

@@ -1,21 +1,31 @@
-"""What every experiment writes beside its figures: machine, versions and seed, as one JSON file."""
+"""What every experiment reports: its progress, and machine, versions and seed beside its figures."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import TypeAlias
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.version import __version__
+
+Watch: TypeAlias = Callable[[str, int, int], None]
+"""Called often, with the name of a part, its steps done and its steps in all."""
+
+
+def unwatched(_part: str, _done: int, _total: int, /) -> None:
+    """Show nothing."""
+
 
 _PACKAGES = ("pvdm-kernel", "pyarrow", "blake3", "python-flint")
 
 
 def machine() -> dict[str, object]:
-    """The processor and system, without anything that names the host."""
+    """The processor and system, without the host's name."""
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -37,7 +47,7 @@ def versions() -> dict[str, str | None]:
 
 
 def require_writable(path: Path) -> None:
-    """Raise before the work is done, not after it, when its result has no place."""
+    """Raise unless the file can be written. Called before the work, so that its result is not lost."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,14 +66,8 @@ def write_json(path: Path, record: dict[str, object]) -> None:
         raise _not_writable(path, error.strerror or type(error).__name__) from error
 
 
-def _not_writable(path: Path, why: str) -> InputError:
-    return InputError(
-        Code.OUTPUT_NOT_WRITABLE,
-        f"{path} cannot be written",
-        expected="a place for the result",
-        got=why,
-        hint="name another file",
-    )
+def _not_writable(path: Path, why: str) -> PvdmError:
+    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=why, hint="name another file")
 
 
 def _processor() -> str:

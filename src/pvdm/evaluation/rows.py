@@ -47,12 +47,12 @@ def plan() -> Plan:
 
 
 def random_keys(rng: random.Random, of: Plan) -> dict[ProjectionName, DigestKey]:
-    """One fresh key a projection; from the seed, so that a run can be repeated."""
+    """One key for each projection, from the seed, so that a run can be repeated."""
     return {projection.name: DigestKey(rng.randbytes(32), epoch=0) for projection in of.projections}
 
 
 def random_row(rng: random.Random) -> dict[str, object]:
-    """A row with every column drawn anew."""
+    """A row with random values in every column."""
     return {name: _draw(name, rng) for name in SCHEMA.names}
 
 

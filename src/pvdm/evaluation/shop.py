@@ -1,23 +1,25 @@
-"""The demo's shop: a Steward in this process, generated orders in Iceberg, tables under contracts, on real Spark."""
+"""The demo's shop: a Steward in this process, seeded orders in Iceberg, and protected tables, on real Spark."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pvdm
 from pvdm.digest import kernel_engine
-from pvdm.errors import Code, UnavailableError
-from pvdm.evaluation.orders import COLUMNS, Orders, Sight
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
 from pvdm.metadata.gate.state import target_of
@@ -33,6 +35,13 @@ from pvdm.trust.verify import sign_statement
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+DAYS: Final = ("2026-11-14", "2026-11-15")
+SHOPS: Final = ("north", "south")
+COLUMNS: Final = (
+    "order_id bigint not null, day date not null, shop string not null, customer string not null, "
+    "amount decimal(12, 2) not null, ordered_at timestamp not null, express boolean, note string"
+)
 SOURCE: Final = "raw.orders"
 ORDERS: Final = "sales.orders"
 RETURNS: Final = "sales.returns"
@@ -74,6 +83,67 @@ governance:
 """Every file of the source is a chunk of its own; all chunks of a day become visible at once, or none."""
 
 
+@dataclass(frozen=True, slots=True)
+class OrderTotals:
+    """The number of orders, and the sum of their amounts."""
+
+    rows: int
+    amount: Decimal
+
+    def to_json(self) -> dict[str, object]:
+        """The totals in JSON; the amount as text, so that it is exact."""
+        return {"rows": self.rows, "amount": str(self.amount)}
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} orders, {self.amount:,} in all"
+
+
+class Orders:
+    """All orders in one table, in the order of their ids."""
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.table = _make_orders(rows, self.random)
+
+    def totals(self, day: str) -> OrderTotals:
+        """The totals of a day."""
+        amounts = [row["amount"] for row in self._of(day)]
+        return OrderTotals(len(amounts), sum(amounts, Decimal("0.00")))
+
+    def ids(self, day: str, shop: str) -> list[int]:
+        """The ids of a shop's orders of a day."""
+        return [row["order_id"] for row in self._of(day) if row["shop"] == shop]
+
+    def _of(self, day: str) -> Iterator[dict[str, Any]]:
+        wanted = date.fromisoformat(day)
+        for row in self.table.select(["order_id", "day", "shop", "amount"]).to_pylist():
+            if row["day"] == wanted:
+                yield row
+
+
+def _make_orders(rows: int, rng: random.Random) -> pa.Table:
+    """Orders of both days and both shops, with mixed types and some nulls."""
+    days = [date.fromisoformat(DAYS[2 * at // rows]) for at in range(rows)]
+    times = [
+        datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(microseconds=rng.randrange(86_400_000_000))
+        for day in days
+    ]
+    customers = [f"c{rng.randrange(50_000):05}" for _ in range(rows)]
+    amounts = [Decimal(rng.randrange(100, 100_000)).scaleb(-2) for _ in range(rows)]
+    return pa.table(
+        {
+            "order_id": pa.array(range(1, rows + 1), pa.int64()),
+            "day": pa.array(days, pa.date32()),
+            "shop": pa.array([SHOPS[at % 2] for at in range(rows)], pa.string()),
+            "customer": pa.array(customers, pa.string()),
+            "amount": pa.array(amounts, pa.decimal128(12, 2)),
+            "ordered_at": pa.array(times, pa.timestamp("us", "UTC")),
+            "express": pa.array(rng.choices((True, False, None), k=rows), pa.bool_()),
+            "note": pa.array(rng.choices((None, "", "leave at the door", "Grüße"), k=rows), pa.string()),
+        }
+    )
+
+
 @dataclass(slots=True)
 class Shop:
     """The Steward, the session, and the catalog in it once as a producer and once as a consumer has it."""
@@ -84,30 +154,30 @@ class Shop:
     orders: Orders
     catalogs: list[SparkCatalog] = field(default_factory=list)
 
-    def seen(self, table: str) -> Sight:
-        """What a consumer sees of a table, through Spark and with a consumer's rights."""
+    def seen(self, table: str) -> OrderTotals:
+        """The totals that a consumer reads from a table through Spark."""
         found = self.spark.table(f"{CONSUMER}.{table}").selectExpr("count(*)", "sum(amount)").collect()[0]
-        return Sight(int(found[0]), Decimal("0.00") if found[1] is None else found[1])
+        return OrderTotals(int(found[0]), Decimal("0.00") if found[1] is None else found[1])
 
     def wire(self, name: str, role: Role) -> None:
-        """The Steward's catalog in the session, under a name and with a role's rights."""
+        """Configure the Steward's catalog in the session, under a name and with a role's rights."""
         lent = self.steward.lend(role, DOMAIN)
         catalog = SparkCatalog(name, f"{self.steward.url}/catalog", lent.token, lent.token_id)
         wire(self.spark, catalog)
         self.catalogs.append(catalog)
 
     def table_uuid(self, table: str) -> str:
-        """The table by the name that never changes."""
+        """The table's UUID."""
         return self.steward.target("table", table).id
 
 
 @contextlib.contextmanager
 def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[Shop]:
-    """The shop in a folder, with orders delivered and the two tables protected; nothing is published yet.
+    """A shop in a folder, with source rows and two protected tables; nothing is published yet.
 
     `store` names an object store for its tables.
     """
-    kernel_engine()  # verification has no other reader, and says so only when all the rest is done
+    kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
     with session(folder, object_store=store is not None) as spark:
         create_key_pair(key)
@@ -115,14 +185,14 @@ def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) 
         with pvdm.Steward.embedded(folder / "steward", people=[person], store=store) as steward:
             shop = Shop(folder, steward, spark, Orders(rows, seed))
             try:
-                _furnish(shop, open_key_pair(key))
+                _set_up(shop, open_key_pair(key))
                 yield shop
             finally:
                 for catalog in shop.catalogs:
                     unwire(spark, catalog)
 
 
-def _furnish(shop: Shop, key: OperatorKey) -> None:
+def _set_up(shop: Shop, key: OperatorKey) -> None:
     shop.wire(PRODUCER, Role.PRODUCER)
     shop.wire(CONSUMER, Role.CONSUMER)
     for namespace in ("raw", "sales"):
@@ -137,14 +207,14 @@ def _furnish(shop: Shop, key: OperatorKey) -> None:
 
 
 def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
-    """What `pvdm protect` does at the operator's desk: sign the table as it is, with its contract."""
+    """Sign the table as it is with its contract, as `pvdm protect` does, and submit it."""
     product = table.rpartition(".")[2]
     path = shop.folder / f"{product}.yaml"
     path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
     contract = contract_text(path.read_bytes(), str(path))
     found, now = shop.steward.target("table", table), time.time_ns() // 1_000
     if found.metadata is None:
-        raise AssertionError("a table has a document")
+        raise AssertionError("a table has metadata")
     named = TableRef(found.catalog, found.id, found.name)
     said = Protection(
         operator=OPERATOR,
@@ -163,14 +233,14 @@ def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
 def session(
     folder: Path, *, app_name: str = "pvdm demo", config: Mapping[str, str] | None = None, object_store: bool = False
 ) -> Iterator[SparkSession]:
-    """A small Spark of the caller's own; where one is running, a session in it with catalogs of its own."""
+    """A small Spark session; if Spark runs already, a new session in it."""
     running = running_session()
     if running is not None:
         yield running.newSession()
         return
     log = folder / "spark.log"
     try:
-        # Spark's process says much while it fetches jars and starts; it goes on writing where its errors went then.
+        # Spark's process writes to standard error while it fetches jars and starts, and keeps that descriptor.
         with _errors_to(log):
             settings = _settings(folder) | dict(config or {})
             spark = spark_session([], app_name=app_name, master="local[2]", config=settings, object_store=object_store)
@@ -200,10 +270,10 @@ def _settings(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
-    """Standard error of processes that are started within goes to the file."""
+    """Redirect standard error of processes that are started in the block to the file."""
     try:
         kept = os.dup(2)
-    except OSError:  # it is closed: nothing can be said there anyway
+    except OSError:  # standard error is closed
         yield
         return
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -216,14 +286,9 @@ def _errors_to(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _not_started(log: Path, error: Exception) -> UnavailableError:
+def _not_started(log: Path, error: Exception) -> PvdmError:
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     with contextlib.suppress(OSError):
         said += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]
-    return UnavailableError(
-        Code.SPARK_NOT_STARTED,
-        "Spark could not be started",
-        expected=f"Spark with {ICEBERG_RUNTIME}",
-        got=" / ".join(dict.fromkeys((said[0], said[-1])))[:400] if said else type(error).__name__,
-        hint="its first start fetches Iceberg's runtime from Maven Central, or takes it from the cache of Ivy",
-    )
+    got = " / ".join(dict.fromkeys((said[0], said[-1])))[:400] if said else type(error).__name__
+    return Code.SPARK_NOT_STARTED(expected=f"Spark with {ICEBERG_RUNTIME}", got=got)

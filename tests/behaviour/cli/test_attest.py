@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.cli.proof import attest as attesting
-from pvdm.cli.proof.parquet import digest_files
+from pvdm.cli.evidence import attest as attesting
+from pvdm.cli.evidence.parquet import digest_files
 from pvdm.digest import Plan, digest, schema_from_arrow
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.cli.audit.audit import AUDIT_TRIES_MAX
-from pvdm.cli.audit.service import gather
+from pvdm.cli.evidence.audit import AUDIT_TRIES_MAX, gather
 from pvdm.client import StewardClient
 from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.model.role import Role
@@ -108,7 +107,7 @@ class Moving:
 
 def test_history_that_expires_while_an_audit_runs_is_no_finding(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(place, stale=False)
-    monkeypatch.setattr("pvdm.cli.audit.audit.gather", moving)
+    monkeypatch.setattr("pvdm.cli.evidence.audit.gather", moving)
     ran = place.audit(FULL_NAME, "--rehash", "--export", "sold.audit.json", "--json")
     assert ran.code == 0, ran.out + ran.err
     assert (moving.count, len(ran.json["snapshots"])) == (2, 1)
@@ -117,7 +116,7 @@ def test_history_that_expires_while_an_audit_runs_is_no_finding(place: House, mo
 
 def test_a_snapshot_that_stays_unknown_is_told_in_the_end(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(place, stale=True)
-    monkeypatch.setattr("pvdm.cli.audit.audit.gather", moving)
+    monkeypatch.setattr("pvdm.cli.evidence.audit.gather", moving)
     ran = place.audit(FULL_NAME)
     assert (ran.code, moving.count) == (3, AUDIT_TRIES_MAX)
     assert "audit_snapshot_unknown" in ran.out

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.api.work import JobState
-from pvdm.client import AttemptView
+from pvdm.api.work import AttemptView, JobState
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -84,7 +83,7 @@ def test_a_fail_is_waived_and_published_by_three_commands(desk: Desk) -> None:
     desk.line.protect()
     desk.signed(desk.failed())
     told = desk.run("break-glass", "submit", "override.json")
-    assert "handed in; nothing is published yet" in told.out
+    assert "submitted; nothing is published yet" in told.out
     (hint,) = [line for line in told.out.splitlines() if line.startswith("hint: `pvdm break-glass publish ")]
     override_id = hint.split()[4].rstrip("`")
     assert desk.snapshot_id is None

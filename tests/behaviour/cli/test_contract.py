@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.table.init import template
+from pvdm.cli.table.contract import template
 from pvdm.model.contract import parse_contract
 from tests.behaviour.cli.support import Run
 
@@ -129,7 +129,7 @@ def test_validate_tells_the_claim_of_a_workload(pvdm: Run, where: str, claimed: 
     path = claiming(where)
     assert f"  claim      {claimed}\n" in pvdm("validate", path, *TWO_DAYS).out
     assert pvdm("validate", path, *TWO_DAYS, "--json").json["claimed"] == claimed
-    assert "  claim      ts: of each workload the part" in pvdm("validate", path).out
+    assert "  claim      ts: for each workload the part" in pvdm("validate", path).out
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_validate_tells_a_claim_that_every_workload_has(pvdm: Run, where: str, c
 
 def test_a_claim_of_a_type_that_only_the_source_knows_is_told_by_its_column(pvdm: Run) -> None:
     claiming("ts = 1.5").write_text(re.sub(r"parameters:\n(  .*\n)*", "", claiming("ts = 1.5").read_text()))
-    assert "  claim      ts: of each workload the part" in pvdm("validate", "claiming.yaml").out
+    assert "  claim      ts: for each workload the part" in pvdm("validate", "claiming.yaml").out
 
 
 @pytest.mark.parametrize("given", [(), TWO_DAYS])
@@ -172,7 +172,7 @@ def test_validate_refuses_parameters_that_leave_nothing_to_claim(pvdm: Run) -> N
 def test_validate_says_that_an_append_without_a_claim_is_the_only_one(pvdm: Run) -> None:
     path = claiming(BOTH)
     path.write_text(path.read_text().replace("  claim: {column: ts}\n", ""))
-    assert "  claim      everything: there can be one workload only\n" in pvdm("validate", path, *TWO_DAYS).out
+    assert "  claim      everything: only one workload is possible\n" in pvdm("validate", path, *TWO_DAYS).out
 
 
 @pytest.mark.parametrize("operation", ["overwrite", "overwrite-partitions"])

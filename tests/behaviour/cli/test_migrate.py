@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pvdm.api.protection import TargetView
 from pvdm.cli.table.protect import table_metadata
-from pvdm.client import TargetView
 from pvdm.errors import InputError
 from pvdm.model import canonical_json
 from pvdm.model.statements.migration import Migration
@@ -21,7 +21,7 @@ from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH
 CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "a column added": (("--add-column", "channel:string"), "+ column channel: string, optional, id 4"),
     "a column dropped": (("--drop-column", "town"), "- column town: string, optional, id 3"),
-    "a column renamed": (("--rename-column", "town:city"), "~ column town: is called city now, id 3"),
+    "a column renamed": (("--rename-column", "town:city"), "~ column town: is renamed to city, id 3"),
     "a property set": (("--set-property", "word=mine"), "+ property word = mine"),
     "a property changed": (("--set-property", "owner=risk"), "~ property owner: sales becomes risk"),
     "a property removed": (("--remove-property", "owner"), "- property owner = sales"),
@@ -52,7 +52,7 @@ def test_several_changes_at_once_and_updates_from_a_file(house: House, tmp_path:
     (tmp_path / "updates.json").write_text(json.dumps({"updates": updates}))
     words = ("--updates", "updates.json", "--add-column", "channel:string", "--rename-column", "town:city")
     shown = protected(house).done(house.propose(*words)).out
-    for line in ("+ property from-file = yes", "+ column channel", "~ column town: is called city now"):
+    for line in ("+ property from-file = yes", "+ column channel", "~ column town: is renamed to city"):
         assert line in shown
     assert "schema        " in shown
 
@@ -162,7 +162,7 @@ def test_who_signs_sees_the_updates_the_reason_and_the_end(house: House) -> None
     signed = house.done(house.sign("--yes")).out
     assert '[{"action":"set-properties","updates":{"a":"b"}}]' in signed
     assert f"operator-tom: {REASON}" in signed
-    assert "good until" in signed
+    assert "valid until" in signed
 
 
 def test_another_contract_is_shown_as_a_difference_of_texts(house: House) -> None:
@@ -286,5 +286,5 @@ def test_a_migration_of_before_is_told_as_that_with_the_contract_in_force(house:
     assert again == {**first, "applied": "before", "contract_in_force": OTHER_HASH}
     told = house.done(house.run("migrate", "submit", old)).out
     assert told.startswith("ALREADY APPLIED  sales.orders at 20")
-    assert f"Z; nothing was changed now; in force is {OTHER_HASH}\n" in told
+    assert f"Z; nothing was changed now; the contract is {OTHER_HASH}\n" in told
     assert "MIGRATED" not in told

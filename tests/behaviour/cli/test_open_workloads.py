@@ -81,7 +81,7 @@ def test_a_migration_names_the_open_workloads_that_it_ends_before_it_is_signed(s
     signed = sign(shop, "--out", str(shop.folder / "migration.json"))
     for told in (proposed, signed):
         assert "1 workload open when this was proposed; the migration ends them (contract_moved)" in told
-        assert f"orders-1 1 of 3 chunks published, 2 left if it ends so, {WAY}" in told
+        assert f"orders-1 1 of 3 chunks published, 2 left after that, {WAY}" in told
     found = json.loads(sign(shop, "--out", str(shop.folder / "again.json"), "--json"))
     assert found["open_workloads_effect"] == "ends"
     assert found["open_workloads"] == [

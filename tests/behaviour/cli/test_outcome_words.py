@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, VerificationFailed
-from pvdm.client import ExtentView
+from pvdm.api.work import ExtentView
 from pvdm.durable.outcome import Doing, Step
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role

@@ -160,7 +160,7 @@ def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_b
     told = team.follow(run, names).out
     assert "+4 rows in 1 file, replacing 3 rows in 1 file" in told
     warned = [team.follow(line, names).err for line in (back_proposed, back_signed, back)]
-    assert ["workloads that overwrote have claimed nothing" in each for each in warned] == [True, True, False]
+    assert ["workloads that overwrote rows have claimed nothing" in each for each in warned] == [True, True, False]
     token = ("--token-file", team.srv / "pvdm" / "nightly.token")
     words = ("--param", "date=2026-11-14", "--job", "jobs:build", "--small", "--json", *token)
     again = team.run("run", "sales.by_day", "--workload-id", "orders-v3", *words)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.table.approval_text import Signing
+from pvdm.cli.table.approvals import Signing
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection
 from tests.behaviour.cli.house import BY_TOM, REASON, House, protected
@@ -196,7 +196,7 @@ def test_what_is_protected_now_is_listed_with_its_origin(house: House) -> None:
     assert found[2]["id"] == house.scene.found().row.table_uuid
     out = house.done(house.run("protections", "--current", "sales.born")).out
     assert out.startswith("table sales.born\n")
-    assert "born in namespace sales" in out
+    assert "created in namespace sales" in out
     assert "orders" not in out
     listed = house.done(house.run("protections", "--current", "--namespace", "sales", "--json")).json["protected"]
     assert listed == found

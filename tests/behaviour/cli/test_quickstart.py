@@ -14,7 +14,7 @@ import pytest
 
 import pvdm
 from pvdm.cli import main
-from pvdm.cli.demo.quickstart_files import FILES
+from pvdm.cli.demo.quickstart import FILES
 from pvdm.errors import UnavailableError
 from pvdm.model.contract import parse_contract
 

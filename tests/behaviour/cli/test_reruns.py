@@ -80,7 +80,7 @@ def test_a_run_of_what_is_published_says_that_it_published_nothing(shop: Shop) -
     code, told = run(shop, table)
     assert code == 0
     assert f"ALREADY PUBLISHED  {table}-1: 1 chunk of {table}, +5 rows" in told
-    assert "*** nothing was published now: an earlier run of this workload id did it ***" in told
+    assert "*** nothing was published now: an earlier run of this workload id published it ***" in told
     assert "COMMITTED" not in told
     assert "other snapshots came to the source" not in told
     again = json.loads(run(shop, table, "--json")[1])
@@ -160,7 +160,7 @@ def test_a_workload_that_is_taken_up_says_that_its_source_has_moved_before_and_a
         "and you run it under a new workload id"
     )
     shown = own_shop.command(["status", "--workload-id", f"{table}-1"])[1]
-    assert f"  source at snapshot {pinned}, as the workload has pinned it; its newest is {newest}\n" in shown
+    assert f"  source at snapshot {pinned}, which the workload has pinned; its newest is {newest}\n" in shown
     code, told = run(own_shop, table)
     words = f" and reads snapshot {pinned} of its source; the source is at {newest}; {NOT_LOOKED}"
     before, after = told.split("[0/1] chunk all: staging")

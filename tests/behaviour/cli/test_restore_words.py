@@ -83,19 +83,19 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "advanced sales.later, which the backup lacked: main shows snapshot none",
         "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
         "file_missing: file:///srv/lake/warehouse/b.parquet: a file is not there",
-        "document file:///srv/lake/catalog/a.metadata.json",
+        "metadata file file:///srv/lake/catalog/a.metadata.json",
         "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
-        "*** UNREADABLE *** raw.old: bring its document back",
+        "*** UNREADABLE *** raw.old: put its metadata file back",
         "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
-        "behind raw.orders: not protected, and newer documents lie there than the one that it shows write its rows"
-        " again; or drop it without a purge, and register the right document",
-        "behind raw.once: not protected, and newer documents lie there than the one that it shows never drop it: it was"
-        " protected once, and nobody can register it again; write its rows again, or protect it and publish them",
-        "unregistered a table whose name is in no document, UUID 7f0c: the backup lacks it",
+        "behind raw.orders: not protected, and newer metadata files exist than the one that it shows write its rows"
+        " again; or drop it without a purge, and register the right metadata file",
+        "behind raw.once: not protected, and newer metadata files exist than the one that it shows never drop it:"
+        " it was protected once, and cannot be registered again; write its rows again, or protect it and publish them",
+        "unregistered a table whose name is in no metadata file, UUID 7f0c: the backup lacks it",
         "register it if it is wanted: file:///srv/lake/catalog/7f0c/n.metadata.json",
         "unregistered sales.prices, UUID 8f0c: the backup lacks it",
         "unprotected sales.gone: protection ended at 2026-11-14 10:00:00Z; drop it if it was dropped",
-        "blocked sales.returns: it is unknown which rows workload returns-14 took",
+        "blocked sales.returns: it is unknown which rows workload returns-14 claimed",
         f"pvdm steward release-claim {'cd' * 32}",
         "abandoned 1 open workload: orders-16",
         "published workload orders-12, which the backup has open: do not publish it again",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.client import Identity, StewardClient
+from pvdm.api.service import Identity
+from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.ledger.record import events
 from pvdm.model.role import Role
@@ -304,7 +305,7 @@ def test_an_override_for_another_proof_is_not_allowed(pvdm: Run, door: Door, tmp
 
 
 def test_only_an_operator_hands_an_override_in(pvdm: Run, door: Door, tmp_path: Path) -> None:
-    (tmp_path / "o.json").write_text("{}")
+    (tmp_path / "o.json").write_text('{"payload":"","payloadType":"t","signatures":[]}')
     door.come_as(Role.PRODUCER, domain="sales")
     assert pvdm("break-glass", "submit", "o.json", "--json").code == 5
 

@@ -343,7 +343,7 @@ def test_a_name_that_was_stored_otherwise_is_listed_without_its_control_characte
     monkeypatch.setattr(Access, "listed", lambda _: [grant])
     monkeypatch.setattr(Access, "revoke", lambda _, __: grant)
     shown = pvdm("steward", "token", "list", *CONFIGURED).out
-    assert "operator  ru\\nth, domain sa\\x1bles  good until" in shown
+    assert "operator  ru\\nth, domain sa\\x1bles  valid until" in shown
     assert pvdm("steward", "token", "revoke", "ab" * 16, *CONFIGURED).out == f"revoked: token {'ab' * 16} of ru\\nth\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pvdm import Committed, Coordinator
-from pvdm.client import Event
+from pvdm.api.service import Event
 from pvdm.model.role import Role
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 

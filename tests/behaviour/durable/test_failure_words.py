@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.client import AttemptView, JobState, JobView, RefusalView
+from pvdm.api.errors import RefusalView
+from pvdm.api.work import AttemptView, JobState, JobView
 from pvdm.durable.failure_text import failure_error, no_verdict_error, stuck_error
 from pvdm.model.states import AttemptState
 

@@ -13,7 +13,8 @@ import pytest
 
 import pvdm
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
-from pvdm.client import AttemptView, Retries
+from pvdm.api.work import AttemptView
+from pvdm.client import Retries
 from pvdm.client.work import WorkCalls
 from pvdm.durable.outcome import Doing, Step
 from pvdm.errors import InputError, UnavailableError

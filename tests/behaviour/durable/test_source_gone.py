@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pvdm.client import WorkloadView
+from pvdm.api.work import WorkloadView
 from pvdm.durable import failure_text
 from pvdm.durable.chunk import Source
 from pvdm.errors import InputError

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.durable.outcome import VerificationFailed
 from pvdm.durable.run import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError

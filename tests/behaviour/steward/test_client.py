@@ -74,7 +74,8 @@ def refusal(work: Any) -> tuple[type[PvdmError], str]:
     return type(caught.value), caught.value.reason
 
 
-ENVELOPE = b'{"payload":""}'
+ENVELOPE = b'{"payload":"","payloadType":"application/vnd.in-toto+json","signatures":[]}'
+UUID = "0188c1f0-1111-7222-8333-944445555666"
 
 
 def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
@@ -132,7 +133,7 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.audit_statements("sales.orders", [HEX32], size=1),
         lambda: client.audit_file("sales.orders", 1),
         lambda: client.challenge(
-            nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
+            nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
         ),
         lambda: client.submit_attestation(ENVELOPE),
         client.attestations,
@@ -202,7 +203,7 @@ def test_what_may_be_repeated_is_what_is_idempotent(recorded: list[Call]) -> Non
         lambda: client.submit_migration(ENVELOPE),
         lambda: client.submit_attestation(ENVELOPE),
         lambda: client.challenge(
-            nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
+            nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
         ),
         lambda: client.abort_attempt(HEX16, "r"),
         lambda: client.attempt_token(HEX16),

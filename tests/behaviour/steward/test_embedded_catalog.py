@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 import pvdm
-from pvdm.client import AccessToken, Identity, LentToken, ServedCatalog
+from pvdm.api.service import Identity, ServedCatalog
+from pvdm.client import AccessToken, LentToken
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.role import Role
 from pvdm.steward import access

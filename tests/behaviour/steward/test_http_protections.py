@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from pvdm.client import Applied, StewardClient
+from pvdm.api.protection import Applied
+from pvdm.client import StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.ledger.record import protections as store
 from pvdm.model.role import Role

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from pvdm.client import AttemptView, JobState, StewardClient
+from pvdm.api.work import AttemptView, JobState
+from pvdm.client import StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState

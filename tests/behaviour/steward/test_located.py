@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from pvdm import fault
-from pvdm.cli.work.status_work import attempt_lines
-from pvdm.client import AttemptView
+from pvdm.api.work import AttemptView
+from pvdm.cli.work.status import attempt_lines
 from pvdm.durable.failure_text import failure_error
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location

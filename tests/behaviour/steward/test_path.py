@@ -11,7 +11,8 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from pvdm import fault
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from pvdm import fault
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.vault import Vault
 from pvdm.metadata.audit.audit import AuditJudge, audit

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store

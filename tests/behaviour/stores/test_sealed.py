@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from pvdm import fault
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores import roles, seal

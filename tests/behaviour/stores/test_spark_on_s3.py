@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3 import S3Store

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from tests.support.steward.pipeline import RAW, REASON, ROWS, SCHEMA, Line, Row, contract

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pvdm.client import AccessToken, AttemptView, ChunkView, StewardClient
+from pvdm.api.work import AttemptView, ChunkView
+from pvdm.client import AccessToken, StewardClient
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Operation

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pvdm.client import AttemptView, StewardClient
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader

@@ -9,28 +9,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from pvdm.api.audit import ConsistencyView
-from pvdm.api.service import IssuedToken, ReadinessView
-from pvdm.client import (
-    AttemptView,
-    AttestationView,
-    Challenge,
-    ChunkView,
+from pvdm.api.proofs import AttestationView, Challenge, ConsistencyView, OpenedProof, OverrideView, ProofView
+from pvdm.api.service import (
     ClockConfirmed,
     EpochChange,
     EpochView,
     Event,
     Identity,
-    OpenedProof,
-    OrphanView,
-    OverrideView,
-    ProofView,
+    IssuedToken,
+    ReadinessView,
     StewardInfo,
     TrustRootChain,
     TrustRootVersion,
-    WorkloadDetail,
-    WorkloadView,
 )
+from pvdm.api.work import AttemptView, ChunkView, OrphanView, WorkloadDetail, WorkloadView
 from pvdm.client.responses import read_response
 from pvdm.client.token import read_exchanged
 from pvdm.errors import InputError, NotAllowedError, UnavailableError

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pvdm.client import OrphanView, StewardClient, TimeOuts
+from pvdm.api.work import OrphanView
+from pvdm.client import StewardClient, TimeOuts
 from pvdm.errors import UnavailableError
 from tests.unit.client.examples import client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, error, raw, silence

@@ -18,7 +18,8 @@ from types import TracebackType
 import pytest
 
 import pvdm
-from pvdm.client import AccessToken, Identity, StewardClient
+from pvdm.api.service import Identity
+from pvdm.client import AccessToken, StewardClient
 from pvdm.client.responses import read_response
 from pvdm.client.token import TokenSource, read_token
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError

@@ -23,6 +23,7 @@ HEAD = b"HTTP/1.1 200 Said\r\ncontent-type: application/json\r\nconnection: clos
 BUSY = error(429, "unavailable")
 NOT_READY = error(503, "unavailable")
 GATEWAY = answer(status=502, body=b"bad gateway")
+ENVELOPE = b'{"payload":"eA==","payloadType":"t","signatures":[]}'
 CUT = HEAD + b"content-length: 1000\r\n\r\n{"
 
 
@@ -196,7 +197,7 @@ def test_a_refusal_without_an_envelope_is_still_a_refusal() -> None:
 def test_what_is_idempotent_by_content_is_sent_again_with_the_same_body() -> None:
     done = answer({"version": 1, "sha256": "ab" * 32})
     with Peer(drop, error(503, "unavailable"), done) as peer, client(peer.url) as steward:
-        assert steward.submit_trust_root(b'{"payload":"x"}', sha256="ab" * 32).version == 1
+        assert steward.submit_trust_root(ENVELOPE, sha256="ab" * 32).version == 1
         assert len(peer.requests) == 3
         assert len({request.body for request in peer.requests}) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.audit.text import report_lines
+from pvdm.cli.evidence.audit_text import report_lines
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
 from pvdm.metadata.audit import audit as audit_module
@@ -255,7 +255,7 @@ def test_what_may_be_of_either_gap_is_counted_once_and_in_neither(history: Histo
     assert (found.uncovered, found.bytes_proved, found.lost) == (CountedFiles(6, 45), CountedFiles(2, 20), NONE)
     assert (standings(report), report.to_json()["undecided_gaps"]) == ([IN_GAP], found.to_json())
     words = [line.strip() for line, _ in report_lines(report)]
-    told = f"IN ONE OF THE GAPS {one.gap_id}, {two.gap_id}: no proof tells in which"
+    told = f"IN ONE OF THE GAPS {one.gap_id}, {two.gap_id}: no proof shows in which"
     assert words.count(told) == 1
     assert words.count("main shows 45 rows in 6 files that no proof covers") == 1
 

@@ -1,4 +1,4 @@
-"""Files that commands read and write: read within a limit, written whole, never over another one."""
+"""Reads files up to a size limit, and writes files whole, without overwriting others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 
 # An object, or an array that is empty or of objects: TOML can begin with a bracket too.
 _OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
@@ -20,7 +20,7 @@ _ANOTHER_NAME = "name another file with --out, or move the old one away"
 
 
 def read_file(path: Path, *, size_max_bytes: int) -> bytes:
-    """The whole file; one that cannot be read, or is over the limit, is bad input."""
+    """The whole file. Raises if it cannot be read or is over the limit."""
     try:
         with path.open("rb") as file:
             data = file.read(size_max_bytes + 1)
@@ -32,7 +32,7 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
 
 
 def require_json(path: Path, data: bytes, what: str) -> None:
-    """A file that does not even begin as one of ours is bad input; what is wrong inside one is for its reader."""
+    """Raise unless the data begins as JSON documents of pvdm do; the reader of the document checks the rest."""
     if _OURS.match(data) is None:
         raise Code.FILE_KIND_WRONG(
             f"{path} is not {what}", expected=what, got="another kind of file" if data else "no bytes"
@@ -40,13 +40,13 @@ def require_json(path: Path, data: bytes, what: str) -> None:
 
 
 def require_folder(path: Path) -> None:
-    """A folder to read; what is none is bad input, not a damaged one."""
+    """Raise unless the path is a folder."""
     if not path.is_dir():
-        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a folder", got="nothing of that name")
+        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a folder", got="no such folder")
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file's bytes, however large it is."""
+    """The SHA-256 of a file's bytes."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -54,10 +54,10 @@ def sha256_of(path: Path) -> str:
         raise _not_readable(path, error) from error
 
 
-def require_new(path: Path, *, way_on: str = _ANOTHER_NAME) -> None:
-    """Raise before the work is done, not after it, where its result has no place."""
+def require_new(path: Path, *, next_step: str = _ANOTHER_NAME) -> None:
+    """Raise unless a new file can be written there. Called before the work, so that its result is not lost."""
     if os.path.lexists(path):
-        raise _exists(path, way_on)
+        raise _exists(path, next_step)
     if not path.parent.is_dir():
         raise _not_writable(path, "no such folder")
     if not os.access(path.parent, os.W_OK):
@@ -65,7 +65,10 @@ def require_new(path: Path, *, way_on: str = _ANOTHER_NAME) -> None:
 
 
 def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
-    """Put the data under the name, whole or not at all; the same data again is nothing to do, other data is refused."""
+    """Write a new file, whole or not at all; whether it was written. The same data again changes nothing.
+
+    Raises if the file exists with other data.
+    """
     if mode == PUBLIC_MODE and _holds(path, data):
         return False
     # A link never replaces what is there, as a rename would.
@@ -74,16 +77,16 @@ def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
 
 
 def write_over(path: Path, data: bytes) -> None:
-    """Put the data in the place of what is under the name: whoever reads it sees the one or the other, whole."""
+    """Replace the file atomically: readers see the old data or the new data, whole."""
     _put(path, data, PUBLIC_MODE, os.replace)
 
 
-def _put(path: Path, data: bytes, mode: int, named: Callable[[Path, Path], None]) -> None:
-    """Write the data aside, durable, and have it `named` as it is meant to be."""
+def _put(path: Path, data: bytes, mode: int, rename: Callable[[Path, Path], None]) -> None:
+    """Write and sync the data to a temporary file, and give it its name with `rename`."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
         _write_synced(temporary, data, mode)
-        named(temporary, path)
+        rename(temporary, path)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -104,7 +107,7 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    # The file is there; a folder that cannot be synced (some network mounts) is no reason to say it is not.
+    # The file is written; some network mounts cannot sync a folder, and that is no error.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -120,30 +123,16 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def _not_readable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        Code.INPUT_NOT_READABLE,
-        f"{path} cannot be read",
-        expected="a file to read",
-        got=error.strerror or type(error).__name__,
+def _not_readable(path: Path, error: OSError) -> PvdmError:
+    got = error.strerror or type(error).__name__
+    return Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a file to read", got=got)
+
+
+def _exists(path: Path, next_step: str = _ANOTHER_NAME) -> PvdmError:
+    return Code.OUTPUT_EXISTS(
+        f"{path} exists already", got="a file in use", hint=f"nothing was overwritten; {next_step}"
     )
 
 
-def _exists(path: Path, way_on: str = _ANOTHER_NAME) -> InputError:
-    return InputError(
-        Code.OUTPUT_EXISTS,
-        f"{path} is there already",
-        expected="a new name",
-        got="a file in use",
-        hint=f"nothing was overwritten; {way_on}",
-    )
-
-
-def _not_writable(path: Path, why: str) -> InputError:
-    return InputError(
-        Code.OUTPUT_NOT_WRITABLE,
-        f"{path} cannot be written",
-        expected="a place for the result",
-        got=why,
-        hint="name another file with --out",
-    )
+def _not_writable(path: Path, why: str) -> PvdmError:
+    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=why)

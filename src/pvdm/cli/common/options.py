@@ -1,37 +1,27 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the connection to a Steward that some of them describe."""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pvdm.cli.common.screen import notice
 from pvdm.digest import Engine, kernel_engine, reference_engine
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, InputError, NotAllowedError, UnavailableError
+
+if TYPE_CHECKING:
+    from pvdm.client import StewardClient
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 SEED_MAX: Final = 2**63 - 1
-
-
-def json_option(command: _Command) -> _Command:
-    """`--json`: the result, or the error, as one JSON document on standard output."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
-
-
-def seed_option(default: int) -> Callable[[_Command], _Command]:
-    """`--seed`: the same seed makes the same data again."""
-    return click.option(
-        "--seed",
-        type=click.IntRange(0, SEED_MAX),
-        default=default,
-        show_default=True,
-        metavar="N",
-        help="The same seed makes the same data again.",
-    )
+_TOKEN: Final = "PVDM_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class PlaceType(click.Path):
@@ -47,26 +37,128 @@ class PlaceType(click.Path):
         return super().convert(value, param, ctx)
 
 
+class ParsedType(click.types.StringParamType):
+    """An option's value that `parse` reads; its `InputError` is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except InputError as error:
+            self.fail(f"expected {error.expected}, got {error.got}", param, ctx)
+
+
+def option_group(
+    name: str, kind: type[Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that a command gets as one parameter `name`, an instance of the dataclass `kind`."""
+    names = [field.name for field in fields(kind)]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            return command(**{name: kind(**{each: given.pop(each) for each in names})}, **given)
+
+        for option in reversed(options):
+            called = option(called)
+        return called
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The Steward's address, and the files with the caller's token and with the certificates to trust."""
+
+    url: str | None
+    token_file: Path | None
+    ca_file: Path | None
+
+    def connect(self) -> StewardClient:
+        """A client, to be closed. Raises if the address or the token is missing."""
+        if not self.url:
+            raise Code.URL_MISSING(got="neither")
+        # Imported late: httpx is slow to load, and most commands work offline.
+        from pvdm.client import StewardClient
+
+        if self.token_file is None and not os.environ.get(_TOKEN):
+            raise InputError(
+                Code.TOKEN_MISSING,
+                "the request needs a token",
+                expected="--token-file, PVDM_TOKEN_FILE or PVDM_TOKEN",
+                got="none",
+                hint="an operator issues one: `pvdm steward token issue`",
+            )
+        try:
+            if self.token_file is not None:
+                return StewardClient(self.url, token_file=self.token_file, ca_file=self.ca_file)
+            return StewardClient(self.url, os.environ[_TOKEN], ca_file=self.ca_file)
+        except NotAllowedError as error:
+            if error.code == Code.STEWARD_ADDRESS_INSECURE:
+                error.hint = "use its https address; steward.toml enables TLS with tls_certificate and tls_key"
+            raise
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+engine_option = click.option(
+    "--engine",
+    "engine_name",
+    type=click.Choice(["auto", "kernel", "reference"]),
+    default="auto",
+    show_default=True,
+    help="The native kernel, the Python reference, or the kernel where it is installed.",
+)
+# A token itself is never an option: command lines are visible to other users.
+service_options = option_group(
+    "service",
+    Service,
+    click.option("--url", envvar="PVDM_URL", metavar="URL", help="The Steward's address, or PVDM_URL."),
+    click.option(
+        "--token-file",
+        type=PlaceType(),
+        envvar="PVDM_TOKEN_FILE",
+        metavar="FILE",
+        help="The file (mode 0600) with your token, or PVDM_TOKEN_FILE; PVDM_TOKEN holds the token itself.",
+    ),
+    click.option(
+        "--ca-file",
+        type=PlaceType(),
+        envvar="PVDM_CA_FILE",
+        metavar="FILE",
+        help="Certificates that the Steward's must be signed by, or PVDM_CA_FILE.  [default: the system's]",
+    ),
+)
+
+
+def seed_option(default: int) -> Callable[[_Command], _Command]:
+    """`--seed`: the same seed makes the same data again."""
+    return click.option(
+        "--seed",
+        type=click.IntRange(0, SEED_MAX),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="The same seed makes the same data again.",
+    )
+
+
+def out_option(help_text: str = "Where it goes; never over another file.") -> Callable[[_Command], _Command]:
+    """`--out`: the new file for the result, which the command needs."""
+    return click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=help_text)
+
+
 def require_command(context: click.Context) -> None:
-    """A group that is called without a command is a usage error like any other."""
+    """Raise a usage error for a group that is called without a command."""
     if context.invoked_subcommand is None:
         raise click.UsageError("a command is missing", context)
 
 
-def engine_option(command: _Command) -> _Command:
-    """`--engine`: which implementation of the digest computes."""
-    return click.option(
-        "--engine",
-        "engine_name",
-        type=click.Choice(["auto", "kernel", "reference"]),
-        default="auto",
-        show_default=True,
-        help="The native kernel, the Python reference, or the kernel where it is installed.",
-    )(command)
-
-
 def pick_engine(name: str) -> Engine:
-    """The engine of that name; `auto` without a kernel says so and takes the reference."""
+    """The engine of that name; `auto` without a kernel gives the reference, with a notice."""
     if name == "reference":
         return reference_engine()
     try:
@@ -76,3 +168,14 @@ def pick_engine(name: str) -> Engine:
             raise
         notice(f"{error.message}; the Python reference computes, some hundred times slower ({error.hint})")
         return reference_engine()
+
+
+def named_values(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """The pairs of an option that is given as NAME=VALUE. Raises for a name that is given twice."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not sign or not name or name in found:
+            raise Code.USAGE(f"{option} cannot be accepted", got=ascii(each)[:80])
+        found[name] = value
+    return found

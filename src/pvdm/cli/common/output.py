@@ -1,4 +1,4 @@
-"""Standard output that says so when it cannot be written, and is quiet where nobody reads on; imports nothing heavy."""
+"""Reports errors of standard output, and ignores a closed pipe. Imports nothing that is slow to load."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 
 
 @contextlib.contextmanager
 def checked_output() -> Iterator[None]:
-    """Within, a full disk behind standard output is an `output_not_writable`, whoever writes.
+    """In the block, an error of standard output raises `output_not_writable`.
 
-    Who closes a pipe has read enough, as `head -1` has: the rest goes nowhere, and the command ends as it would.
+    After the reader of a pipe has closed it, as `head -1` does, output is discarded and the command continues.
     """
     stream: TextIO | None = sys.stdout  # None where the caller closed it
     if stream is None:
         raise _not_writable("a closed one")
-    _show_all_letters(stream)
-    checked = _Checked(stream)
+    _escape_unknown_characters(stream)
+    checked = _CheckedStream(stream)
     sys.stdout = cast(TextIO, checked)
     try:
         yield
@@ -33,21 +33,21 @@ def checked_output() -> Iterator[None]:
         sys.stdout = stream
 
 
-def _show_all_letters(stream: TextIO) -> None:
-    """A letter that the output's encoding does not have is an escape: what was done is told, and not a bug instead."""
+def _escape_unknown_characters(stream: TextIO) -> None:
+    """Write characters that the output's encoding does not have as escapes."""
     if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
         stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
 def output_aside() -> Iterator[None]:
-    """Within, whatever is printed goes to standard error: a job's words, and those of its child processes and JVM."""
+    """In the block, standard output of this process, its child processes and its JVM goes to standard error."""
     stream, errors = sys.stdout, sys.stderr
     stream.flush()
     with contextlib.ExitStack() as stack:
         nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-        # Processes that are started meanwhile write to the number 1, whatever Python calls standard output.
-        stack.callback(_number_one(2 if errors is not None else nowhere.fileno()))
+        # Child processes write to file descriptor 1, not to sys.stdout.
+        stack.callback(_redirect_descriptor_1(2 if errors is not None else nowhere.fileno()))
         sys.stdout = errors if errors is not None else nowhere
         try:
             yield
@@ -57,20 +57,20 @@ def output_aside() -> Iterator[None]:
             sys.stdout = stream
 
 
-def _number_one(target: int) -> Callable[[], None]:
-    """Lets file descriptor 1 be another one; what is returned brings the first one back."""
+def _redirect_descriptor_1(target: int) -> Callable[[], None]:
+    """Redirect file descriptor 1 to another one; returns the function that restores it."""
     kept = os.dup(1)
     os.dup2(target, 1)
 
-    def back() -> None:
+    def restore() -> None:
         os.dup2(kept, 1)
         os.close(kept)
 
-    return back
+    return restore
 
 
 def discard_unwritten() -> None:
-    """Let go of what standard output and error did not take, so that the interpreter does not fail on it at its end."""
+    """Discard what standard output and error did not take, since the interpreter would fail on it at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -80,30 +80,30 @@ def discard_unwritten() -> None:
                 os.dup2(nowhere.fileno(), stream.fileno())
 
 
-class _Checked:
-    """A text stream whose errors are ours. click and rich would end the process at a closed pipe."""
+class _CheckedStream:
+    """A text stream that raises pvdm's errors. click and rich would end the process at a closed pipe."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_read = True
+        self._is_open = True
 
     def write(self, text: str) -> int:
-        with self._judged():
-            if self._is_read:
+        with self._translate_errors():
+            if self._is_open:
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._judged():
-            if self._is_read:
+        with self._translate_errors():
+            if self._is_open:
                 self._stream.flush()
 
     @contextlib.contextmanager
-    def _judged(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
-            self._is_read = False
+            self._is_open = False
         except OSError as error:
             raise _not_writable(error.strerror or type(error).__name__) from error
 
@@ -111,11 +111,6 @@ class _Checked:
         return getattr(self._stream, name)
 
 
-def _not_writable(got: str) -> InputError:
-    return InputError(
-        Code.OUTPUT_NOT_WRITABLE,
-        "standard output cannot be written",
-        expected="a place for the result",
-        got=got,
-        hint="send it to a file or a pipe that takes it all",
-    )
+def _not_writable(got: str) -> PvdmError:
+    hint = "send it to a file or a pipe that takes it all"
+    return Code.OUTPUT_NOT_WRITABLE("standard output cannot be written", got=got, hint=hint)

@@ -1,4 +1,4 @@
-"""Where a passphrase comes from: the terminal, a file or an environment variable; never the command line itself."""
+"""Reads passphrases from the terminal, a file or an environment variable, and opens private keys with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pvdm.cli.common.files import read_file
+from pvdm.cli.common.options import ParsedType
 from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
@@ -21,38 +22,34 @@ _SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
-class WhereType(click.types.StringParamType):
-    """`prompt`, `file:NAME` or `env:NAME`. What does not fit may be the passphrase itself: it is never repeated."""
-
-    name = "where"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The place as it was given."""
-        kind, colon, name = str(value).partition(":")
-        if value != "prompt" and not (kind in {"file", "env"} and colon and name):
-            self.fail("expected prompt, file:NAME or env:NAME, got something else", param, ctx)
-        return str(value)
+def _parse_source(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if text != "prompt" and not (kind in {"file", "env"} and colon and name):
+        # The text may be the passphrase itself, so the error does not show it.
+        raise Code.USAGE(expected="prompt, file:NAME or env:NAME", got="something else")
+    return text
 
 
 def passphrase_option(help_text: str) -> Callable[[_Command], _Command]:
-    """`--passphrase`: where it comes from."""
-    return click.option("--passphrase", "where", type=WhereType(), metavar="WHERE", help=help_text)
+    """`--passphrase`: the source of the passphrase."""
+    source = ParsedType("where", _parse_source)
+    return click.option("--passphrase", "where", type=source, metavar="WHERE", help=help_text)
 
 
 OPENING = "Where the key's passphrase comes from: prompt, file:NAME or env:NAME."
 
 
 def new_passphrase(where: str | None) -> Passphrase | None:
-    """The passphrase of something new; on the terminal it is asked twice."""
+    """The passphrase for a new key; on the terminal it is entered twice."""
     if where == "prompt":
         _require_terminal()
         text = click.prompt("passphrase", hide_input=True, confirmation_prompt="again", err=True)
         return Passphrase(text)
-    return _found(where)
+    return _read_passphrase(where)
 
 
 def open_key(path: Path, where: str | None) -> OperatorKey:
-    """A person's key pair; a sealed one is asked for on the terminal where nothing was said."""
+    """A person's key pair; without a source, the passphrase of a sealed key is read from the terminal."""
     _require_not_public(path)
     sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
     if where is None and sealed:
@@ -61,14 +58,14 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
                 f"{path.name} is sealed",
                 expected="its passphrase",
                 got="none",
-                hint="name where it comes from: --passphrase prompt, file:NAME or env:NAME",
+                hint="give --passphrase prompt, file:NAME or env:NAME",
             )
         where = "prompt"
     if where == "prompt":
         _require_terminal()
         found: Passphrase | None = Passphrase(click.prompt(f"passphrase of {path.name}", hide_input=True, err=True))
     else:
-        found = _found(where)
+        found = _read_passphrase(where)
     try:
         return open_key_pair(path, found)
     except InputError:
@@ -78,16 +75,16 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
         f"the passphrase does not open {path.name}",
         expected="the passphrase that the key was sealed with",
         got="another",
-        hint="try again; nobody can open the key without it",
+        hint="try again; the key cannot be opened without it",
     )
 
 
 def _require_not_public(path: Path) -> None:
-    """The other half of the pair is told as that, not as a private key that others could read."""
+    """Raise for a public key; otherwise the error would be about the file's mode."""
     try:
         data = path.read_bytes() if path.is_file() and path.stat().st_size <= PRIVATE_KEY_SIZE_MAX_BYTES else b""
     except OSError:
-        return  # who opens the key says why it cannot be read
+        return  # opening the key raises the error
     if data.startswith(_PUBLIC):
         raise Code.KEY_IS_PUBLIC(
             f"{path.name} is a public key, which signs nothing",
@@ -98,20 +95,20 @@ def _require_not_public(path: Path) -> None:
         )
 
 
-def _found(where: str | None) -> Passphrase | None:
+def _read_passphrase(where: str | None) -> Passphrase | None:
     if where is None:
         return None
     kind, _, name = where.partition(":")
     if kind == "file":
-        # One line: editors end a file with a newline, which nobody means.
-        return Passphrase(_text(Path(name)))
+        return Passphrase(_read_line(Path(name)))
     text = os.environ.get(name)
     if text is None:
         raise Code.PASSPHRASE_MISSING(f"{name} is not set", expected="an environment variable", got="none")
     return Passphrase(text)
 
 
-def _text(path: Path) -> str:
+def _read_line(path: Path) -> str:
+    """The file's text without the newline that editors add."""
     data = read_file(path, size_max_bytes=PASSPHRASE_MAX_BYTES + 2)
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
@@ -125,10 +122,10 @@ def _text(path: Path) -> str:
 def _require_terminal() -> None:
     if not _is_terminal():
         raise Code.TERMINAL_MISSING(
-            "a passphrase can be asked for on a terminal only",
+            "a passphrase can be entered on a terminal only",
             expected="a terminal",
             got="none",
-            hint="take file:NAME or env:NAME",
+            hint="use file:NAME or env:NAME",
         )
 
 

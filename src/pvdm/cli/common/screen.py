@@ -1,4 +1,4 @@
-"""What a command prints and where: results and JSON on standard output, notices and errors on standard error."""
+"""Prints results and JSON on standard output, and notices, questions and errors on standard error."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pvdm.errors import PvdmError, comparison
-from pvdm.evaluation.progress import Watch, unwatched
+from pvdm.errors import Code, PvdmError, comparison
+from pvdm.evaluation.record import Watch, unwatched
 from pvdm.model.printable import json_printable, printable
 
+# A line and its style. The words alone must show what matters, since not every output has colours.
+Line: TypeAlias = tuple[str, str | None]
+ALERT: Final = "bold white on red"
 _REDRAW_SECONDS: Final = 0.1
 
 
 def say(line: str = "", *, style: str | None = None) -> None:
     """One line of a result; never wrapped, so that it can be copied and compared."""
-    # Text, not markup: a column name such as "[red]" is data. So is whatever else comes from rows, files and tables.
+    # Text, not markup: a column name such as "[red]" is data.
     Console(file=sys.stdout, highlight=False, soft_wrap=True).print(Text(printable(line), style=style or ""))
+
+
+def say_lines(lines: Iterable[Line]) -> None:
+    """Lines of a result."""
+    for line, style in lines:
+        say(line, style=style)
+
+
+def say_result(as_json: bool, document: Mapping[str, object], lines: Iterable[Line | str]) -> None:
+    """The result of a command: the JSON document, or else the lines."""
+    if as_json:
+        say_json(document)
+        return
+    say_lines((line, None) if isinstance(line, str) else line for line in lines)
 
 
 def notice(line: str) -> None:
@@ -32,15 +50,15 @@ def notice(line: str) -> None:
     say_aside(f"notice: {line}", "yellow")
 
 
-def say_json(value: dict[str, object]) -> None:
+def say_json(value: Mapping[str, object]) -> None:
     """The one JSON document of a command."""
-    # Escapes that JSON has, for letters that the output does not.
+    # Characters that the output's encoding does not have are written as JSON escapes.
     plain = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
     sys.stdout.write(json_printable(json.dumps(value, indent=2, ensure_ascii=plain)) + "\n")
 
 
 def say_error(error: PvdmError) -> None:
-    """An error, as lines for people."""
+    """An error, as text."""
     say_aside(f"error: {error.message} ({error.reason})", "bold red")
     if tail := comparison(error.expected, error.got):
         say_aside(f"  {tail}")
@@ -52,7 +70,7 @@ def say_error(error: PvdmError) -> None:
 
 @contextlib.contextmanager
 def watch_on_screen() -> Iterator[Watch]:
-    """How far the work is, as bars on standard error where that is a terminal; they go away at the end."""
+    """Progress bars on standard error, removed at the end; nothing if standard error is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield unwatched
         return
@@ -68,7 +86,7 @@ def watch_on_screen() -> Iterator[Watch]:
 
 
 class _Bars:
-    """One bar a part of the work, redrawn some times a second: drawing each of a million steps would be the work."""
+    """One bar for each part of the work, redrawn at most ten times a second."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -87,6 +105,16 @@ class _Bars:
 
 def say_aside(line: str, style: str = "") -> None:
     """One line on standard error."""
-    # rich ends the process where standard error is a closed pipe; a line nobody can read changes no outcome.
+    # rich ends the process if standard error is a closed pipe; that must not change the outcome.
     with contextlib.suppress(OSError, SystemExit):
         Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(line), style=style))
+
+
+def require_yes(question: str, lines: Iterable[Line]) -> None:
+    """Show what it is about, on standard error so that `--json` keeps its one document; anything but a yes ends it."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask on; read what it does, then add --yes")
+    for line, style in lines:
+        say_aside(line, style or "")
+    if not click.confirm(question, err=True):
+        raise Code.DECLINED()

@@ -1,4 +1,4 @@
-"""Times and durations as people write them, and as commands show them; inside they are microseconds, UTC."""
+"""Times and durations as text on the command line; in the program they are microseconds, UTC."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-import click
-
-from pvdm.errors import Code, InputError
+from pvdm.cli.common.options import ParsedType
+from pvdm.errors import Code, PvdmError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.printable import utc_time
 
@@ -22,16 +21,12 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MICROS: Final = re.compile(r"\d{16}")
 _nanos: Callable[[], int] = time.time_ns
+utc: Final = utc_time
 
 
 def now_micros() -> int:
-    """The host's idea of the time; a person's commands have no other."""
+    """The host's time."""
     return _nanos() // 1_000
-
-
-def utc(micros: int) -> str:
-    """The time as people read it; whole seconds where there are no others."""
-    return utc_time(micros)
 
 
 def parse_time(text: str) -> int:
@@ -47,7 +42,7 @@ def parse_time(text: str) -> int:
 
 
 def micros_of(when: date) -> int:
-    """A date is its first moment in UTC; a time of day without a zone could be several moments."""
+    """Microseconds of a time, or of a date's first moment in UTC. Raises for a time without a zone."""
     if not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day, tzinfo=UTC)
     if when.tzinfo is None:
@@ -64,42 +59,26 @@ def parse_duration(text: str) -> int:
 
 
 def duration(micros: int) -> str:
-    """The duration in the largest unit that it is a whole number of, as people type it."""
+    """The duration in the largest unit of which it is a whole number."""
     seconds = micros // SECOND
     unit = next(unit for unit, size in reversed(_SECONDS.items()) if seconds % size == 0)
     return f"{seconds // _SECONDS[unit]}{unit}"
 
 
-class TimeType(click.types.StringParamType):
-    """A moment on the command line."""
+def parse_bounded_duration(most: int) -> Callable[[str], int]:
+    """A parser of durations that raises for one over `most` microseconds."""
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Microseconds since the epoch."""
-        try:
-            return value if isinstance(value, int) else parse_time(str(value))
-        except InputError as error:
-            self.fail(f"expected {error.expected}, got {error.got}", param, ctx)
-
-
-class DurationType(click.types.StringParamType):
-    """A length of time on the command line, perhaps with a longest one."""
-
-    name = "duration"
-
-    def __init__(self, *, most: int | None = None) -> None:
-        self._most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Microseconds."""
-        try:
-            found = value if isinstance(value, int) else parse_duration(str(value))
-        except InputError as error:
-            self.fail(f"expected {error.expected}, got {error.got}", param, ctx)
-        if self._most is not None and found > self._most:
-            self.fail(f"expected at most {duration(self._most)}, got {duration(found)}", param, ctx)
+    def parse(text: str) -> int:
+        found = parse_duration(text)
+        if found > most:
+            raise Code.DURATION_INVALID(expected=f"at most {duration(most)}", got=duration(found))
         return found
+
+    return parse
+
+
+TIME_TYPE: Final = ParsedType("time", parse_time)
+DURATION_TYPE: Final = ParsedType("duration", parse_duration)
 
 
 def _within(micros: int, text: str) -> int:
@@ -108,10 +87,5 @@ def _within(micros: int, text: str) -> int:
     return micros
 
 
-def _invalid(text: str) -> InputError:
-    return InputError(
-        Code.TIME_INVALID,
-        "this is no time",
-        expected="a date, or a time with its zone, such as 2026-11-14T10:00:00Z",
-        got=text[:40],
-    )
+def _invalid(text: str) -> PvdmError:
+    return Code.TIME_INVALID(got=text[:40])

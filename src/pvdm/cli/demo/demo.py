@@ -1,30 +1,39 @@
-"""`pvdm demo`: the whole path on real Spark and Iceberg, done right once and wrongly seven times."""
+"""`pvdm demo`: one good publication and seven refused ones, on real Spark and Iceberg."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from pvdm.cli.common.options import PlaceType, json_option, seed_option
-from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.demo.text import audit_lines, begin_lines, end_lines, scene_lines
-from pvdm.cli.proof.text import Line
-from pvdm.errors import Code, InputError
+from pvdm.cli.common.screen import Line, notice, say, say_json, say_lines
+from pvdm.errors import Code, PvdmError, comparison
+from pvdm.model.printable import counted, printable
 
 if TYPE_CHECKING:
-    from pvdm.evaluation.scenes import Scene
+    from pvdm.evaluation.scenes import Scene, SceneResult
     from pvdm.evaluation.shop import Shop
-    from pvdm.metadata.audit.report import AuditReport
+    from pvdm.metadata.audit.report import AuditedSnapshot, AuditReport
+
 
 ROWS: Final = 5_000
 ROWS_MIN: Final = 100
 ROWS_MAX: Final = 1_000_000
 SEED: Final = 7
+MASK: Final = "…"
+_CHANGING: Final = re.compile(
+    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # UUIDs
+    r"|\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b"  # hashes and ids
+    r"|(?:file:)?/\S+\.parquet\b"  # files
+    r"|\b\d+(?= bytes\b)"
+)
+_WORKED: Final = "COMMITTED"
 
 
 @click.command(short_help="Publish one good run on Spark, and see seven bad ones refused.")
@@ -46,12 +55,12 @@ SEED: Final = 7
     help="Tables in an object store: the tables [catalog] and [s3] of a steward.toml.",
 )
 def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
-    """Run the main job with a Steward in this process, on real Spark and Iceberg: a clean backfill is published; then
-    rows are dropped, doubled and changed, bytes swapped after their PASS, a proof replayed, main written past the
-    gate, an unsigned override handed in.
+    """Run a Steward in this process, with real Spark and Iceberg. A clean backfill is published. Then rows are dropped,
+    doubled and changed, bytes are swapped after their PASS, a proof is replayed, main is written directly, and an
+    unsigned override is submitted.
 
-    After each try it shows the error that a user gets and what a consumer sees through Spark, and at the end the audit
-    of the table. A try that does not end as it is told makes the command end with 1. Needs Java 17 and pvdm[spark].
+    After each try the command shows the error and what a consumer sees through Spark, and at the end the audit of the
+    table. If a try ends in another way than expected, the command ends with 1. Needs Java 17 and pvdm[spark].
 
     \b
     Examples:
@@ -60,7 +69,7 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path 
       pvdm demo --store store.toml
       pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
-    show = _unshown if as_json else _say
+    show = _show_nothing if as_json else say_lines
     with _temporary_folder() if keep is None else _kept_folder(keep) as folder:
         notice("Spark and a Steward are started; this takes about a minute")
         scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
@@ -75,11 +84,8 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path 
             }
         )
     elif keep is not None:
-        say(f"everything is in {keep}; its Steward is served by `pvdm steward serve --config {_config(keep)}`")
-
-
-def _config(keep: Path) -> Path:
-    return keep / "steward" / "steward.toml"
+        config = keep / "steward" / "steward.toml"
+        say(f"everything is in {keep}; its Steward is served by `pvdm steward serve --config {config}`")
 
 
 Show = Callable[[Iterator[Line]], None]
@@ -88,63 +94,54 @@ Show = Callable[[Iterator[Line]], None]
 def play(
     folder: Path, *, rows: int, seed: int, show: Show, store: Path | None = None
 ) -> tuple[list[Scene], AuditReport]:
-    """Play all scenes in the folder and audit the table, each shown as soon as it is over."""
-    # Only here: the Steward is slow to load, and no other command needs it.
-    from pvdm.evaluation.scenes import play as scenes_of
+    """Play all scenes in the folder and audit the table; show each as soon as it is over."""
+    # Imported late: the Steward is slow to load, and no other command needs it.
+    from pvdm.evaluation import scenes
     from pvdm.evaluation.shop import open_shop
 
     with open_shop(folder, rows=rows, seed=seed, store=store) as shop:
         show(begin_lines(rows))
-        scenes: list[Scene] = []
-        for number, scene in enumerate(scenes_of(shop), 1):
+        played: list[Scene] = []
+        for number, scene in enumerate(scenes.play(shop), 1):
             show(scene_lines(number, scene))
-            scenes.append(scene)
-        report = audited(shop)
+            played.append(scene)
+        report = audit_orders(shop)
         show(audit_lines(report))
-        show(end_lines(scenes))
-    return scenes, report
+        show(end_lines(played))
+    return played, report
 
 
-def audited(shop: Shop) -> AuditReport:
-    """The audit of the table with every live file read again, as `pvdm audit --rehash` does it, by an auditor."""
-    from pvdm.cli.audit.service import ServedFiles, files_of, gather
-    from pvdm.cli.common.times import now_micros
-    from pvdm.cli.common.trust_roots import follow
-    from pvdm.evaluation.scenes import FIRST, demo_failed
+def audit_orders(shop: Shop) -> AuditReport:
+    """Audit the table and read every live file again, as `pvdm audit --rehash` does."""
+    from pvdm.cli.common.trust_roots import judge_by
+    from pvdm.cli.evidence.audit import ServedFiles, files_of, gather
+    from pvdm.evaluation.scenes import FIRST
     from pvdm.evaluation.shop import DOMAIN, ORDERS
     from pvdm.metadata.audit.audit import AuditJudge, audit
-    from pvdm.metadata.audit.evidence import table_document
     from pvdm.model.role import Role
     from pvdm.trust.bundle import origin_of
 
     with shop.steward.as_role(Role.AUDITOR, DOMAIN) as client:
-        now = now_micros()
-        root = follow(client.trust_root().chain, pin=shop.steward.pin, at=now)
+        judge = judge_by(client.trust_root().chain, pin=shop.steward.pin, at=None)
         evidence = gather(client, ORDERS)
-        lists = (snapshot.manifest_list for snapshot in table_document(evidence).snapshots)
-        files = ServedFiles(client, ORDERS, frozenset(each for each in lists if each is not None))
-        judge = AuditJudge(root, origin_of(root, None), now)
-        report = audit(evidence, files, judge, again=files_of(client, evidence))
+        by = AuditJudge(judge.root, origin_of(judge.root, None), judge.at)
+        report = audit(evidence, ServedFiles(client, evidence), by, again=files_of(client, evidence))
     walked = [each.workload_id for each in report.snapshots]
     if not report.holds or walked != [FIRST]:
         found = "holds" if report.holds else "does not hold"
-        raise demo_failed("the audit is not what the demo says", f"[{FIRST!r}] holds", f"{walked} {found}")
+        message = "the audit is not what the demo expects"
+        raise Code.DEMO_FAILED(message, expected=f"[{FIRST!r}] holds", got=f"{walked} {found}")
     return report
 
 
-def _say(lines: Iterator[Line]) -> None:
-    for line, style in lines:
-        say(line, style=style)
-
-
-def _unshown(lines: Iterator[Line]) -> None:
+def _show_nothing(lines: Iterator[Line]) -> None:
     del lines
 
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
     try:
-        # Spark's process may still be taking files of its own away.
+        # Spark's process may still be removing its files.
         with tempfile.TemporaryDirectory(prefix="pvdm-demo-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
     except OSError as error:
@@ -153,25 +150,91 @@ def _temporary_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _kept_folder(keep: Path) -> Iterator[Path]:
-    """The folder itself: tables name their files by full paths, so that nothing can be moved there at the end."""
+    """The folder itself: tables name their files by full paths, so they cannot be moved there at the end."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
-        _require_empty(keep)
+        if any(keep.iterdir()):
+            raise Code.FOLDER_NOT_EMPTY(f"{keep} is not empty", got="a folder in use")
         yield keep.resolve()
     except OSError as error:
         raise _not_writable(str(keep), error) from error
 
 
-def _require_empty(folder: Path) -> None:
-    if any(folder.iterdir()):
-        raise Code.FOLDER_NOT_EMPTY(f"{folder} has files in it", got="one that is in use")
+def _not_writable(folder: str, error: OSError) -> PvdmError:
+    got = error.strerror or str(error)
+    return Code.FOLDER_NOT_WRITABLE(f"{folder} cannot be used", got=got, hint="name another folder with --keep")
 
 
-def _not_writable(folder: str, error: OSError) -> InputError:
-    return InputError(
-        Code.FOLDER_NOT_WRITABLE,
-        f"{folder} cannot be used",
-        expected="a folder to write into",
-        got=error.strerror or str(error),
-        hint="name another folder with --keep",
+def begin_lines(rows: int) -> Iterator[Line]:
+    """The tables before the first scene."""
+    yield f"raw.orders in Iceberg: {rows:,} orders of two days from two shops, one file from each", None
+    yield "sales.orders is protected: its contract appends a day, a chunk for each file, all of it or nothing", None
+
+
+def scene_lines(number: int, scene: Scene) -> Iterator[Line]:
+    """What was tried, its result, and what a consumer sees."""
+    result = scene.result
+    yield "", None
+    yield f"{number}. {scene.title}", "bold"
+    yield f"   {_outcome(result)}", "green" if result.outcome == _WORKED else "bold red"
+    if result.error is not None:
+        for line in _error_lines(result.error):
+            yield f"   {masked(line, scene.names)}", None
+    yield f"   a consumer of {scene.table} sees {scene.seen}", "cyan"
+
+
+def audit_lines(report: AuditReport) -> Iterator[Line]:
+    """Every snapshot of main, and whether its history holds."""
+    yield "", None
+    yield f"audit of {report.table.name}", "bold"
+    for approval in report.approvals:
+        yield f"   protected by {approval.operator}: {approval.reason}", None
+    for each in report.snapshots:
+        yield f"   {_snapshot(each)}", "green" if not each.findings else "bold red"
+    if report.rehashed is not None:
+        yield f"   {counted(report.rehashed.data_files, 'data file')} read again: the bytes that the proofs bind", None
+    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)
+    found = (
+        "no violations in the history of main:" if report.holds else "violations in the history of main; its snapshots:"
+    )
+    yield f"   {found} {counts}", "bold green" if report.holds else "bold red"
+
+
+def end_lines(scenes: Sequence[Scene]) -> Iterator[Line]:
+    """How many scenes published something."""
+    worked = sum(scene.result.outcome == _WORKED for scene in scenes)
+    yield "", None
+    yield f"{len(scenes)} tries, {worked} published; no proof, no snapshot", "bold"
+
+
+def masked(text: str, names: Mapping[str, str]) -> str:
+    """The text without what differs from run to run; UUIDs of tables are replaced by the tables' names."""
+
+    def replacement(found: re.Match[str]) -> str:
+        return f"the UUID of {names[found[0]]}" if found[0] in names else MASK
+
+    return _CHANGING.sub(replacement, printable(text))
+
+
+def _outcome(result: SceneResult) -> str:
+    if result.outcome == _WORKED:
+        return f"{result.outcome}: {result.chunks} chunks staged by Spark, verified from their files, published at once"
+    classes = f" ({', '.join(result.classes)})" if result.classes else ""
+    return f"{result.outcome.upper()}{classes}"
+
+
+def _error_lines(error: PvdmError) -> Iterator[str]:
+    at = "" if error.check is None else f", check {error.check} of the gate"
+    yield f"error: {error.message} ({error.reason}{at})"
+    if tail := comparison(error.expected, error.got):
+        yield f"  {tail}"
+    if error.hint is not None:
+        yield f"hint: {error.hint}"
+
+
+def _snapshot(each: AuditedSnapshot) -> str:
+    proofs = len(each.proof_ids)
+    return (
+        f"+{counted(each.rows_added or 0, 'row')} in {counted(each.files_added or 0, 'file')} by {each.workload_id}:"
+        f" {each.standing.value}, a receipt and {counted(proofs, 'proof')}"
     )

@@ -1,4 +1,4 @@
-"""`pvdm eval`: the experiments, printed for people or as JSON, and always written to a file."""
+"""`pvdm eval`: runs the experiments, prints their figures, and writes them to a file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Final
 import click
 
 from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine, require_command, seed_option
-from pvdm.cli.common.screen import say, say_json, watch_on_screen
+from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
-from pvdm.evaluation.crafted import KEYS, craft
-from pvdm.evaluation.lattice import require_lattice
+from pvdm.evaluation.lattice import KEYS, craft, require_lattice
 from pvdm.evaluation.record import require_writable, write_json
 
 OUT: Final = Path("build/eval/collision.json")
@@ -70,7 +69,7 @@ def _widths(_context: click.Context, _parameter: click.Parameter, value: str) ->
     "--write-collision",
     type=PlaceType(),
     metavar="FILE",
-    help="With --lattice: craft the unkeyed collision anew, write it here and use it.",
+    help="With --lattice: make a new unkeyed collision, write it here and use it.",
 )
 @click.option(
     "--out",
@@ -98,9 +97,9 @@ def evaluate_collision(
     1. single-row faults in random multisets, each digested again
     2. truncated hashes against the birthday prediction
     3. a crafted collision that an unkeyed sum accepts and the keyed digest rejects
-    4. with --lattice: what leaked row contributions are good for
+    4. with --lattice: an attack with leaked row contributions
 
-    Takes about ten seconds with the kernel and under a minute with the reference. On a terminal it shows how far it is.
+    Takes about ten seconds with the kernel and under a minute with the reference. A terminal shows the progress.
 
     \b
     Examples:
@@ -132,13 +131,7 @@ def evaluate_collision(
     write_json(out, record)
     if failures := study.failures():
         raise Code.COLLISION_STUDY_FAILED(got="; ".join(failures), figures=str(out))
-    if as_json:
-        say_json(record)
-        return
-    for line in _lines(study):
-        say(line)
-    say()
-    say(f"figures: {out}")
+    say_result(as_json, record, [*_lines(study), "", f"figures: {out}"])
 
 
 def _lines(study: collision.CollisionStudy) -> Iterator[str]:
@@ -149,9 +142,7 @@ def _lines(study: collision.CollisionStudy) -> Iterator[str]:
     yield from _birthday_lines(study)
     yield ""
     yield from _crafted_lines(study)
-    if study.leak is not None:
-        yield ""
-        yield from _leak_lines(study)
+    yield from _leak_lines(study)
 
 
 def _fault_lines(study: collision.CollisionStudy) -> Iterator[str]:
@@ -179,7 +170,7 @@ def _birthday_lines(study: collision.CollisionStudy) -> Iterator[str]:
 
 def _crafted_lines(study: collision.CollisionStudy) -> Iterator[str]:
     crafted = study.crafted
-    yield f"3. crafted collision: two different multisets of {crafted.rows_in_each:,} payments"
+    yield f"3. crafted collision: two different multisets of {crafted.rows_in_each_multiset:,} payments"
     yield "   unkeyed sum of SHA-256: equal, so the wrong one is accepted"
     yield f"   keyed digest: differs under {crafted.keyed_rejected:,} of {crafted.keys:,} keys, so it is rejected"
 
@@ -188,7 +179,9 @@ def _leak_lines(study: collision.CollisionStudy) -> Iterator[str]:
     leak = study.leak
     if leak is None:
         return
-    yield f"4. {leak.leaked} leaked row contributions under one key"
-    yield f"   two different multisets of {leak.rows_in_each:,} rows with one digest, found in {leak.seconds:.2f} s"
+    yield ""
+    yield f"4. {leak.leaked_contributions} leaked row contributions under one key"
+    found = f"found in {leak.seconds:.2f} s"
+    yield f"   two different multisets of {leak.rows_in_each_multiset:,} rows with one digest, {found}"
     yield "   under a fresh attempt key the same two differ"
     yield "   so a digest never leaves the Steward, and every attempt has a key of its own"

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.options import PlaceType, Service, json_option, require_command, service_options
 from pvdm.cli.common.passphrases import new_passphrase, passphrase_option
-from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.keys.root_spec import read_public
 from pvdm.cli.keys.roots import root_group
+from pvdm.model.printable import view_json
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.keys.public import Algorithm
+
+if TYPE_CHECKING:
+    from pvdm.api.service import EpochChange
+    from pvdm.client import StewardClient
+
+
+_STYLES = {EpochStage.ACTIVE: "green", EpochStage.REVOKED: "red"}
+_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; it is signed and logged with the change.")
+_number = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
 
 
 @click.group("keys", short_help="Key pairs, epochs and trust roots.", invoke_without_command=True)
@@ -20,7 +33,7 @@ from pvdm.trust.keys.public import Algorithm
 def keys(context: click.Context) -> None:
     """Key pairs of people, the epochs of a Steward, and the trust root that names them all.
 
-    Private keys are files of mode 0600 on the side of whoever signs. None is ever printed or sent.
+    Private keys are files of mode 0600 at the signer's. They are never printed or sent.
 
     \b
     Examples:
@@ -57,35 +70,128 @@ def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, where: str | No
       pvdm keys pair source.pem --algorithm ecdsa-p256
     """
     public = create_key_pair(file, algorithm=Algorithm(algorithm_name), passphrase=new_passphrase(where))
-    facts = {
+    document = {
         "private_key": str(file),
         "public_key": f"{file}.pub",
         "algorithm": public.algorithm.value,
         "key_id": public.key_id,
         "sealed": where is not None,
     }
-    if as_json:
-        say_json(dict(facts))
-        return
-    say(f"private key: {file} ({'sealed' if where else 'not sealed'}); keep it, and send it to nobody")
-    say(f"public key:  {file}.pub; whoever makes the trust root needs it")
-    say(f"key id:      {public.key_id}")
+    lines = [
+        f"private key: {file} ({'sealed' if where else 'not sealed'}); keep it secret",
+        f"public key:  {file}.pub; the trust root needs it",
+        f"key id:      {public.key_id}",
+    ]
+    say_result(as_json, document, lines)
 
 
-@keys.command("id", short_help="The id of a public key.")
+@keys.command("id", short_help="Print the id of a public key.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE.pub")
 def keys_id(*, as_json: bool, file: Path) -> None:
     """Print the id of a public key: SHA-256 over its SubjectPublicKeyInfo.
 
-    Compare it by voice with the key's owner before you trust the file.
+    Compare it with the key's owner, for example by phone, before you trust the file.
 
     \b
     Examples:
       pvdm keys id alice.pem.pub
     """
     public = read_public(file)
-    if as_json:
-        say_json({"key_id": public.key_id, "algorithm": public.algorithm.value})
-        return
-    say(f"{public.key_id}  {public.algorithm.value}")
+    document = {"key_id": public.key_id, "algorithm": public.algorithm.value}
+    say_result(as_json, document, [f"{public.key_id}  {public.algorithm.value}"])
+
+
+@keys.command("list", short_help="List the epochs of a Steward's keys.")
+@json_option
+@service_options
+def keys_list(*, as_json: bool, service: Service) -> None:
+    """List the generations of the Steward's own keys, with the ids of their public keys.
+
+    \b
+    Examples:
+      pvdm keys list --url https://steward.example:8181
+    """
+    with service.connect() as client:
+        views = client.epochs()
+    lines: list[Line] = []
+    for view in views:
+        lines.append((f"epoch {view.number}  {view.state.value}", _STYLES.get(view.state)))
+        lines += _key_lines(view.key_ids)
+    say_result(as_json, {"epochs": [view_json(view) for view in views]}, lines)
+
+
+@keys.command("create", short_help="Make the keys of a new epoch.")
+@json_option
+@service_options
+@_reason
+def keys_create(*, as_json: bool, service: Service, reason: str) -> None:
+    """Make the keys of the next epoch. Nothing uses them until the trust root names them and `activate` is called.
+
+    \b
+    Examples:
+      pvdm keys create --reason "yearly rotation"
+    """
+    _change(lambda client: client.create_epoch(reason), service, as_json=as_json)
+
+
+@keys.command("activate", short_help="Let new workloads open under an epoch.")
+@json_option
+@_number
+@service_options
+@_reason
+def keys_activate(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+    """Activate an epoch; the one that was active is retired. Open workloads keep theirs.
+
+    \b
+    Examples:
+      pvdm keys activate 2 --reason "yearly rotation"
+    """
+    _change(lambda client: client.activate_epoch(number, reason), service, as_json=as_json)
+
+
+@keys.command("retire", short_help="Open no new workload under an epoch.")
+@json_option
+@_number
+@service_options
+@_reason
+def keys_retire(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+    """Retire the active epoch: no new workload opens until another is activated.
+
+    \b
+    Examples:
+      pvdm keys retire 1 --reason "the host is being replaced"
+    """
+    _change(lambda client: client.retire_epoch(number, reason), service, as_json=as_json)
+
+
+@keys.command("revoke", short_help="Never use the keys of an epoch again.")
+@json_option
+@_number
+@service_options
+@_reason
+def keys_revoke(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+    """Revoke an epoch: its keys neither derive nor sign again, and its unused proofs are no longer valid.
+
+    It cannot be undone. Revoke its public keys in the trust root too: `pvdm keys root next --revoke`.
+
+    \b
+    Examples:
+      pvdm keys revoke 1 --reason "the keystore was copied"
+    """
+    _change(lambda client: client.revoke_epoch(number, reason), service, as_json=as_json)
+
+
+def _change(step: Callable[[StewardClient], tuple[EpochChange, ...]], service: Service, *, as_json: bool) -> None:
+    with service.connect() as client:
+        changes = step(client)
+    lines: list[Line] = []
+    for change in changes:
+        before = "new" if change.before is None else change.before.value
+        lines.append((f"epoch {change.epoch}: {before} → {change.after.value}", _STYLES.get(change.after)))
+        lines += _key_lines(change.key_ids)
+    say_result(as_json, {"changes": [view_json(change) for change in changes]}, lines)
+
+
+def _key_lines(key_ids: Mapping[str, str]) -> list[Line]:
+    return [(f"  {role:<10}{key_id}", None) for role, key_id in sorted(key_ids.items())]

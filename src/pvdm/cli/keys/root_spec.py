@@ -1,4 +1,4 @@
-"""Reads the small TOML file in which people name the keys of a trust root."""
+"""Reads the TOML file that names the keys of a trust root."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final
 
 from pvdm.cli.common.files import read_file
 from pvdm.cli.common.times import SECOND, micros_of, parse_duration, parse_time
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootKey, RootRole
 
 ROOT_SPEC_SIZE_MAX_BYTES: Final = 1024 * 1024
-# Clocks differ: a key that is valid only from this very moment would be refused by who is a minute behind.
+# Clocks differ: a key that is valid from now on would be refused where the clock is a minute behind.
 _BEFORE: Final = 24 * 3_600 * SECOND
 _TOP: Final = frozenset({"expires", "thresholds", "keys"})
 _KEY: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "valid_until"})
@@ -24,7 +24,7 @@ _KEY: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "v
 
 @dataclass(frozen=True, slots=True)
 class RootSpec:
-    """What the file says: keys, and where given the end and the thresholds of the root."""
+    """The keys of the file, and the end and thresholds of the root if it has them."""
 
     keys: tuple[RootKey, ...]
     expires_at: int | None
@@ -33,7 +33,7 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """The keys that the file names; a key that names no end ends with the root."""
+    """The keys that the file names; a key without an end is valid as long as the root."""
     try:
         found = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -65,7 +65,7 @@ def _key(path: Path, where: str, key: object, now: int, end: int | None) -> Root
     roles = _roles(path, f"{where}.roles", key.get("roles"))
     epochs = _epochs(path, f"{where}.epochs", key.get("epochs", []))
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
-        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {where}.epochs is not there", got="none")
+        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {where}.epochs is missing", got="none")
     return RootKey(
         _public(path, where, key.get("file")),
         _text(path, f"{where}.identity", key.get("identity")),
@@ -82,13 +82,13 @@ def _public(path: Path, where: str, file: object) -> PublicKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """A public key in PEM, whoever owns the file: it came from somebody else."""
+    """The public key of a PEM file. Raises for a private key."""
     data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
     if b"PRIVATE KEY-----" in data:
         raise Code.PRIVATE_KEY_GIVEN(
             f"{path} is a private key",
             got="the private key",
-            hint=f"the public half is in {path.name}.pub; send the private key to nobody",
+            hint=f"the public key is in {path.name}.pub; never send the private key",
         )
     try:
         return PublicKey.from_pem(data)
@@ -138,5 +138,5 @@ def _known(path: Path, where: str, table: Mapping[str, object], names: frozenset
         raise _invalid(path, where, ", ".join(sorted(names)), unknown[0][:80])
 
 
-def _invalid(path: Path, where: str, expected: str, got: str) -> InputError:
-    return InputError(Code.ROOT_SPEC_INVALID, f"{path}: {where} cannot be accepted", expected=expected, got=got)
+def _invalid(path: Path, where: str, expected: str, got: str) -> PvdmError:
+    return Code.ROOT_SPEC_INVALID(f"{path}: {where} cannot be accepted", expected=expected, got=got)

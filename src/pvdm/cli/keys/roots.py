@@ -1,4 +1,4 @@
-"""`pvdm keys root`: makes, signs, shows and checks trust roots, whose files travel between people."""
+"""`pvdm keys root`: makes, signs, shows, checks, fetches and submits trust roots."""
 
 from __future__ import annotations
 
@@ -8,30 +8,25 @@ from typing import Any
 
 import click
 
-from pvdm.cli.common.confirm import require_yes
-from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.files import require_new, write_new
+from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.common.times import TimeType, now_micros, utc
+from pvdm.cli.common.screen import Line, require_yes, say_result
+from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
 from pvdm.cli.common.trust_roots import (
-    FAITH,
-    ROOT_CHAIN_SIZE_MAX_BYTES,
     at_option,
     first_sha256,
-    follow,
+    judge_by,
     pin_option,
     read_chain,
     seen_option,
     write_chain,
 )
+from pvdm.cli.keys.root_file import RootFile, one_root, read_root_file, root_lines, root_to_json
 from pvdm.cli.keys.root_spec import read_spec
-from pvdm.cli.keys.root_text import RootFile, root_lines, root_to_json
 from pvdm.errors import Code, PvdmError
-from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, Signature, parse_envelope, seal
-from pvdm.trust.refusal import refusing
-from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, Thresholds, TrustRoot, advance_root, pin_root
-from pvdm.trust.strict_json import read
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
+from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, advance_root, pin_root
 
 _OUT_HELP = "Where the result goes; never over another file."
 
@@ -41,7 +36,7 @@ _OUT_HELP = "Where the result goes; never over another file."
 def root_group(context: click.Context) -> None:
     """Make, sign, show and check trust roots: which keys are trusted for what, and until when.
 
-    A root is made as a draft, travels from signer to signer, and counts when enough of them signed.
+    A root is made as a draft, goes from signer to signer, and is valid when enough of them have signed.
 
     \b
     Examples:
@@ -53,38 +48,10 @@ def root_group(context: click.Context) -> None:
     require_command(context)
 
 
-def read_root_file(path: Path) -> list[RootFile]:
-    """The roots of a draft, of one envelope or of a chain; nothing is judged but their form."""
-    data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
-    require_json(path, data, "a trust root, its draft, or a chain of them")
-    if data.startswith(b'{"expires_at"'):
-        return [RootFile(_parse_root(data), None)]
-    return [_parse_envelope(envelope) for envelope in read_chain(path)]
-
-
-def _parse_root(data: bytes) -> TrustRoot:
-    value = read(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
-    with refusing():
-        return TrustRoot.from_json(value)
-
-
-def _parse_envelope(data: bytes) -> RootFile:
-    envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    return RootFile(_parse_root(envelope.payload), envelope)
-
-
-def one_root(path: Path) -> RootFile:
-    """The only root of a file."""
-    files = read_root_file(path)
-    if len(files) != 1:
-        raise Code.TRUST_ROOT_SEVERAL(f"{path} holds several trust roots", got=str(len(files)))
-    return files[0]
-
-
 @root_group.command("new", short_help="Make the first trust root from public keys.")
 @json_option
 @click.argument("spec", type=PlaceType(), metavar="KEYS.toml")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=_OUT_HELP)
+@out_option(_OUT_HELP)
 def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     """Make the draft of trust root 1 from the public keys that KEYS.toml names.
 
@@ -110,7 +77,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     now = now_micros()
     found = read_spec(spec, now=now)
     if found.expires_at is None:
-        raise Code.ROOT_SPEC_INVALID(f"{spec}: a root ends", got="none")
+        raise Code.ROOT_SPEC_INVALID(f"{spec}: the root has no end", got="none")
     keys = _ordered(found.keys)
     thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
     root = TrustRoot(1, None, now, found.expires_at, keys, thresholds)
@@ -120,14 +87,14 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 @root_group.command("next", short_help="Make the successor of a trust root.")
 @json_option
 @click.argument("current", type=PlaceType(), metavar="ROOT")
-@click.option("--add", type=PlaceType(), metavar="KEYS.toml", help="Keys that join.")
-@click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is trusted no more from now on.")
+@click.option("--add", type=PlaceType(), metavar="KEYS.toml", help="Keys to add.")
+@click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
 @click.option("--remove", multiple=True, metavar="KEY_ID", help="A key that the successor no longer names.")
 @click.option("--extend", multiple=True, metavar="KEY_ID=TIME", help="A key that stays valid until then.")
-@click.option("--expires", type=TimeType(), metavar="TIME", help="The end of the successor.  [default: as long again]")
+@click.option("--expires", type=TIME_TYPE, metavar="TIME", help="The end of the successor.  [default: as long again]")
 @click.option("--notary-threshold", type=click.IntRange(1), metavar="K", help="Notaries that a proof needs.")
 @click.option("--root-threshold", type=click.IntRange(1), metavar="K", help="Signers that a root needs.")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=_OUT_HELP)
+@out_option(_OUT_HELP)
 def root_next(*, as_json: bool, current: Path, out: Path, **asked: Any) -> None:
     """Make the draft of the trust root that follows the newest one of ROOT.
 
@@ -146,7 +113,7 @@ def root_next(*, as_json: bool, current: Path, out: Path, **asked: Any) -> None:
 
 
 def _newest(path: Path, now: int) -> TrustRoot:
-    """The newest root of the chain, its steps checked; one that has expired can still be followed."""
+    """The newest root of the chain, once its steps are verified; it may have expired."""
     chain = read_chain(path)
     root = pin_root(chain[0], sha256=first_sha256(chain), now=now)
     for data in chain[1:]:
@@ -173,7 +140,7 @@ def _successor(
     for text in extend:
         name, _, when = text.partition("=")
         key = _key_of(root, name)
-        keys[key.key_id] = replace(keys[key.key_id], valid_until=TimeType().convert(when, None, None))
+        keys[key.key_id] = replace(keys[key.key_id], valid_until=TIME_TYPE.convert(when, None, None))
     for name in remove:
         del keys[_key_of(root, name).key_id]
     end = expires if expires is not None else now + (root.expires_at - root.issued_at)
@@ -205,14 +172,10 @@ def _ordered(keys: tuple[RootKey, ...]) -> tuple[RootKey, ...]:
 
 def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
     write_new(out, root.to_bytes())
-    if as_json:
-        say_json({"draft": str(out), **root_to_json(RootFile(root, None))})
-        return
-    for line in root_lines(RootFile(root, None), now=now_micros()):
-        say(line)
-    say()
-    say(f"draft: {out}")
-    say(f"hint: `pvdm keys root sign {out} --key FILE --out FILE`, once for each signer")
+    file = RootFile(root, None)
+    hint = f"hint: `pvdm keys root sign {out} --key FILE --out FILE`, once for each signer"
+    lines = [*root_lines(file, now=now_micros()), "", f"draft: {out}", hint]
+    say_result(as_json, {"draft": str(out), **root_to_json(file)}, lines)
 
 
 @root_group.command("sign", short_help="Add one signature to a trust root.")
@@ -220,16 +183,15 @@ def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="The signer's private key.")
 @passphrase_option(OPENING)
-@click.option("--previous", type=PlaceType(), metavar="ROOT", help="The root before, where it alone names the signer.")
+@click.option("--previous", type=PlaceType(), metavar="ROOT", help="The root before, if only it names the signer.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=_OUT_HELP)
+@out_option(_OUT_HELP)
 def root_sign(
     *, as_json: bool, file: Path, key_file: Path, where: str | None, previous: Path | None, yes: bool, out: Path
 ) -> None:
-    """Show a draft, or a root that others signed already, and add your signature.
+    """Show a draft, or a root that others have signed, and add your signature.
 
-    Read what is shown: with your signature others will trust these keys. A second run with the same key changes
-    nothing.
+    Read it first: with your signature others will trust these keys. A second run with the same key changes nothing.
 
     \b
     Examples:
@@ -242,7 +204,7 @@ def root_sign(
     _require_root_signer(key_id, found.root, previous)
     before = () if found.envelope is None else found.envelope.signatures
     if _signed_before(out, found.root, {each.key_id for each in before} | {key_id}):
-        _tell_signed(one_root(out), out, as_json=as_json)
+        _show_signed(one_root(out), out, as_json=as_json)
         return
     require_new(out)
     if not yes:
@@ -253,7 +215,7 @@ def root_sign(
     ordered: tuple[Signature, ...] = tuple(signatures[each] for each in sorted(signatures))
     envelope = Envelope(TRUST_ROOT_TYPE, found.root.to_bytes(), ordered)
     write_new(out, envelope.to_bytes())
-    _tell_signed(RootFile(found.root, envelope), out, as_json=as_json)
+    _show_signed(RootFile(found.root, envelope), out, as_json=as_json)
 
 
 def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) -> None:
@@ -268,38 +230,35 @@ def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) ->
 
 
 def _signed_before(out: Path, root: TrustRoot, signers: set[str]) -> bool:
-    """Whether the result of this very command is there already."""
+    """Whether the file already has the result of this command."""
     if not out.exists():
         return False
     try:
         found = one_root(out)
     except PvdmError:
-        return False  # something else, which is not written over
+        return False  # another file, which is not overwritten
     envelope = found.envelope
     same = envelope is not None and {each.key_id for each in envelope.signatures} == signers
     return found.root == root and same and all(each["holds"] is not False for each in found.signatures())
 
 
-def _tell_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"signed": str(out), **root_to_json(file)})
-        return
-    say(f"signed: {out}, trust root version {file.root.version}")
-    say(f"sha256: {file.root.sha256}")
+def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
     missing = file.root.root_threshold - len(file.signers())
     if missing > 0:
-        say(f"hint: {missing} more of its own root signers must sign")
+        hint = f"hint: {missing} more of its own root signers must sign"
     elif file.root.version == 1:
-        say(f"hint: complete; readers pin it with --root-sha256 {file.root.sha256}")
+        hint = f"hint: complete; readers pin it with --root-sha256 {file.root.sha256}"
     else:
-        say("hint: complete by its own signers; `pvdm keys root check OLD NEW` tells whether the old ones agree")
+        hint = "hint: complete by its own signers; `pvdm keys root check OLD NEW` shows whether the old ones agree"
+    signed = f"signed: {out}, trust root version {file.root.version}"
+    say_result(as_json, {"signed": str(out), **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
 
 
-@root_group.command("show", short_help="Show a trust root in words.")
+@root_group.command("show", short_help="Show a trust root as text.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 def root_show(*, as_json: bool, file: Path) -> None:
-    """Show a draft, a root or a chain of roots in words. Shows, and judges nothing: `check` does.
+    """Show a draft, a root or a chain of roots as text. It checks nothing: `check` does.
 
     \b
     Examples:
@@ -307,14 +266,8 @@ def root_show(*, as_json: bool, file: Path) -> None:
       pvdm keys root show roots.json --json | jq '.roots[-1].keys[].identity'
     """
     files = read_root_file(file)
-    if as_json:
-        say_json({"roots": [root_to_json(each) for each in files]})
-        return
-    for number, each in enumerate(files):
-        if number:
-            say()
-        for line in root_lines(each, now=now_micros()):
-            say(line)
+    lines = [line for each in files for line in ("", *root_lines(each, now=now_micros()))]
+    say_result(as_json, {"roots": [root_to_json(each) for each in files]}, lines[1:])
 
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")
@@ -334,28 +287,66 @@ def root_check(
       pvdm keys root check root-1.json --root-sha256 HEX
       pvdm keys root check root-1.json root-2.json --root-sha256 HEX --out roots.json
     """
-    if seen is not None and pin is None:
-        raise click.UsageError("--seen needs --root-sha256: an unpinned root is not worth remembering")
     chain = tuple(envelope for path in files for envelope in read_chain(path))
-    root = follow(chain, pin=pin, at=now_micros() if at is None else at, seen=seen)
+    root = judge_by(chain, pin=pin, at=at, seen=seen).root
     if out is not None:
         write_new(out, write_chain(chain))
-    if pin is None:
-        notice(FAITH)
-    if as_json:
-        say_json(
-            {
-                "version": root.version,
-                "sha256": root.sha256,
-                "first_sha256": first_sha256(chain),
-                "pinned": pin is not None,
-                "expires_at": root.expires_at,
-                "roots": len(chain),
-            }
-        )
-        return
+    document = {
+        "version": root.version,
+        "sha256": root.sha256,
+        "first_sha256": first_sha256(chain),
+        "pinned": pin is not None,
+        "expires_at": root.expires_at,
+        "roots": len(chain),
+    }
     count = "one trust root" if len(chain) == 1 else f"{len(chain)} trust roots"
-    say(f"holds: {count}, the newest is version {root.version}", style="green")
-    say(f"  first    {first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: not verified)'}")
-    say(f"  newest   {root.sha256}")
-    say(f"  expires  {utc(root.expires_at)}")
+    lines: list[Line | str] = [
+        (f"holds: {count}, the newest is version {root.version}", "green"),
+        f"  first    {first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: not verified)'}",
+        f"  newest   {root.sha256}",
+        f"  expires  {utc(root.expires_at)}",
+    ]
+    say_result(as_json, document, lines)
+
+
+@root_group.command("fetch", short_help="Get the chain of trust roots from a Steward.")
+@json_option
+@service_options
+@pin_option
+@out_option("Where the chain goes.")
+def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -> None:
+    """Get every version of the Steward's trust root, check the chain, and write it to a file for `proof check`.
+
+    The Steward could send any trust root, so get the hash for --root-sha256 from another source.
+
+    \b
+    Examples:
+      pvdm keys root fetch --url https://steward.example:8181 --root-sha256 HEX --out roots.json
+    """
+    with service.connect() as client:
+        chain = client.trust_root().chain
+    root, first = judge_by(chain, pin=pin, at=None).root, first_sha256(chain)
+    write_new(out, write_chain(chain))
+    facts = {"version": root.version, "sha256": root.sha256, "first_sha256": first}
+    unpinned = [] if pin is not None else [f"  if the operator confirms this hash: --root-sha256 {first}"]
+    document = {**facts, "pinned": pin is not None, "out": str(out)}
+    say_result(as_json, document, [f"trust roots 1 to {root.version}: {out}", *unpinned])
+
+
+@root_group.command("submit", short_help="Submit a trust root to a Steward.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="ROOT")
+@service_options
+def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
+    """Submit the next trust root, or a chain of them. The newest again changes nothing. Needs an operator's token.
+
+    The first one is accepted if the Steward's configuration has its hash (`trust_root_sha256`).
+
+    \b
+    Examples:
+      pvdm keys root submit root-2.json --url https://steward.example:8181
+    """
+    with service.connect() as client:
+        done = [client.submit_trust_root(envelope) for envelope in read_chain(file)][-1]
+    document = {"version": done.version, "sha256": done.sha256}
+    say_result(as_json, document, [f"the Steward uses trust root {done.version}, {done.sha256}"])

@@ -1,19 +1,16 @@
-"""`pvdm steward restore` and `release-claim`: a backup of the ledger comes back, and what it has forgotten is named."""
+"""`pvdm steward restore` and `release-claim`: a backup of the ledger is reconciled with the log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.confirm import require_yes
 from pvdm.cli.common.options import PlaceType, json_option
-from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.screen import ALERT, require_yes, say, say_json, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.keys.root_spec import read_public
-from pvdm.cli.proof.text import LOUD
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.ledger.record import restores
 from pvdm.model.printable import counted, view_json
@@ -23,22 +20,22 @@ if TYPE_CHECKING:
     from pvdm.steward.restore.restore import Restored
 
 _RESTORE_MEANS = (
-    ("a restore cannot be undone: every token is revoked, what is under way is given up, and no workload opens", LOUD),
+    ("a restore cannot be undone: it revokes every token and abandons open workloads. No workload opens", ALERT),
     ("until a trust root names the keys of the new epoch. Stop the service first.", None),
 )
 _EVER_PROTECTED = (
-    "never drop it: it was protected once, and nobody can register it again; write its rows again, or protect it"
+    "never drop it: it was protected once, and cannot be registered again; write its rows again, or protect it"
     " and publish them"
 )
-_NEVER_PROTECTED = "write its rows again; or drop it without a purge, and register the right document"
+_NEVER_PROTECTED = "write its rows again; or drop it without a purge, and register the right metadata file"
 
 
-@steward.command("restore", short_help="Bring a backup of the ledger back into service.")
+@steward.command("restore", short_help="Reconcile a restored backup of the ledger.")
 @json_option
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
-@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive; else steward.toml's own.")
+@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive.  [default: steward.toml's]")
 @click.option(
     "--log-key",
     "log_keys",
@@ -47,28 +44,26 @@ _NEVER_PROTECTED = "write its rows again; or drop it without a purge, and regist
     metavar="FILE.pub",
     help="A lost log key; may be repeated.",
 )
-@click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
-@click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
-@click.option("--accept-lost", is_flag=True, help="Go on without publications whose documents or files are gone.")
-@click.option(
-    "--accept-unreadable", is_flag=True, help="Go on with tables that cannot be read: their document is gone."
-)
-@click.option("--again", is_flag=True, help="Restore though this ledger was restored before and lacks nothing.")
-@click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
+@click.option("--lost-origin", metavar="LOG", help="Accept the loss of what no archive has: the old log's name.")
+@click.option("--accept-missing", is_flag=True, help="Continue without envelopes that the archive lacks; it is logged.")
+@click.option("--accept-lost", is_flag=True, help="Continue without publications whose metadata or files are lost.")
+@click.option("--accept-unreadable", is_flag=True, help="Continue with unreadable tables, whose metadata is lost.")
+@click.option("--again", is_flag=True, help="Restore again a ledger that was restored before and lacks nothing.")
+@click.option("--confirm-clock", is_flag=True, help="Confirm that the clock is right after a long stop; it is logged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **asked: Any) -> None:
     """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
 
-    A restored ledger has forgotten what came after the backup. The log is refilled from the archive up to the
-    checkpoint that is kept outside. Each table shows the newest document that a receipt binds, once its bytes were
-    checked again. Protections, migrations, verdicts and overrides come back from their signed statements. Proofs that
-    were outstanding die with their epoch; every token is revoked; the restore itself is logged. One that was
-    interrupted is finished by running it again; until then nothing starts.
+    A restored ledger lacks everything after the backup. The log is refilled from the archive up to the checkpoint that
+    is stored outside. Each table gets the newest metadata that a receipt binds, after its bytes are checked again.
+    Protections, migrations, verdicts and overrides are restored from their signed statements. Unused proofs are no
+    longer valid, every token is revoked, and the restore itself is logged. If it is interrupted, run it again; until
+    then the Steward does not start.
 
-    Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
-    steward.toml, and its first entry there says what was lost. A publication whose document or files are gone stops
-    the restore; with --accept-lost it is named, and is to be published again. So does a table whose document is gone,
-    while no receipt binds a newer one; with --accept-unreadable it is named, and stays unreadable.
+    Without an archive that has every entry it is refused. With --lost-origin the log continues under the new origin of
+    steward.toml, and its first entry there states what was lost. A publication whose metadata or files are lost stops
+    the restore; with --accept-lost it is listed, and must be published again. So does a table whose metadata is lost
+    and for which no receipt binds newer metadata; with --accept-unreadable it is listed, and stays unreadable.
 
     \b
     Examples:
@@ -89,48 +84,48 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
         say("nothing to restore: this ledger was restored before, and its log lacks nothing. Nothing was changed.")
         say("hint: if another backup was put in its place since then, restore with --again: it revokes every token")
     else:
-        _tell(done)
+        _show(done)
 
 
-def _tell(done: Restored) -> None:
+def _show(done: Restored) -> None:
     say(f"restored: the backup had {_entries(done.backup_size)}, the checkpoint outside {done.outside_size:,}")
     say(f"  refilled   {_entries(done.refilled)}, {done.missing:,} of them without their envelope")
     if done.lost:
-        say(f"  *** LOST *** {_entries(done.lost)} that no archive has", style=LOUD)
+        say(f"  *** LOST *** {_entries(done.lost)} that no archive has", style=ALERT)
     for table in done.advanced:
         made = ", which the backup lacked" if table.created else ""
         say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
     for shown in done.unreceipted:
         of = f"{shown.table}, snapshot {shown.snapshot_id}, chunk {shown.chunk_id} of workload {shown.workload_id}"
-        say(f"  unreceipted {of}: shown without a receipt; it is not to be published again", style="yellow")
+        say(f"  unreceipted {of}: shown without a receipt; do not publish it again", style="yellow")
     for lost in done.lost_publications:
-        say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=LOUD)
+        say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=ALERT)
         say(f"             {lost.code}: {lost.why}")
         if lost.file != lost.metadata_path:
-            say(f"             document {lost.metadata_path}")
+            say(f"             metadata file {lost.metadata_path}")
     for unreadable in done.unreadable:
-        say(
-            f"  *** UNREADABLE *** {unreadable.table}: bring its document back, or restore a younger backup", style=LOUD
-        )
+        next_step = "put its metadata file back, or restore a newer backup"
+        say(f"  *** UNREADABLE *** {unreadable.table}: {next_step}", style=ALERT)
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
-        say(f"  behind     {behind.table}: not protected, and newer documents lie there than the one that it shows")
+        say(f"  behind     {behind.table}: not protected, and newer metadata files exist than the one that it shows")
         say(f"             {_EVER_PROTECTED if behind.was_protected else _NEVER_PROTECTED}")
     for left in done.unregistered:
-        named = left.table or "a table whose name is in no document"
+        named = left.table or "a table whose name is in no metadata file"
         say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")
         say(f"             register it if it is wanted: {left.metadata_path}")
     for ended in done.unprotected:
         say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
-    say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
+    names = f": {', '.join(done.abandoned)}" if done.abandoned else ""
+    say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{names}")
     for workload_id in done.published:
         say(f"  published  workload {workload_id}, which the backup has open: do not publish it again")
         say(f"             chunks and snapshots: pvdm status --workload-id {workload_id}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {counted(done.tokens, 'token')}")
-    say(f"  void       {counted(done.nonces, 'nonce')} of overrides and challenges that waited")
+    say(f"  void       {counted(done.nonces, 'nonce')} of unused overrides and challenges")
     for blocked in done.blocked:
-        say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
+        say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} claimed")
         say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
     for held in done.protected:
         say(f"  protected  {held.kind} {held.name}: under its contract of the log again, {held.contract_sha256}")
@@ -142,23 +137,19 @@ def _tell(done: Restored) -> None:
     say(f"  log        {_entries(done.log_size)}")
     if done.lost_publications:
         say("hint: publish what is lost again, under its own workload id or another; audits report its receipts")
-    say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")
+    say("hint: issue new tokens with `pvdm steward token issue`; those from before the restore are revoked")
 
 
 def _entries(count: int) -> str:
     return counted(count, "entry", "entries")
 
 
-def _listed(names: Sequence[str]) -> str:
-    return f": {', '.join(names)}" if names else ""
-
-
-@steward.command("release-claim", short_help="Say that a table was compared after a restore.")
+@steward.command("release-claim", short_help="Confirm that a table was compared after a restore.")
 @json_option
 @click.argument("receipt_id", metavar="RECEIPT_ID")
 @config_option
-@click.option("--operator", required=True, metavar="NAME", help="Who has compared; it goes into the step log.")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found; it goes into the step log.")
+@click.option("--operator", required=True, metavar="NAME", help="Who compared the table; the step log stores it.")
+@click.option("--reason", required=True, metavar="TEXT", help="What was found; the step log stores it.")
 def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, operator: str, reason: str) -> None:
     """Let workloads claim rows of a table again whose claims a restore has lost (`claim_lost`).
 
@@ -174,7 +165,5 @@ def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, opera
 
     with opened_notary(config) as notary:
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    if as_json:
-        say_json({"receipt_id": receipt_id, "released_by": operator})
-        return
-    say(f"released: workloads may claim what receipt {receipt_id} published")
+    done = f"released: workloads may claim what receipt {receipt_id} published"
+    say_result(as_json, {"receipt_id": receipt_id, "released_by": operator}, [done])

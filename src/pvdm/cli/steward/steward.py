@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import PlaceType, json_option, require_command
-from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.options import PlaceType, Service, json_option, require_command, service_options
+from pvdm.cli.common.screen import say_result
+from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
 from pvdm.trust.keys.epochs import EpochBook
 from pvdm.trust.log.note import NoteKey
 
 if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group("steward", short_help="Make, run and restore a Steward.", invoke_without_command=True)
@@ -36,22 +35,20 @@ def steward(context: click.Context) -> None:
     require_command(context)
 
 
-def config_option(command: _Command) -> _Command:
-    """`--config`: the Steward's configuration."""
-    return click.option(
-        "--config",
-        type=PlaceType(),
-        envvar="PVDM_CONFIG",
-        required=True,
-        metavar="FILE",
-        help="The Steward's configuration, steward.toml, or PVDM_CONFIG.",
-    )(command)
+config_option = click.option(
+    "--config",
+    type=PlaceType(),
+    envvar="PVDM_CONFIG",
+    required=True,
+    metavar="FILE",
+    help="The Steward's configuration, steward.toml, or PVDM_CONFIG.",
+)
 
 
 @contextlib.contextmanager
 def opened_notary(config: Path) -> Iterator[Notary]:
-    """The Steward of that configuration, opened beside its service and closed again."""
-    # Only here: the Steward's rooms are slow to load, and most commands work without them.
+    """The Steward of the configuration, also while its service runs; closed at the end of the block."""
+    # Imported late: the Steward is slow to load, and most commands work without it.
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
 
@@ -65,11 +62,11 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged with the first epoch.")
 @click.option("--public", type=PlaceType(folder=True), metavar="DIR", help="Write the public keys here.")
 def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | None) -> None:
-    """Make the keys of the first epoch, the ledger and the log, with its first checkpoint outside.
+    """Make the keys of the first epoch, the ledger and the log, and store its first checkpoint outside.
 
-    What is there already is kept: a second run changes nothing, but for the catalog's name and folders, which are
-    taken from the configuration until the catalog has its first table. The public keys go into the trust root, which
-    people make and sign elsewhere: `pvdm keys root new`.
+    A second run changes nothing, except the catalog's name and folders, which are taken from the configuration until
+    the catalog has its first table. The public keys go into the trust root, which people make and sign elsewhere:
+    `pvdm keys root new`.
 
     \b
     Examples:
@@ -80,14 +77,14 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
 
     with contextlib.closing(create_notary(load_config(config), reason=reason)) as notary:
         record = _public_keys(notary, public)
-        if as_json:
-            say_json(record)
-            return
-        say(f"the Steward {notary.config.notary} is made; its log is {notary.config.origin}")
-        _tell_keys(record)
-        say("hint: name these keys in a trust root (`pvdm keys root new`), sign it, put its hash into steward.toml as")
-        say("      trust_root_sha256, above the first [table], and hand the root in:")
-        say("      `pvdm steward trust root-1.json --config …`")
+    lines = [
+        f"the Steward {record['notary']} is made; its log is {record['origin']}",
+        *_key_lines(record),
+        "hint: name these keys in a trust root (`pvdm keys root new`), sign it, put its hash into steward.toml as",
+        "      trust_root_sha256, above the first [table], and submit the root:",
+        "      `pvdm steward trust root-1.json --config …`",
+    ]
+    say_result(as_json, record, lines)
 
 
 @steward.command("public", short_help="Write the Steward's public keys.")
@@ -95,7 +92,7 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
 @click.argument("folder", type=PlaceType(folder=True), metavar="DIR")
 @config_option
 def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
-    """Write the public keys of every epoch, for the trust root. Files that are there already stay.
+    """Write the public keys of every epoch, for the trust root. Existing files stay.
 
     \b
     Examples:
@@ -103,14 +100,12 @@ def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
     """
     with opened_notary(config) as notary:
         record = _public_keys(notary, folder)
-    if as_json:
-        say_json(record)
-    else:
-        _tell_keys(record)
+    say_result(as_json, record, _key_lines(record))
 
 
 def _public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
     book: EpochBook = notary.keys.book()
+    origin = notary.config.origin
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     found = []
@@ -128,30 +123,28 @@ def _public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
                     "role": entry.role.value,
                     "key_id": entry.public.key_id,
                     "file": None if file is None else str(file),
-                    **_vkey(notary, entry.role.value, entry.public.der),
+                    **({"vkey": NoteKey(origin, entry.public.der).to_vkey()} if entry.role.value == "log" else {}),
                 }
             )
-    return {"notary": notary.config.notary, "origin": notary.config.origin, "keys": found}
+    return {"notary": notary.config.notary, "origin": origin, "keys": found}
 
 
-def _vkey(notary: Notary, role: str, der: bytes) -> dict[str, str]:
-    return {"vkey": NoteKey(notary.config.origin, der).to_vkey()} if role == "log" else {}
+def _key_lines(record: dict[str, Any]) -> list[str]:
+    return [
+        f"  epoch {key['epoch']} {key['state']:<8} {key['role']:<8} {key['key_id']}  {key['file'] or ''}"
+        for key in record["keys"]
+    ]
 
 
-def _tell_keys(record: dict[str, Any]) -> None:
-    for key in record["keys"]:
-        say(f"  epoch {key['epoch']} {key['state']:<8} {key['role']:<8} {key['key_id']}  {key['file'] or ''}")
-
-
-@steward.command("trust", short_help="Hand in a trust root on the Steward's host.")
+@steward.command("trust", short_help="Submit a trust root on the Steward's host.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="ROOT")
 @config_option
 @pin_option
 def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -> None:
-    """Hand in the first trust root, or its successors, on the Steward's own host. The newest again changes nothing.
+    """Submit the first trust root, or its successors, on the Steward's own host. The newest again changes nothing.
 
-    The first one is trusted by its hash: from steward.toml (`trust_root_sha256`), or given here.
+    The first one is trusted by its hash, from steward.toml (`trust_root_sha256`) or --root-sha256.
 
     \b
     Examples:
@@ -163,17 +156,15 @@ def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -
             if envelope not in known:
                 notary.trust.accept(envelope, pin=pin)
         root = notary.trust.current()
-    if as_json:
-        say_json({"version": root.version, "sha256": root.sha256, "expires_at": root.expires_at})
-        return
-    say(f"the Steward stands under trust root {root.version}, {root.sha256}")
+    document = {"version": root.version, "sha256": root.sha256, "expires_at": root.expires_at}
+    say_result(as_json, document, [f"the Steward uses trust root {root.version}, {root.sha256}"])
 
 
 @steward.command("serve", short_help="Run the Steward's service.")
 @json_option
 @config_option
 def steward_serve(*, as_json: bool, config: Path) -> None:
-    """Run the service until it is told to stop (SIGTERM or Ctrl-C), which it does after the requests at hand.
+    """Run the service until SIGTERM or Ctrl-C; it finishes the current requests before it stops.
 
     Its log lines are JSON on standard error; the first names its address.
 
@@ -186,7 +177,27 @@ def steward_serve(*, as_json: bool, config: Path) -> None:
     with opened_notary(config) as notary:
         run(notary)
         name = notary.config.notary
-    if as_json:
-        say_json({"notary": name, "stopped": True})
-    else:
-        say(f"the Steward {name} has stopped")
+    say_result(as_json, {"notary": name, "stopped": True}, [f"the Steward {name} has stopped"])
+
+
+@steward.command("confirm-clock", short_help="Confirm that the Steward's clock is right.")
+@json_option
+@service_options
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the step log stores it with your name.")
+def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> None:
+    """After the clock jumped (`clock_jumped`): confirm that the host's time is now correct. Needs an operator's token.
+
+    If the clock has not jumped, nothing changes.
+
+    Correct the host's clock first. A confirmed wrong time cannot be undone: proofs and keys would expire.
+
+    \b
+    Examples:
+      pvdm steward confirm-clock --reason "NTP was off over the weekend" --url https://steward.example:8181
+    """
+    with service.connect() as client:
+        confirmed = client.confirm_clock(reason)
+    done = f"confirmed: the Steward continues from {utc(confirmed.at)}"
+    if not confirmed.confirmed:
+        done = f"nothing to confirm: the clock has not jumped, and the Steward continues at {utc(confirmed.at)}"
+    say_result(as_json, {"at": confirmed.at, "confirmed": confirmed.confirmed}, [done])

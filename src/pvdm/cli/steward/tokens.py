@@ -1,4 +1,4 @@
-"""`pvdm steward token`: who may come in; a token's text goes to a file of its bearer, or once to a terminal."""
+"""`pvdm steward token`: issues, lists, rotates and revokes tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from pvdm.cli.common.files import PRIVATE_MODE, require_new
 from pvdm.cli.common.options import PlaceType, json_option, require_command
-from pvdm.cli.common.screen import say, say_json
-from pvdm.cli.common.times import SECOND, DurationType, duration, now_micros, utc
+from pvdm.cli.common.screen import say, say_json, say_result
+from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.model.printable import counted
@@ -29,18 +29,18 @@ _OVERLAP: Final = "10m"
 _out = click.option("--out", type=PlaceType(), metavar="FILE", help="The new file of mode 0600 for the token's text.")
 _lifetime = click.option(
     "--lifetime",
-    type=DurationType(),
+    type=DURATION_TYPE,
     default=_LIFETIME,
     show_default=True,
     metavar="TIME",
-    help="How long it is good: 12h, 90d; at most 365d.",
+    help="How long it is valid: 12h, 90d; at most 365d.",
 )
 
 
 @steward.group("token", short_help="Issue, list, rotate and revoke tokens.", invoke_without_command=True)
 @click.pass_context
 def token_group(context: click.Context) -> None:
-    """Issue, list, rotate and revoke the tokens under which the Steward is asked. It keeps their hashes only.
+    """Issue, list, rotate and revoke tokens. The Steward stores their hashes only.
 
     \b
     Examples:
@@ -55,8 +55,8 @@ def token_group(context: click.Context) -> None:
 @json_option
 @config_option
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
-@click.option("--domain", default="*", show_default=True, metavar="NAME", help="The domain it reaches; * is every one.")
-@click.option("--name", required=True, metavar="NAME", help="Whom it is given to; an attestor's is its identity.")
+@click.option("--domain", default="*", show_default=True, metavar="NAME", help="Its domain; * is every domain.")
+@click.option("--name", required=True, metavar="NAME", help="Its bearer; for an attestor, its identity.")
 @_lifetime
 @_out
 def token_issue(
@@ -85,24 +85,24 @@ def token_issue(
 @click.argument("token_id", metavar="TOKEN_ID")
 @config_option
 @click.option(
-    "--lifetime", type=DurationType(), metavar="TIME", help="How long the new one is good. [default: as the old one]"
+    "--lifetime", type=DURATION_TYPE, metavar="TIME", help="How long the new one is valid. [default: as the old one]"
 )
 @click.option(
     "--overlap",
-    type=DurationType(),
+    type=DURATION_TYPE,
     default=_OVERLAP,
     show_default=True,
     metavar="TIME",
-    help="How long the old one stays good.",
+    help="How long the old one stays valid.",
 )
 @_out
 def token_rotate(
     *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
 ) -> None:
-    """Issue a successor with the same rights and the same life; the old token ends after the overlap.
+    """Issue a successor with the same rights and lifetime; the old token ends after the overlap.
 
-    Short-lived tokens that were derived from the old one, such as those of running attempts, go on until they expire
-    or the successor is revoked. To end them too, revoke the old token.
+    Short-lived tokens that were derived from the old one, such as those of running attempts, stay valid until they
+    expire or the successor is revoked. To end them too, revoke the old token.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def token_rotate(
 
 
 def _require_place(out: Path | None, *, as_json: bool) -> None:
-    """Before anything is issued: a token that nobody could take would still be good."""
+    """Raise unless the text can be shown or written. Called first, since an unseen token would still be valid."""
     if out is not None:
         require_new(out)
     elif as_json or not _is_terminal():
@@ -126,18 +126,18 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
             "a token is shown on a terminal only",
             expected="--out, or a terminal without --json",
             got="neither",
-            hint="name a file with --out; pipes and logs remember what they are given",
+            hint="name a file with --out; pipes and logs may store what they get",
         )
 
 
 def _require_printable(what: str, text: str) -> None:
-    """Names are read by people in lists: nothing in them may steer a terminal or look like another line."""
+    """Raise for text that could control a terminal or look like another line of a list."""
     if not text.strip() or not text.isprintable():
         raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
 
 
 def _in_units(error: InputError) -> InputError:
-    """The limits of tokens as they are typed; the Steward counts seconds."""
+    """The error with durations such as 365d; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
     most: dict[str, int] = {
@@ -155,7 +155,7 @@ def _is_terminal() -> bool:
 
 
 def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool) -> None:
-    """Write the text to its file before the ledger knows the token: a valid token is never lost."""
+    """Write the text to its file before the ledger has the token, so that a valid token is never lost."""
     from pvdm.ledger.record.tokens import BearerToken
 
     token = BearerToken.draw()
@@ -165,7 +165,7 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
         try:
             grant = make(notary, token)
         except StateUnknownError:
-            raise  # the token may be valid: the first use of the file shows it
+            raise  # the token may be valid, so its file stays
         except PvdmError as error:
             if out is not None:
                 out.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
     whose = f"{grant.role.value} {grant.name}, {_reach(grant)}"
     say(f"token {grant.token_id}: {whose}, until {utc(grant.expires_micros)}")
     if out is not None:
-        say(f"its text is in {out}; give it to its bearer and to nobody else")
+        say(f"its text is in {out}; give it to its bearer only")
     else:
         say("its text, shown this once:")
         say(token.reveal())
@@ -185,12 +185,12 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
 @token_group.command("list", short_help="List tokens, without their texts.")
 @json_option
 @config_option
-@click.option("--name", metavar="NAME", help="Only those that were given to this name.")
-@click.option("--all", "with_derived", is_flag=True, help="Those too that were derived from others, as for attempts.")
+@click.option("--name", metavar="NAME", help="Only those of this bearer.")
+@click.option("--all", "with_derived", is_flag=True, help="Also tokens derived from others, as for attempts.")
 def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: bool) -> None:
-    """List every token that was ever issued: whose it is, for what, until when, and whether it was revoked.
+    """List every issued token: its bearer, role and domain, until when it is valid, and whether it was revoked.
 
-    Tokens that were derived from others, as for attempts, are counted only: they end when those are revoked.
+    Tokens that were derived from others, as for attempts, are only counted: they end when those are revoked.
 
     \b
     Examples:
@@ -212,12 +212,12 @@ def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: b
         say(f"{counted(left, 'derived token')} not shown; --all shows them")
 
 
-@token_group.command("revoke", short_help="End a token now.")
+@token_group.command("revoke", short_help="Revoke a token.")
 @json_option
 @click.argument("token_id", metavar="TOKEN_ID")
 @config_option
 def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
-    """End a token and all that were derived from it. A second time changes nothing.
+    """Revoke a token and all that were derived from it. A second time changes nothing.
 
     \b
     Examples:
@@ -225,14 +225,11 @@ def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
     """
     with opened_notary(config) as notary:
         grant = notary.access.revoke(token_id)
-    if as_json:
-        say_json(grant_json(grant))
-        return
-    say(f"revoked: token {grant.token_id} of {grant.name}")
+    say_result(as_json, grant_json(grant), [f"revoked: token {grant.token_id} of {grant.name}"])
 
 
 def grant_json(grant: Grant) -> dict[str, object]:
-    """What a token allows, for programs."""
+    """The token without its text, as JSON."""
     return {
         "token_id": grant.token_id,
         "role": grant.role.value,
@@ -260,4 +257,4 @@ def _state(grant: Grant, now: int) -> tuple[str, str | None]:
     if grant.expires_micros <= now:
         return f"expired {utc(grant.expires_micros)}", "yellow"
     ends = min(grant.expires_micros, grant.replaced_micros or grant.expires_micros)
-    return f"good until {utc(ends)}", None
+    return f"valid until {utc(ends)}", None

@@ -1,12 +1,236 @@
-"""`pvdm contract`: the contracts that tables are, or were, protected under."""
+"""`pvdm init`, `pvdm validate` and `pvdm contract`: contracts written, checked and shown."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
 import click
 
-from pvdm.cli.common.options import json_option, require_command
-from pvdm.cli.common.screen import say_json
-from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.files import read_file, write_new
+from pvdm.cli.common.options import PlaceType, Service, json_option, named_values, require_command, service_options
+from pvdm.cli.common.screen import say_json, say_result
+from pvdm.errors import InputError
+from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
+from pvdm.model.filter.claim import Claim
+from pvdm.model.filter.claim_filter import read_claim
+from pvdm.model.filter.expression import (
+    Boolean,
+    Literal,
+    LiteralValue,
+    Number,
+    Parameter,
+    Text,
+    literals_of,
+    predicates,
+)
+from pvdm.model.filter.literal import parse_literal
+from pvdm.model.schema import Kind, PrimitiveType
+
+_TEMPLATE: Final = """\
+# The contract of a data product. Lines that begin with # show other keys; docs/contract.md lists every key.
+# Change what is in capitals, then: pvdm validate {file}
+apiVersion: pvdm/v1
+kind: DataProduct
+
+metadata:
+  domain: {domain}
+  product: {product}
+  owner: YOU@EXAMPLE.COM
+  description: WHAT CONSUMERS GET
+
+# A value that every workload gives, such as ${{date}} below; its proofs bind it.
+# parameters:
+#   date: {{type: date}}
+
+boundary:
+  source:
+    table: {source}
+  # where: order_date = ${{date}} and status in ('paid', 'shipped')
+  # columns:                    # default: every column of the source as it is
+  #   - order_id
+  #   - {{from: cust, to: customer_id, type: long}}
+  #   - order_date
+  #   - loaded_at
+  target: {target}
+  operation: append             # or overwrite-partitions, overwrite
+  # claim: {{column: order_date}} # without it a workload claims everything: only one is possible
+
+# chunking:
+#   by: partition               # or files (max-size: 512MiB), range (column: …, bounds: […])
+#   columns: [order_date]
+
+projections:
+  identity: [KEY_COLUMN]
+  # content:                    # every column is compared, but for declared exceptions
+  #   exclude:
+  #     - {{column: loaded_at, reason: differs from run to run}}
+
+storage: copied                 # the Steward publishes its own files; or open, sealed: the job's files as they are
+# extraction: direct            # or spark, with copied or sealed: rows are digested as Spark's own reader gives them
+
+governance:
+  on-fail: quarantine           # or delete
+  # sample-keys: [operator, auditor] # the roles that see keys of wrong rows; add producer to show them to jobs
+  attempts: 5
+"""
+_LABEL: Final = re.compile(r"[^a-z0-9._-]+")
+
+
+@click.command("init", short_help="Write a contract to start from.")
+@json_option
+@click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
+@click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
+@click.option("--out", type=PlaceType(), metavar="FILE", help="Where to write it.  [default: standard output]")
+def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
+    """Write a commented contract to start from. Nothing is overwritten.
+
+    \b
+    Examples:
+      pvdm init
+      pvdm init --table curated.orders --source raw.orders --out orders.yaml
+    """
+    text = template(table, source, out.name if out else "FILE")
+    data = text.encode()
+    parse_contract(data, str(out) if out else "contract")  # raises if a name cannot be a table's
+    document = {
+        "file": None if out is None else str(out),
+        "written": out is not None and write_new(out, data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "contract": text,
+    }
+    done = f"{out}: a contract for {table}; change what is in capitals, then `pvdm validate {out}`"
+    say_result(as_json, document, text.splitlines() if out is None else [done])
+
+
+def template(table: str, source: str, file: str) -> str:
+    """A contract for a table, with placeholders in capitals."""
+    names = [_LABEL.sub("-", part.lower()).strip("-._") or "name" for part in table.split(".")]
+    return _TEMPLATE.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
+
+
+@click.command("validate", short_help="Check a contract's file.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of a workload; all, or none.")
+def validate(*, as_json: bool, file: Path, given: tuple[str, ...]) -> None:
+    """Check a contract offline: its form, whether its parts are consistent, and the parameters.
+
+    An error names file, line and column, and the command ends with 2. Whether the tables have the named columns is
+    checked when the table is protected and when a workload is opened.
+
+    \b
+    Examples:
+      pvdm validate orders.yaml
+      pvdm validate orders.yaml --param date=2026-11-14
+      pvdm validate orders.yaml --json | jq .sha256
+    """
+    parameters = named_values(given, "--param")
+    contract = parse_contract(read_file(file, size_max_bytes=CONTRACT_SIZE_MAX_BYTES), str(file))
+    bound = contract.bind(parameters) if parameters else None
+    say_result(as_json, _to_json(file, contract, bound), _lines(contract, bound))
+
+
+def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | None) -> dict[str, object]:
+    boundary, claimed = contract.boundary, _claimed(contract, bound)
+    return {
+        "file": str(file),
+        "sha256": contract.sha256,
+        "domain": contract.product.domain,
+        "product": contract.product.product,
+        "source": {
+            "table": boundary.source.table,
+            "uuid": boundary.source.uuid,
+            "manifest": boundary.source.manifest,
+        },
+        "where": str(boundary.where),
+        "target": boundary.target,
+        "operation": boundary.operation.value,
+        "claim": boundary.claim,
+        "claimed": None if claimed is None else claimed.text,
+        "chunking": contract.chunking.by.value,
+        "atomicity": contract.atomicity.value,
+        "storage": contract.storage.value,
+        "extraction": contract.extraction.value,
+        "declared": {each.name: each.type.value for each in contract.parameters},
+        "parameters": None if bound is None else dict(bound.parameters),
+        "partition": None if bound is None else dict(bound.partition),
+    }
+
+
+def _lines(contract: DataProductContract, bound: BoundContract | None) -> list[str]:
+    boundary = contract.boundary
+    declared = ", ".join(f"{each.name} ({each.type.value})" for each in contract.parameters)
+    source = boundary.source.table or f"files of {boundary.source.manifest}"
+    if boundary.source.uuid is not None:
+        source += f" (the table {boundary.source.uuid})"
+    lines = [
+        f"{contract.product.domain}/{contract.product.product}: a valid contract",
+        f"  sha256     {contract.sha256}",
+        f"  source     {source}, where {boundary.where}",
+        f"  target     {boundary.target}, {boundary.operation.value}, visible by {contract.atomicity.value}",
+        *_claim_lines(contract, bound),
+        f"  chunks     by {contract.chunking.by.value}",
+        f"  storage    {contract.storage.value}, extraction {contract.extraction.value}",
+        f"  parameters {declared or 'none'}",
+    ]
+    if bound is not None:
+        lines += [f"  {name} = {value}" for name, value in bound.parameters]
+    return lines
+
+
+def _claim_lines(contract: DataProductContract, bound: BoundContract | None) -> list[str]:
+    """The claim of an append, which is the rows that its filter selects; other operations have none."""
+    column = contract.boundary.claim
+    if contract.boundary.operation is not Operation.APPEND:
+        return []
+    if column is None:
+        return ["  claim      everything: only one workload is possible"]
+    claimed = _claimed(contract, bound)
+    if claimed is None:
+        return [f"  claim      {column}: for each workload the part that the filter selects"]
+    alone = "" if contract.parameters else ": the same for every workload, so only one is possible"
+    return [f"  claim      {claimed.text}{alone}"]
+
+
+def _claimed(contract: DataProductContract, bound: BoundContract | None) -> Claim | None:
+    """The claim of a workload; the column's type is that of the parameters and literals that it is compared with."""
+    boundary = contract.boundary
+    if boundary.claim is None or (bound is None and contract.parameters):
+        return None
+    given = {} if bound is None else dict(bound.parameters)
+    kind = _kind(contract, boundary.claim)
+
+    def value_of(literal: Literal) -> LiteralValue:
+        text = given[literal.name] if isinstance(literal, Parameter) else _written(literal)
+        return parse_literal(text, PrimitiveType(kind))
+
+    try:
+        return read_claim(boundary.where, boundary.claim, kind.value, value_of)
+    except InputError:
+        return None  # the column's type is known at the source only
+
+
+def _kind(contract: DataProductContract, column: str) -> Kind:
+    declared = {each.name: Kind(each.type.value) for each in contract.parameters}
+    found = [
+        literal
+        for predicate in predicates(contract.boundary.where)
+        if predicate.column == column
+        for literal in literals_of(predicate)
+    ]
+    for literal in found:
+        if isinstance(literal, Parameter):
+            return declared[literal.name]
+    if found and isinstance(found[0], Number | Boolean):
+        return Kind.LONG if isinstance(found[0], Number) else Kind.BOOLEAN
+    return Kind.STRING
+
+
+def _written(literal: Literal) -> str:
+    return literal.value if isinstance(literal, Text) else str(literal)
 
 
 @click.group("contract", short_help="Read the contract of a table.", invoke_without_command=True)

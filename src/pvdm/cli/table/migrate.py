@@ -1,23 +1,19 @@
-"""`pvdm migrate`: a change of a protected table is proposed, shown as a difference, signed by an operator, applied."""
+"""`pvdm migrate`: proposes, shows, signs and applies changes of a protected table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.confirm import require_yes
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import PlaceType, json_option, require_command
-from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
-from pvdm.cli.proof.text import Line
-from pvdm.cli.table.approval_text import Signing, migration_lines, signing_options, state_lines, submitted_lines
-from pvdm.cli.table.migrate_changes import Wishes, traps_of, updates_of
+from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
+from pvdm.cli.table.migrate_changes import Changes, ambiguities, updates_of
 from pvdm.cli.table.migrate_proposal import (
     PROPOSAL_SIZE_MAX_BYTES,
     Proposal,
@@ -42,8 +38,8 @@ if TYPE_CHECKING:
 def migrate(context: click.Context) -> None:
     """Change schema, partition spec, sort order, properties, format version or contract of a protected table.
 
-    What is proposed is a file with the difference; an operator reads and signs exactly that; the Steward applies it
-    if the table is still as it was, and logs it. Rows are never touched: they come by proofs.
+    A proposal is a file with the difference. An operator reads and signs it. The Steward applies it if the table is
+    still as it was, and logs it. A migration never changes rows: they need proofs.
 
     \b
     Examples:
@@ -54,19 +50,19 @@ def migrate(context: click.Context) -> None:
     require_command(context)
 
 
-@migrate.command("propose", short_help="Work out what a change would make of a table.")
+@migrate.command("propose", short_help="Show what a change would make of a table.")
 @json_option
 @click.argument("table", metavar="TABLE")
 @click.option("--updates", "updates_file", type=PlaceType(), metavar="FILE", help="Iceberg's updates as JSON.")
 @click.option(
-    "--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column; TYPE as Iceberg has it."
+    "--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column; TYPE is Iceberg's."
 )
-@click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="A column that goes.")
-@click.option("--rename-column", "rename", multiple=True, metavar="OLD:NEW", help="A column with another name.")
+@click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="A column to drop.")
+@click.option("--rename-column", "rename", multiple=True, metavar="OLD:NEW", help="A column to rename.")
 @click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="A property that goes.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="A property to remove.")
 @click.option("--format-version", type=click.IntRange(1, 3), metavar="N", help="A later format version.")
-@click.option("--contract", "contract_file", type=PlaceType(), metavar="FILE", help="Another contract.")
+@click.option("--contract", "contract_file", type=PlaceType(), metavar="FILE", help="The new contract.")
 @click.option("--out", type=PlaceType(), metavar="FILE", help="Where the proposal goes; never over another file.")
 @service_options
 def migrate_propose(  # noqa: PLR0913 - every kind of change is named
@@ -84,15 +80,15 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     out: Path | None,
     service: Service,
 ) -> None:
-    """Show what a change would make of a protected table, and write it down for an operator to sign.
+    """Show what a change would make of a protected table, and write it to a file for an operator to sign.
 
     Nothing is changed. The difference shows columns by their ids, specs, sort orders and properties, and the schema
-    fingerprint before and after: proofs of before do not fit the table afterwards. Another contract is shown as a
-    difference of the two texts. Open workloads that the change ends or affects are listed with their chunks that are
-    published and left.
+    fingerprint before and after: earlier proofs are not valid for the changed table. A new contract is shown as a
+    difference of the two texts. Open workloads that the change ends or affects are listed with the number of their
+    published and remaining chunks.
 
     A TYPE is one of Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp (without a
-    zone), timestamptz (Spark's TIMESTAMP), string, uuid, fixed[L], binary. Nested ones come by --updates.
+    zone), timestamptz (Spark's TIMESTAMP), string, uuid, fixed[L], binary. Nested types need --updates.
 
     \b
     Examples:
@@ -106,36 +102,36 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     contract = None
     if contract_file is not None:
         contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
-    wishes = Wishes(add, drop, rename, properties, removed, format_version, read)
+    changes = Changes(add, drop, rename, properties, removed, format_version, read)
     with service.connect() as client:
-        proposal = _proposed(client, table, wishes, contract)
-    for trap in (*traps_of(wishes), *warn_of_unclaimed(proposal)):
-        notice(trap)
+        proposal = _propose(client, table, changes, contract)
+    for warning in (*ambiguities(changes), *warn_of_unclaimed(proposal)):
+        notice(warning)
     if out is not None:
         write_new(out, proposal.to_bytes())
-    if as_json:
-        say_json({**_proposal_json(proposal), "out": None if out is None else str(out)})
-        return
-    _say(_proposal_lines(proposal, cut=True))
-    if proposal.lines(cut=True) != proposal.lines():
-        say("  long values are cut here; --json and `pvdm migrate sign` show them whole", style="yellow")
-    say()
-    say("nothing was changed" if out is None else f"proposed: {out}; nothing was changed")
-    say(f"hint: an operator signs it: `pvdm migrate sign {out or 'FILE'} …`")
+    cut = proposal.lines(cut=True) != proposal.lines()
+    lines: list[Line | str] = [
+        *_proposal_lines(proposal, cut=True),
+        *([("  long values are cut here; --json and `pvdm migrate sign` show them whole", "yellow")] if cut else []),
+        "",
+        "nothing was changed" if out is None else f"proposed: {out}; nothing was changed",
+        f"hint: an operator signs it: `pvdm migrate sign {out or 'FILE'} …`",
+    ]
+    say_result(as_json, {**_proposal_json(proposal), "out": None if out is None else str(out)}, lines)
 
 
 @migrate.command("sign", short_help="Read a proposal and sign it.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where it goes; never over another file.")
+@out_option()
 @signing_options
 def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Signing) -> None:
-    """Show the difference that a proposal makes, whole, and sign exactly that, offline.
+    """Show the whole difference of a proposal, and sign it, offline.
 
-    Before anything is signed the proposal is worked out again: the updates must lead from the structure before to the
-    structure after, to the last property. Your private key stays on your side. Open workloads are shown as they were
-    when the change was proposed; `pvdm status TABLE` shows them as they are now.
+    Before it is signed, the proposal is computed again: the updates must lead from the structure before to exactly the
+    structure after. Your private key is not sent. Open workloads are shown as they were when the change was proposed;
+    `pvdm status TABLE` shows them as they are now.
 
     \b
     Examples:
@@ -145,7 +141,7 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
     data = read_file(file, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
     require_json(file, data, "a proposal")
     proposal = read_proposal(data)
-    said = Migration(
+    migration = Migration(
         table=proposal.table,
         before=proposal.before,
         after=proposal.after,
@@ -153,31 +149,27 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         contract=proposal.contract,
         **signing.facts(),
     )
-    lines = [*_proposal_lines(proposal), *_signed_lines(said)]
-    for trap in warn_of_unclaimed(proposal):
-        notice(trap)
+    lines = [*_proposal_lines(proposal), *_signed_lines(migration)]
+    for warning in warn_of_unclaimed(proposal):
+        notice(warning)
     if not yes:
-        require_yes("change the table so, in your name?", lines)
-    write_new(out, signing.sign(said))
-    if as_json:
-        say_json({**_proposal_json(proposal), "operator": said.operator, "out": str(out)})
-        return
-    _say(lines)
-    say()
-    say(f"signed: {out}; nothing was changed yet")
-    say(f"hint: `pvdm migrate submit {out}` before {utc(said.expires_at)}")
+        require_yes("change the table like this, in your name?", lines)
+    write_new(out, signing.sign(migration))
+    document = {**_proposal_json(proposal), "operator": migration.operator, "out": str(out)}
+    hint = f"hint: `pvdm migrate submit {out}` before {utc(migration.expires_at)}"
+    say_result(as_json, document, [*lines, "", f"signed: {out}; nothing was changed yet", hint])
 
 
-@migrate.command("submit", short_help="Hand a signed migration in.")
+@migrate.command("submit", short_help="Submit a signed migration.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @service_options
 def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
-    """Hand a signed migration to the Steward, which verifies, logs and applies it. The same file again changes nothing.
+    """Submit a signed migration, which the Steward verifies, logs and applies. The same file again changes nothing.
 
-    Needs an operator's token. One that was applied before is reported as ALREADY APPLIED, with the contract that is in
-    force by now; in --json `applied` is `now` or `before`. One that does not hold, or is for a table that moved on,
-    ends with 5: nothing changed.
+    Needs an operator's token. A migration that was applied before is reported as ALREADY APPLIED, with the contract
+    that is in force now; in --json `applied` is `now` or `before`. If it is not valid, or the table has changed since,
+    the command ends with 5 and nothing is changed.
 
     \b
     Examples:
@@ -187,20 +179,16 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     require_signed(envelope, file.name)
     with service.connect() as client:
         found = client.submit_migration(envelope)
-    if as_json:
-        say_json(
-            {
-                "applied": found.applied.value,
-                "applied_at": found.applied_at,
-                "contract_in_force": found.contract_sha256,
-                "migration": found.migration.model_dump(mode="json"),
-            }
-        )
-        return
-    _say(submitted_lines(found))
+    document = {
+        "applied": found.applied.value,
+        "applied_at": found.applied_at,
+        "contract_in_force": found.contract_sha256,
+        "migration": found.migration.model_dump(mode="json"),
+    }
+    say_result(as_json, document, submitted_lines(found))
 
 
-@migrate.command("list", short_help="List every migration there ever was.")
+@migrate.command("list", short_help="List all migrations.")
 @json_option
 @service_options
 def migrate_list(*, as_json: bool, service: Service) -> None:
@@ -213,13 +201,11 @@ def migrate_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.migrations()
-    if as_json:
-        say_json({"migrations": [view.model_dump(mode="json") for view in views]})
-        return
-    if not views:
-        say("no table was ever migrated here")
-    for view in views:
-        say(f"{utc(view.issued_at)}  {view.table}  {view.operator}: {view.reason}  {view.migration_id}")
+    lines = [
+        f"{utc(view.issued_at)}  {view.table}  {view.operator}: {view.reason}  {view.migration_id}" for view in views
+    ]
+    document = {"migrations": [view.model_dump(mode="json") for view in views]}
+    say_result(as_json, document, lines or ["no table was ever migrated here"])
 
 
 @migrate.command("show", short_help="Show one migration.")
@@ -235,14 +221,11 @@ def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
     """
     with service.connect() as client:
         view = client.migration(migration_id)
-    if as_json:
-        say_json({"migration": view.model_dump(mode="json")})
-        return
-    _say(migration_lines(view))
+    say_result(as_json, {"migration": view.model_dump(mode="json")}, migration_lines(view))
 
 
-def _proposed(client: StewardClient, table: str, wishes: Wishes, contract: str | None) -> Proposal:
-    """What the wishes make of the table as it is now; the contract in force is read for who compares the two."""
+def _propose(client: StewardClient, table: str, changes: Changes, contract: str | None) -> Proposal:
+    """The proposal for the table as it is now, with its open workloads and both contracts."""
     found = find_target(client, "table", table)
     if found.contract_sha256 is None:
         raise Code.NOT_PROTECTED(
@@ -250,7 +233,7 @@ def _proposed(client: StewardClient, table: str, wishes: Wishes, contract: str |
         )
     contracts = None if contract is None else (client.contract(found.contract_sha256).decode(), contract)
     metadata = table_metadata(found)
-    made = propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, wishes), contracts)
+    made = propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, changes), contracts)
     if effect_of(made.before, made.after) is Effect.NONE:
         return made
     return replace(made, open_workloads=find_open(client, made.table.uuid))
@@ -265,12 +248,12 @@ def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
     return [*found, *state_lines(proposal.before, proposal.after), *affected]
 
 
-def _signed_lines(said: Migration) -> list[Line]:
-    """What is signed beside the difference."""
+def _signed_lines(migration: Migration) -> list[Line]:
+    """The signed fields beside the difference."""
     return [
-        (f"  {'updates':<14}{said.updates}", None),
-        (f"  {'operator':<14}{said.operator}: {said.reason}", None),
-        (f"  {'good until':<14}{utc(said.expires_at)}", None),
+        (f"  {'updates':<14}{migration.updates}", None),
+        (f"  {'operator':<14}{migration.operator}: {migration.reason}", None),
+        (f"  {'valid until':<14}{utc(migration.expires_at)}", None),
     ]
 
 
@@ -285,8 +268,3 @@ def _proposal_json(proposal: Proposal) -> dict[str, object]:
         "open_workloads_effect": effect_of(proposal.before, proposal.after).value,
         "open_workloads": [each.to_json() for each in proposal.open_workloads],
     }
-
-
-def _say(lines: Iterable[Line]) -> None:
-    for line, style in lines:
-        say(line, style=style)

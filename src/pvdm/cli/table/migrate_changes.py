@@ -1,4 +1,4 @@
-"""Changes of a table as people name them on the command line, as updates of Iceberg's protocol."""
+"""Converts the changes that `pvdm migrate propose` names to updates of Iceberg's protocol."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _NESTED: Final = frozenset({"array", "list", "map", "row", "struct"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is to become of a table."""
+class Changes:
+    """The changes of a table that the command line names."""
 
     add_columns: Sequence[str] = ()
     drop_columns: Sequence[str] = ()
@@ -51,24 +51,24 @@ class Wishes:
     updates: bytes | None = None
 
 
-def updates_of(metadata: TableMetadata, wishes: Wishes) -> list[Json]:
-    """The updates: those of the file first, then format, columns and properties."""
-    found: list[Json] = [] if wishes.updates is None else _from_file(wishes.updates)
-    if wishes.format_version is not None:
-        found.append({"action": "upgrade-format-version", "format-version": wishes.format_version})
-    found += _schema_updates(metadata, wishes)
-    if wishes.set_properties:
+def updates_of(metadata: TableMetadata, changes: Changes) -> list[Json]:
+    """Iceberg's updates: those of the file first, then format, columns and properties."""
+    found: list[Json] = [] if changes.updates is None else _read_updates(changes.updates)
+    if changes.format_version is not None:
+        found.append({"action": "upgrade-format-version", "format-version": changes.format_version})
+    found += _schema_updates(metadata, changes)
+    if changes.set_properties:
         pairs = dict(
-            _split(each, "=", "a property and its value, such as owner=sales") for each in wishes.set_properties
+            _split(each, "=", "a property and its value, such as owner=sales") for each in changes.set_properties
         )
         found.append({"action": "set-properties", "updates": pairs})
-    if wishes.remove_properties:
-        found.append({"action": "remove-properties", "removals": list(wishes.remove_properties)})
+    if changes.remove_properties:
+        found.append({"action": "remove-properties", "removals": list(changes.remove_properties)})
     return found
 
 
-def _from_file(data: bytes) -> list[Json]:
-    """A list of updates, or the body of a commit that holds one."""
+def _read_updates(data: bytes) -> list[Json]:
+    """The updates of a file: a list, or the body of a commit."""
     value = parse_json(data, size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
     if isinstance(value, Mapping) and "updates" in value:
         value = value["updates"]
@@ -77,33 +77,33 @@ def _from_file(data: bytes) -> list[Json]:
     return list(value)
 
 
-def _schema_updates(metadata: TableMetadata, wishes: Wishes) -> list[Json]:
-    if not (wishes.add_columns or wishes.drop_columns or wishes.rename_columns):
+def _schema_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
+    if not (changes.add_columns or changes.drop_columns or changes.rename_columns):
         return []
     raw: dict[str, Any] = dict(metadata.current_schema.raw)
     fields: list[dict[str, Any]] = [dict(field) for field in raw["fields"]]
-    for wish in wishes.rename_columns:
-        old, new = _split(wish, ":", "the old and the new name, such as town:city")
-        _named(fields, old)["name"] = new
-    for name in wishes.drop_columns:
-        fields.remove(_named(fields, name))
-    for count, wish in enumerate(wishes.add_columns, start=1):
-        name, kind = _split(wish, ":", "a name and a type, such as channel:string")
+    for change in changes.rename_columns:
+        old, new = _split(change, ":", "the old and the new name, such as town:city")
+        _find_column(fields, old)["name"] = new
+    for name in changes.drop_columns:
+        fields.remove(_find_column(fields, name))
+    for count, change in enumerate(changes.add_columns, start=1):
+        name, kind = _split(change, ":", "a name and a type, such as channel:string")
         _require_type(name, kind)
         fields.append({"id": metadata.last_column_id + count, "name": name, "required": False, "type": kind})
-    last = metadata.last_column_id + len(wishes.add_columns)
+    last = metadata.last_column_id + len(changes.add_columns)
     return [
         {"action": "add-schema", "schema": {**raw, "fields": fields}, "last-column-id": last},
-        {"action": "set-current-schema", "schema-id": _same(metadata, {**raw, "fields": fields})},
+        {"action": "set-current-schema", "schema-id": _schema_id(metadata, {**raw, "fields": fields})},
     ]
 
 
-def traps_of(wishes: Wishes) -> list[str]:
-    """What can be read in two ways, said before it is signed."""
+def ambiguities(changes: Changes) -> list[str]:
+    """A warning for each type name that means something else in Spark."""
     return [
-        f"{wish}: Iceberg's timestamp has no zone (Spark's TIMESTAMP_NTZ); Spark's TIMESTAMP is timestamptz"
-        for wish in wishes.add_columns
-        if wish.partition(":")[2].lower() in ("timestamp", "timestamp_ns")
+        f"{change}: Iceberg's timestamp has no zone (Spark's TIMESTAMP_NTZ); Spark's TIMESTAMP is timestamptz"
+        for change in changes.add_columns
+        if change.partition(":")[2].lower() in ("timestamp", "timestamp_ns")
     ]
 
 
@@ -121,12 +121,12 @@ def _type_hint(kind: str) -> str:
     if word in _OTHER_NAMES:
         return f"{word} of SQL is {_OTHER_NAMES[word]} in Iceberg"
     if word in _NESTED:
-        return "a nested column comes by --updates FILE; docs/protection.md has an example"
-    return "these are Iceberg's names; anything else comes by --updates FILE, see docs/protection.md"
+        return "a nested column needs --updates FILE; docs/protection.md has an example"
+    return "use one of Iceberg's names, or --updates FILE: see docs/protection.md"
 
 
-def _same(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:
-    """The last one added; where an older schema is the same, none is added and that one becomes current."""
+def _schema_id(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:
+    """The id of an older schema with the same fields; else -1, Iceberg's id of the schema added last."""
     wanted = [dict(field) for field in raw["fields"]]
     for schema in metadata.schemas:
         if schema.raw.get("fields") == wanted and schema.schema_id != metadata.current_schema_id:
@@ -134,7 +134,7 @@ def _same(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:
     return -1
 
 
-def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+def _find_column(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     for field in fields:
         if field["name"] == name:
             return field

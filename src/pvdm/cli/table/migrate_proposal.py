@@ -1,18 +1,19 @@
-"""A proposed migration as a file: both structures whole, so that who signs sees exactly what is signed, offline."""
+"""Proposals of migrations: files with both structures of the table, shown as a difference and checked offline."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final
 
-from pvdm.cli.table.migrate_diff import difference_lines
 from pvdm.cli.table.open_workloads import OpenWorkload
-from pvdm.errors import Code, NotAllowedError
-from pvdm.lake.format.json_document import Json, dump_json, parse_json
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import Json, canonical, dump_json, parse_json
+from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import structure_bytes, structure_of, without_data
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -28,13 +29,22 @@ from pvdm.steward.approval.migrations import parse_updates
 
 PROPOSAL_SIZE_MAX_BYTES: Final = 33_554_432
 _FORMAT: Final = "pvdm-migration-proposal/v1"
+_SHOWN_CHARACTERS: Final = 400
+_Shown = Callable[[str | None], str]
+# Shown by lines of their own.
+_OWN: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
+_LISTS: Final = (
+    ("schemas", "schema-id", "schema"),
+    ("partition-specs", "spec-id", "partition spec"),
+    ("sort-orders", "order-id", "sort order"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A table from one structure to another by these updates, and perhaps to another contract.
+    """A change of a table from one structure to another by updates, and to another contract if it has one.
 
-    `open_workloads` are those that the migration ends or affects, as they were when it was proposed. Nobody signs them.
+    `open_workloads` are those that the migration ends or affects, as they were when it was proposed; not signed.
     """
 
     table: TableRef
@@ -48,18 +58,18 @@ class Proposal:
     open_workloads: tuple[OpenWorkload, ...] = ()
 
     def lines(self, *, cut: bool = False) -> list[str]:
-        """The difference, for people; whole unless only its outline is wanted."""
+        """The difference as text; with `cut`, long values are shortened."""
         found = difference_lines(_table(self.structure_before), _table(self.structure_after), cut=cut)
         if self.before.contract_sha256 != self.after.contract_sha256:
             found.append(f"~ contract: {self.before.contract_sha256} becomes {self.after.contract_sha256}")
         return found
 
     def contract_lines(self) -> list[str]:
-        """The two contracts' texts as a unified difference; nothing where the contract stays."""
+        """The unified difference of the two contracts; empty if the contract stays."""
         if self.contract_before is None or self.contract is None:
             return []
         names = (f"contract {self.before.contract_sha256}", f"contract {self.after.contract_sha256}")
-        # By newlines alone: every other character, a carriage return too, is shown as part of its line.
+        # Split at newlines only: every other character, a carriage return too, is shown in its line.
         old, new = self.contract_before.split("\n"), self.contract.split("\n")
         return list(unified_diff(old, new, *names, lineterm=""))
 
@@ -83,10 +93,7 @@ class Proposal:
 def propose(
     table: TableRef, metadata: TableMetadata, held: str, updates: list[Json], contracts: tuple[str, str] | None
 ) -> Proposal:
-    """What these updates, and the second contract after the first, would make of the table.
-
-    What a migration may never do is refused here already.
-    """
+    """The proposal for these updates, and for the second of two contracts. Raises for what no migration may do."""
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
@@ -106,7 +113,7 @@ def propose(
 
 
 def warn_of_unclaimed(proposal: Proposal) -> list[str]:
-    """What an operator must know before rows are appended again to a table that workloads have overwritten."""
+    """A warning if the operation becomes append: rows that were overwritten are not claimed."""
     if proposal.contract_before is None or proposal.contract is None:
         return []
     texts = (proposal.contract_before, proposal.contract)
@@ -114,13 +121,13 @@ def warn_of_unclaimed(proposal: Proposal) -> list[str]:
     if before is Operation.APPEND or after is not Operation.APPEND:
         return []
     return [
-        "workloads that overwrote have claimed nothing: rows that were first published under the contract of before "
-        "can be appended once more under another workload id, and would then be in the table twice"
+        "workloads that overwrote rows have claimed nothing: rows that were published under the old contract can be "
+        "appended again under another workload id, and would then be in the table twice"
     ]
 
 
 def read_proposal(data: bytes) -> Proposal:
-    """The file, once its parts fit together: states are those of the structures, and the updates lead to the second."""
+    """The proposal of a file. Raises unless the states match the structures, and the updates lead to the second."""
     value = parse(data, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
     fields = Fields(value, "the proposal", ("format", *Proposal.__slots__))
     if fields.text("format") != _FORMAT:
@@ -156,7 +163,7 @@ def _require_whole(proposal: Proposal) -> None:
 
 
 def _require_contracts(proposal: Proposal) -> None:
-    """Both texts where the contract changes, each that of its hash, so that their difference is the one signed."""
+    """Raise unless both texts are there exactly if the contract changes, and have the states' hashes."""
     changed = proposal.before.contract_sha256 != proposal.after.contract_sha256
     for what, text, stated in (
         ("before", proposal.contract_before, proposal.before.contract_sha256),
@@ -167,7 +174,7 @@ def _require_contracts(proposal: Proposal) -> None:
 
 
 def require_signed(data: bytes, file: str) -> None:
-    """A proposal that nobody has signed is told as that."""
+    """Raise for a proposal that is not signed."""
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
         if isinstance(value, dict) and str(value.get("format", "")).startswith(_FORMAT.partition("/")[0]):
@@ -180,9 +187,125 @@ def _table(structure: str) -> TableMetadata:
     return without_data(parse_json(structure.encode(), size_max_bytes=PROPOSAL_SIZE_MAX_BYTES))
 
 
-def _not_whole(why: str) -> NotAllowedError:
-    return NotAllowedError(
-        Code.PROPOSAL_NOT_WHOLE,
-        f"the proposal does not hold together: {why}",
-        hint="nothing was signed; somebody may have changed it: have it proposed again",
-    )
+def _not_whole(why: str) -> PvdmError:
+    return Code.PROPOSAL_NOT_WHOLE(f"the proposal is not consistent: {why}")
+
+
+def difference_lines(before: TableMetadata, after: TableMetadata, *, cut: bool = False) -> list[str]:
+    """What was added (`+`), removed (`-`) and changed (`~`)."""
+    shown = _cut if cut else _whole
+    old, new = structure_of(before), structure_of(after)
+    return [
+        *_columns(before.current_schema, after.current_schema, shown),
+        *_scalars(old, new, shown),
+        *(line for key, number, what in _LISTS for line in _list(old[key], new[key], number, what, shown)),
+        *_properties(before.properties, after.properties, shown),
+    ]
+
+
+def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator[str]:
+    """Changes of the current schema's columns, at every depth."""
+    old_names, new_names = _names(before), _names(after)
+    old_more, new_more = _attributes(before), _attributes(after)
+    for field_id in sorted({*before.fields, *after.fields}):
+        old, new = before.fields.get(field_id), after.fields.get(field_id)
+        if old is None and new is not None:
+            yield f"+ column {new_names[field_id]}: {new.type}, {_required(new.required)}, id {field_id}"
+        elif old is not None and new is None:
+            yield f"- column {old_names[field_id]}: {old.type}, {_required(old.required)}, id {field_id}"
+        elif old is not None and new is not None:
+            name = old_names[field_id]
+            if name != new_names[field_id]:
+                yield f"~ column {name}: is renamed to {new_names[field_id]}, id {field_id}"
+            if old.type != new.type:
+                yield f"~ column {name}: {old.type} becomes {new.type}, id {field_id}"
+            if old.required != new.required:
+                yield f"~ column {name}: becomes {_required(new.required)}, id {field_id}"
+            if old_more.get(field_id) != new_more.get(field_id):
+                yield f"~ column {name}: {shown(old_more.get(field_id))} becomes {shown(new_more.get(field_id))}"
+    if before.identifier_field_ids != after.identifier_field_ids:
+        yield f"~ identifier columns: {_ids(before, old_names)} becomes {_ids(after, new_names)}"
+    kept = [field_id for field_id in before.fields if field_id in after.fields]
+    if kept != [field_id for field_id in after.fields if field_id in before.fields]:
+        yield "~ the columns are in another order"
+
+
+def _scalars(old: Mapping[str, Json], new: Mapping[str, Json], shown: _Shown) -> Iterator[str]:
+    for key in sorted({*old, *new} - _OWN):
+        was, now = (canonical(each[key]) if key in each else None for each in (old, new))
+        if was != now:
+            yield f"~ {key}: {shown(was)} becomes {shown(now)}"
+
+
+def _list(old: Json, new: Json, number: str, what: str, shown: _Shown) -> Iterator[str]:
+    was, now = _by_id(old, number), _by_id(new, number)
+    for key in sorted({*was, *now}, key=int):
+        if key not in was:
+            yield f"+ {what} {key}: {shown(now[key])}"
+        elif key not in now:
+            yield f"- {what} {key}: {shown(was[key])}"
+        elif was[key] != now[key]:
+            yield f"~ {what} {key}: {shown(was[key])} becomes {shown(now[key])}"
+    if [key for key in was if key in now] != [key for key in now if key in was]:
+        yield f"~ the {what}s are in another order"
+
+
+def _by_id(value: Json, number: str) -> dict[str, str]:
+    items = value if isinstance(value, list) else []
+    return {str(item[number]): canonical(item) for item in items if isinstance(item, Mapping)}
+
+
+def _properties(old: Mapping[str, str], new: Mapping[str, str], shown: _Shown) -> Iterator[str]:
+    for key in sorted({*old, *new}):
+        if key not in old:
+            yield f"+ property {key} = {shown(new[key])}"
+        elif key not in new:
+            yield f"- property {key} = {shown(old[key])}"
+        elif old[key] != new[key]:
+            yield f"~ property {key}: {shown(old[key])} becomes {shown(new[key])}"
+
+
+def _names(schema: TableSchema) -> dict[int, str]:
+    """The full name of each column, which is the first of its names in `ids`."""
+    found: dict[int, str] = {}
+    for name, field_id in schema.ids.items():
+        found.setdefault(field_id, name)
+    return found
+
+
+def _attributes(schema: TableSchema) -> dict[int, str]:
+    """Each column's other attributes, such as its comment and defaults."""
+    found: dict[int, str] = {}
+    _collect(schema.raw, found)
+    return found
+
+
+def _collect(value: Json, found: dict[int, str]) -> None:
+    if isinstance(value, Mapping):
+        number = value.get("id")
+        if isinstance(number, int):
+            rest = {key: each for key, each in value.items() if key not in ("id", "name", "type", "required")}
+            if rest:
+                found[number] = canonical(rest)
+        for each in value.values():
+            _collect(each, found)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _collect(each, found)
+
+
+def _ids(schema: TableSchema, names: Mapping[int, str]) -> str:
+    return ", ".join(sorted(names[each] for each in schema.identifier_field_ids)) or "none"
+
+
+def _required(required: bool) -> str:
+    return "required" if required else "optional"
+
+
+def _whole(text: str | None) -> str:
+    return "none" if text is None else text
+
+
+def _cut(text: str | None) -> str:
+    whole = _whole(text)
+    return whole if len(whole) <= _SHOWN_CHARACTERS else f"{whole[:_SHOWN_CHARACTERS]}… ({len(whole)} characters)"

@@ -1,23 +1,24 @@
-"""Workloads that a migration ends or affects while they are open, and what an abandoned one keeps, for operators."""
+"""Open workloads that a migration ends or affects, and how the rest of an abandoned one can be published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pvdm.cli.proof.text import Line
-from pvdm.cli.work.outcome_text import counted
+from pvdm.cli.common.screen import Line
 from pvdm.metadata.gate.state import state_changes
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields
 from pvdm.model.filter.claim import way_to_publish_rest
+from pvdm.model.printable import counted
 from pvdm.model.statements.migration import TableState
 from pvdm.model.states import AttemptState, WorkloadState
 
 if TYPE_CHECKING:
-    from pvdm.client import StewardClient, WorkloadView
+    from pvdm.api.work import WorkloadView
+    from pvdm.client import StewardClient
 
 _PAGE: Final = 1_000
 _LISTED: Final = 20
@@ -32,7 +33,7 @@ class Effect(Enum):
 
 
 _EFFECTS: Final = {
-    Effect.ENDS: "the migration ends them (contract_moved): let them finish first, or give them up with `pvdm abandon`",
+    Effect.ENDS: "the migration ends them (contract_moved): let them finish first, or abandon them with `pvdm abandon`",
     Effect.STAGES_AGAIN: "what they have staged is refused after the migration: run each of them again",
 }
 
@@ -48,12 +49,7 @@ class OpenWorkload:
 
     def to_json(self) -> dict[str, Value]:
         """The workload in a proposal."""
-        return {
-            "workload_id": self.workload_id,
-            "chunks_published": self.chunks_published,
-            "chunks_left": self.chunks_left,
-            "claim": self.claim,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Value) -> OpenWorkload:
@@ -68,18 +64,18 @@ class OpenWorkload:
 
     @property
     def way_on(self) -> str | None:
-        """How the rest of it is published once it cannot go on; None where a new workload id simply starts anew."""
+        """How to publish the rest after it ended; None if a new workload id can publish it."""
         return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
 
     @property
     def progress(self) -> str:
-        """How much of it is published, and how much is not."""
+        """The number of published and remaining chunks."""
         whole = counted(self.chunks_published + self.chunks_left, "chunk")
         return f"{self.chunks_published:,} of {whole} published, {self.chunks_left:,} left"
 
 
 def effect_of(before: TableState, after: TableState) -> Effect:
-    """What becomes of open workloads when the table goes from one state to the other."""
+    """The effect on open workloads when the table goes from one state to the other."""
     changed = {name for name, _, _ in state_changes(before, after)}
     if "contract" in changed:
         return Effect.ENDS
@@ -110,7 +106,7 @@ def summarize(view: WorkloadView) -> OpenWorkload:
 
 
 def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
-    """The open workloads as they were when the migration was proposed; nothing where it does not affect them."""
+    """The workloads that were open when the migration was proposed, if it affects them."""
     if effect is Effect.NONE:
         return
     if not found:
@@ -120,6 +116,6 @@ def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line
     for each in found[:_LISTED]:
         yield f"    {each.workload_id}  {each.progress}", "yellow"
         if effect is Effect.ENDS and each.way_on is not None:
-            yield f"      if it ends so, {each.way_on}", None
+            yield f"      after that, {each.way_on}", None
     if len(found) > _LISTED:
         yield f"    and {len(found) - _LISTED:,} more, which --json lists", "yellow"

@@ -1,19 +1,16 @@
-"""`pvdm protect` and `pvdm unprotect`: an operator's signed word puts a table behind the gate, or takes it out."""
+"""`pvdm protect`, `pvdm unprotect` and `pvdm protections`: signed approvals that start and end protection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.confirm import require_yes
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import PlaceType, json_option
-from pvdm.cli.common.screen import say, say_json
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.table.approval_text import Signing, protected_lines, protection_lines, signing_options
+from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
+from pvdm.cli.common.screen import require_yes, say_result
+from pvdm.cli.table.approvals import Signing, protected_lines, protection_lines, signing_options
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.gate.state import target_of
@@ -31,13 +28,14 @@ from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.work.contracts import contract_text
 
 if TYPE_CHECKING:
-    from pvdm.client import ProtectedView, ProtectionView, StewardClient, TargetView
+    from pvdm.api.protection import ProtectedView, TargetView
+    from pvdm.client import StewardClient
 
 
 @click.command("protect", short_help="Put a table, or a namespace, under a contract.")
 @json_option
 @click.argument("table", required=False, metavar="TABLE")
-@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are born protected.")
+@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
 @click.option("--contract", "contract_file", type=PlaceType(), required=True, metavar="FILE", help="The contract.")
 @signing_options
 @service_options
@@ -50,14 +48,14 @@ def protect(
     signing: Signing,
     service: Service,
 ) -> None:
-    """Put a table under a contract: from then on what its main shows changes by a proof or a signed migration only.
+    """Put a table under a contract: from then on its main changes by a proof or a signed migration only.
 
-    You sign the table as it is now (UUID, name, schema, structure, and the snapshot that its main shows) with your own
-    key, which stays on your side. The Steward verifies it, logs it and protects the table in one step; if main has
-    moved meanwhile it refuses, and you look and sign again. All that comes after that snapshot has to be proved.
+    You sign the table as it is now (UUID, name, schema, structure, and the snapshot of its main) with your own key,
+    which is not sent. The Steward verifies the approval, logs it and protects the table in one step. If main has
+    changed meanwhile, it refuses: check the table and sign again. Every later snapshot must be proved.
 
-    The contract (`pvdm validate` judges it, docs/contract.md is its reference) names this table as its target; the
-    Steward keeps it. A namespace that is protected protects every table that is created in it from now on.
+    The contract (`pvdm validate` checks it, docs/contract.md is its reference) names this table as its target; the
+    Steward stores it. Every table that is created in a protected namespace is protected.
 
     \b
     Examples:
@@ -68,17 +66,17 @@ def protect(
     with service.connect() as client:
         require_operator(client)
         found = _target(client, table, namespace)
-        said = Protection(
+        approval = Protection(
             action=ProtectionAction.PROTECT,
             target=_signed_target(found, contract_sha256(contract)),
             contract=contract,
             **signing.facts(),
         )
-        view = client.submit_protection(signing.sign(said))
-    _tell(view, as_json=as_json)
+        view = client.submit_protection(signing.sign(approval))
+    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
 
 
-@click.command("unprotect", short_help="Take a table, or a namespace, out from under its contract.")
+@click.command("unprotect", short_help="End the protection of a table or a namespace.")
 @json_option
 @click.argument("table", required=False, metavar="TABLE")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
@@ -94,10 +92,10 @@ def unprotect(
     signing: Signing,
     service: Service,
 ) -> None:
-    """Take a table out from under its contract: anyone who may write to it then changes what its main shows.
+    """End the protection of a table: every job with write access can then change its main.
 
-    It is signed with your own key and logged, for everybody to see. Audits report the time from here to the next
-    protection as a gap, and end with 3 until the auditor accepts it.
+    The approval is signed with your own key and logged. Audits report the time from here to the next protection as a
+    gap, and end with 3 until the auditor accepts it.
 
     \b
     Examples:
@@ -114,28 +112,28 @@ def unprotect(
                 (f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None),
                 ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
             ]
-            require_yes("let it be changed without a proof, in your name?", lines)
-        said = Protection(
+            require_yes("allow changes without a proof, in your name?", lines)
+        approval = Protection(
             action=ProtectionAction.UNPROTECT,
             target=_signed_target(found, found.contract_sha256),
             contract=None,
             **signing.facts(),
         )
-        view = client.submit_protection(signing.sign(said))
-    _tell(view, as_json=as_json)
+        view = client.submit_protection(signing.sign(approval))
+    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
 
 
 @click.command("protections", short_help="List who protected what, or what is protected now.")
 @json_option
 @click.argument("table", required=False, metavar="TABLE")
-@click.option("--current", is_flag=True, help="What is protected now, with tables that were born so.")
+@click.option("--current", is_flag=True, help="What is protected now, with tables that were created protected.")
 @click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
 @service_options
 def protections(*, as_json: bool, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
     """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
 
     With --current: the namespaces and tables that are protected now, since when, and by which protection. A table
-    that was created in a protected namespace was born protected, and stays so when the namespace no longer is.
+    that was created in a protected namespace stays protected when the protection of the namespace ends.
 
     \b
     Examples:
@@ -151,16 +149,15 @@ def protections(*, as_json: bool, table: str | None, current: bool, namespace: s
         raise click.UsageError("name a TABLE, or a namespace with --namespace")
     with service.connect() as client:
         if current:
-            _tell_current(_current(client, table, namespace), as_json=as_json)
+            found = _current(client, table, namespace)
+            lines = [line for view in found for line in protected_lines(view)]
+            nothing = "nothing that you asked for is protected now"
+            say_result(as_json, {"protected": [view_json(view) for view in found]}, lines or [nothing])
             return
         views = client.protections()
-    if as_json:
-        say_json({"protections": [view_json(view) for view in views]})
-        return
-    if not views:
-        say("nothing was ever protected here")
-    for view in views:
-        _lines(view)
+    lines = [line for view in views for line in protection_lines(view)]
+    document = {"protections": [view_json(view) for view in views]}
+    say_result(as_json, document, lines or ["nothing was ever protected here"])
 
 
 def _current(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
@@ -174,19 +171,8 @@ def _current(client: StewardClient, table: str | None, namespace: str | None) ->
     return found
 
 
-def _tell_current(views: Sequence[ProtectedView], *, as_json: bool) -> None:
-    if as_json:
-        say_json({"protected": [view_json(view) for view in views]})
-        return
-    if not views:
-        say("nothing that you asked for is protected now")
-    for view in views:
-        for line, style in protected_lines(view):
-            say(line, style=style)
-
-
 def require_operator(client: StewardClient) -> None:
-    """Before anything is looked at or signed: only an operator's token can hand it in."""
+    """Raise unless the token is an operator's, which submitting needs. Called before anything is signed."""
     role = client.identity().role
     if role is not Role.OPERATOR:
         raise Code.ROLE_WRONG(
@@ -198,7 +184,7 @@ def require_operator(client: StewardClient) -> None:
 
 
 def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
-    """The table or namespace; where there is none, how names are written here."""
+    """The table or namespace. Raises with a hint about names if there is none."""
     try:
         return client.target(kind, name)
     except InputError as error:
@@ -209,13 +195,13 @@ def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
             error.message,
             expected=error.expected,
             got=error.got,
-            hint="a table is named by its namespace and name, such as sales.orders; the name that Spark has for the "
-            "catalog (lake in lake.sales.orders) is no part of it",
+            hint="name a table by its namespace and name, such as sales.orders, without Spark's name of the catalog"
+            " (lake in lake.sales.orders)",
         ) from None
 
 
 def _target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
-    """The one thing that is meant."""
+    """The table or namespace. Raises unless exactly one is named."""
     if table is not None and namespace is None:
         return find_target(client, "table", table)
     if namespace is not None and table is None:
@@ -230,24 +216,12 @@ def _signed_target(found: TargetView, contract: str) -> TableTarget | NamespaceT
 
 
 def table_ref(found: TargetView) -> TableRef:
-    """The table as signed documents name it."""
+    """The table's name in signed statements."""
     return TableRef(found.catalog, found.id, found.name)
 
 
 def table_metadata(found: TargetView) -> TableMetadata:
-    """The table's document; who signs works out from it what is signed, and believes no hash that was sent along."""
+    """The table's metadata, from which the signer computes every signed hash."""
     if found.metadata is None:
         raise Code.TABLE_EXPECTED(got=found.kind)
     return TableMetadata.parse(found.metadata.encode())
-
-
-def _tell(view: ProtectionView, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"protection": view_json(view)})
-        return
-    _lines(view)
-
-
-def _lines(view: ProtectionView) -> None:
-    for line, style in protection_lines(view):
-        say(line, style=style)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
-from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
 from pvdm.cli.common.screen import say, say_json, watch_on_screen
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.table.schema_files import iceberg_schema
 from pvdm.errors import Code
+from pvdm.model.printable import counted
 
 if TYPE_CHECKING:
     from pvdm.verify.listing import Listing
+
 
 SCHEMA_SOURCE_MAX_BYTES: Final = 67_108_864
 _SUFFIX: Final = ".parquet"
@@ -35,7 +35,7 @@ _SUFFIX: Final = ".parquet"
     help="Take the schema from a JSON file (Iceberg's schema, a table's metadata, another manifest) or from a table of"
     " the Steward's catalog.  [default: the files' own]",
 )
-@click.option("--replace", is_flag=True, help="Put it in the place of a manifest that is there.")
+@click.option("--replace", is_flag=True, help="Replace an existing manifest.")
 @service_options
 def source_files(
     *,
@@ -48,9 +48,9 @@ def source_files(
 ) -> None:
     """Write the manifest of a set of Parquet files: their paths, sizes and SHA-256, and one schema for all of them.
 
-    A folder stands for every .parquet file in it, at any depth; names that begin with . or _ are left out. Files that
-    no workload could read are refused here: INT96 timestamps, other columns than the schema's, field ids on some
-    columns only. The same files give the same manifest. A contract names it as source: {files: {manifest: FILE}}.
+    A folder means every .parquet file in it, at any depth, except names that begin with . or _. Files that no workload
+    could read are refused: INT96 timestamps, other columns than the schema's, field ids on some columns only. The same
+    files give the same manifest. A contract names it as source: {files: {manifest: FILE}}.
 
     \b
     Examples:
@@ -59,12 +59,12 @@ def source_files(
       pvdm source-files landing --out orders.json --replace --json | jq .sha256
     """
     if not replace:
-        require_new(out, way_on="--replace puts the new manifest in its place, --out names another")
-    # Only here: the kernel and pyarrow are slow to load.
+        require_new(out, next_step="--replace replaces it, --out names another file")
+    # Imported late: the kernel and pyarrow are slow to load.
     from pvdm.verify.fetch import Files
     from pvdm.verify.listing import list_files
 
-    locations = sorted(set(_found(places)))
+    locations = sorted(set(_find_files(places)))
     schema = None if schema_from is None else _schema(schema_from, service)
     with watch_on_screen() as watch:
         made = list_files(locations, schema, Files(), watch)
@@ -72,10 +72,10 @@ def source_files(
         write_over(out, made.data)
     else:
         write_new(out, made.data)
-    _tell(out, made, as_json=as_json)
+    _show(out, made, as_json=as_json)
 
 
-def _tell(out: Path, made: Listing, *, as_json: bool) -> None:
+def _show(out: Path, made: Listing, *, as_json: bool) -> None:
     from pvdm.verify.source import state_of
 
     if as_json:
@@ -84,37 +84,38 @@ def _tell(out: Path, made: Listing, *, as_json: bool) -> None:
         say_json({**facts, "columns": [each.name for each in made.schema.fields]})
         return
     columns = ", ".join(f"{each.name} {each.type}" for each in made.schema.fields)
-    say(f"{out}: {made.files:,} file{'s' * (made.files != 1)}, {made.size:,} bytes")
+    say(f"{out}: {counted(made.files, 'file')}, {counted(made.size, 'byte')}")
     say(f"  columns  {columns}")
     say(f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}")
 
 
-def _found(places: Sequence[Path]) -> Iterator[str]:
-    """Full paths of the files that are meant; a folder's in any depth."""
+def _find_files(places: Sequence[Path]) -> Iterator[str]:
+    """Full paths of the files, and of those in folders at any depth."""
     for place in places:
-        # The way as it is written: what a link points to may be another one tomorrow.
+        # Links are not resolved: their targets may change.
         whole = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
         if whole.is_dir():
-            yield from (_plain(each, whole) for each in sorted(whole.rglob(f"*{_SUFFIX}")) if _counts(each, whole))
+            found = sorted(whole.rglob(f"*{_SUFFIX}"))
+            yield from (_unpartitioned(each, whole) for each in found if _is_source(each, whole))
         elif whole.is_file():
             yield str(whole)
         else:
             raise Code.INPUT_NOT_READABLE(
-                f"{place} cannot be read", expected="a Parquet file, or a folder of them", got="nothing of that name"
+                f"{place} cannot be read", expected="a Parquet file, or a folder of them", got="no such file"
             )
 
 
-def _counts(path: Path, folder: Path) -> bool:
-    """Spark's own notes, and what it has not finished, begin with a dot or an underscore."""
+def _is_source(path: Path, folder: Path) -> bool:
+    """Whether it is a source file: names of Spark's own and unfinished files begin with a dot or an underscore."""
     names = path.relative_to(folder).parts
     return not any(each.startswith((".", "_")) for each in names) and not path.is_dir()
 
 
-def _plain(path: Path, folder: Path) -> str:
+def _unpartitioned(path: Path, folder: Path) -> str:
     for each in path.relative_to(folder).parts[:-1]:
         if "=" in each:
             raise Code.SOURCE_REFUSED(
-                f"{path} lies in a folder that stands for a column",
+                f"{path} is in a folder that is named after a column's value",
                 reason="source_files_partitioned",
                 got=ascii(each)[1:-1][:80],
             )
@@ -122,7 +123,7 @@ def _plain(path: Path, folder: Path) -> str:
 
 
 def _schema(named: str, service: Service) -> dict[str, Any]:
-    """Iceberg's JSON of a schema: from a file that holds one, or of a table as it is now."""
+    """Iceberg's JSON of a schema, from a file or from a table."""
     path = Path(named)
     if not path.is_file():
         return iceberg_schema(_table(named, service), named)
@@ -143,3 +144,21 @@ def _table(name: str, service: Service) -> dict[str, Any]:
     with service.connect() as client:
         found: dict[str, Any] = json.loads(dump_json(TableClient(client, levels, last).load()))
     return found
+
+
+def iceberg_schema(value: Any, named: str) -> dict[str, Any]:
+    """Iceberg's JSON of the document's schema, or of the current one of a table's metadata."""
+    match value:
+        case {"kind": _, "schema": dict(found)}:
+            return dict(found)
+        case {"type": "struct", "fields": list()}:
+            return dict(value)
+        case {"schemas": list(schemas), "current-schema-id": wanted}:
+            for each in schemas:
+                if isinstance(each, dict) and each.get("schema-id") == wanted:
+                    return dict(each)
+    raise Code.SCHEMA_FILE_INVALID(
+        f"{named} has no schema",
+        expected="Iceberg's schema, a table's metadata, or a manifest of source files",
+        got="something else",
+    )

@@ -1,4 +1,4 @@
-"""`pvdm break-glass`: the one sanctioned override of a FAIL verdict; made on the operator's side, loud and logged."""
+"""`pvdm break-glass`: signed and logged overrides of a FAIL verdict."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.confirm import require_yes
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.common.times import DurationType, now_micros, utc
+from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_result
+from pvdm.cli.common.times import DURATION_TYPE, now_micros, utc
 from pvdm.cli.common.trust_roots import judge_by, pin_option, root_option
-from pvdm.cli.common.views import override_view_lines
-from pvdm.cli.proof.files import is_bundle, read_proofs
-from pvdm.cli.proof.text import LOUD, override_lines, proof_lines
-from pvdm.cli.work.jobs import quiet, tell, watch_steps
+from pvdm.cli.evidence.statements import is_bundle, override_lines, override_view_lines, proof_lines, read_proofs
+from pvdm.cli.work.jobs import finish, quiet, watch_steps
 from pvdm.errors import Code
 from pvdm.model.printable import view_json
 from pvdm.model.statements.break_glass import BreakGlass
@@ -30,15 +26,15 @@ from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.verify import sign_statement, verify_threshold
 
 _DEFAULT: Final = "4h"
-UNVERIFIED: Final = "the FAIL proof itself was not verified; the Steward will (or give --trust-root)"
+UNVERIFIED: Final = "the FAIL proof was not verified here; the Steward verifies it (or give --trust-root)"
 
 
-@click.group("break-glass", short_help="Override a FAIL verdict, in the open.", invoke_without_command=True)
+@click.group("break-glass", short_help="Override a FAIL verdict.", invoke_without_command=True)
 @click.pass_context
 def break_glass(context: click.Context) -> None:
-    """Override one FAIL verdict: with a key that does nothing else, in your name, for a reason, for everybody to see.
+    """Override one FAIL verdict, with a key for this purpose only, in your name and with a logged reason.
 
-    It waives the verdict of exactly one proof over exactly its bytes, once, within hours. Every other check stands.
+    It waives the verdict of exactly one proof over exactly its bytes, once, within hours. Every other check remains.
 
     \b
     Examples:
@@ -56,10 +52,10 @@ def break_glass(context: click.Context) -> None:
 @passphrase_option(OPENING)
 @click.option("--proof", "proof_file", type=PlaceType(), required=True, metavar="FILE", help="The FAIL proof.")
 @click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published all the same.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published although they failed.")
 @click.option(
     "--expires",
-    type=DurationType(),
+    type=DURATION_TYPE,
     default=_DEFAULT,
     show_default=True,
     metavar="TIME",
@@ -68,7 +64,7 @@ def break_glass(context: click.Context) -> None:
 @root_option(required=False)
 @pin_option
 @click.option("--yes", is_flag=True, help="Sign without asking.")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where it goes; never over another file.")
+@out_option()
 def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     *,
     as_json: bool,
@@ -85,8 +81,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
 ) -> None:
     """Sign the override of exactly one FAIL proof: its table, its base, its files, with a fresh nonce.
 
-    The private key stays on your side; the Steward never has it. With --trust-root the proof and the override are
-    verified before the file is written.
+    The private key is not sent. With --trust-root the proof and the override are verified before the file is written.
 
     \b
     Examples:
@@ -109,20 +104,19 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
         notice(UNVERIFIED)
     else:
         judge = judge_by(root_file, pin=pin, at=None)
-        verified = verify_threshold(_envelopes(data), judge.root, threshold=judge.root.notary_threshold, now=now)
+        envelopes = [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
+        verified = verify_threshold(envelopes, judge.root, threshold=judge.root.notary_threshold, now=now)
         verify_override(envelope, judge.root, failed=verified, now=now, used=lambda _: False)
     write_new(out, envelope)
-    _tell(override, out, as_json=as_json, verified=root_file is not None)
+    document = {"override": override.to_json(), "out": str(out), "verified": root_file is not None}
+    hint = f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}"
+    say_result(as_json, document, [*override_lines(override), "", f"signed: {out}; nothing is published yet", hint])
 
 
 def require_failed(failed: Proof) -> None:
-    """There is nothing to override in a PASS."""
+    """Raise for a PASS, which has nothing to override."""
     if failed.core.verdict.passed:
         raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
-
-
-def _envelopes(data: bytes) -> list[bytes]:
-    return [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
 
 
 def _override(failed: Proof, proof_id: str, *, operator: str, reason: str, now: int, expires_at: int) -> BreakGlass:
@@ -140,26 +134,15 @@ def _override(failed: Proof, proof_id: str, *, operator: str, reason: str, now: 
     )
 
 
-def _tell(override: BreakGlass, out: Path, *, as_json: bool, verified: bool) -> None:
-    if as_json:
-        say_json({"override": override.to_json(), "out": str(out), "verified": verified})
-        return
-    for line, style in override_lines(override):
-        say(line, style=style)
-    say()
-    say(f"signed: {out}; nothing is published yet")
-    say(f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}")
-
-
-@break_glass.command("submit", short_help="Hand a signed override in.")
+@break_glass.command("submit", short_help="Submit a signed override.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @service_options
 def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
-    """Hand a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
+    """Submit a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
 
-    Nothing is published by it: that is `pvdm break-glass publish`. Needs an operator's token. An override that does not
-    hold ends with 5: nothing was published, the verdict stands.
+    It publishes nothing; `pvdm break-glass publish` does. Needs an operator's token. If the override is not valid, the
+    command ends with 5 and the verdict remains.
 
     \b
     Examples:
@@ -168,14 +151,9 @@ def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     with service.connect() as client:
         view = client.submit_override(envelope)
-    if as_json:
-        say_json({"override": view_json(view)})
-        return
-    for line, style in override_view_lines(view):
-        say(line, style=style)
-    say()
-    say("handed in; nothing is published yet")
-    say(f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}")
+    hint = f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}"
+    lines: list[Line | str] = [*override_view_lines(view), "", "submitted; nothing is published yet", hint]
+    say_result(as_json, {"override": view_json(view)}, lines)
 
 
 @break_glass.command("publish", short_help="Publish the bytes that an override names.")
@@ -183,12 +161,12 @@ def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
 @click.argument("override_id", metavar="OVERRIDE_ID")
 @service_options
 def break_glass_publish(*, as_json: bool, override_id: str, service: Service) -> None:
-    """Bring back, from quarantine, exactly the bytes that an accepted override names, and publish them.
+    """Publish exactly the bytes that an accepted override names, from quarantine.
 
-    They are verified again and go through every check of the gate; the verdict alone is waived. Audits show it for
-    ever. The same call again waits on, or says what became of it. Needs an operator's token. Ends with 0 when they are
-    published, 3 when the gate refuses or nothing was kept in quarantine, 4 when other chunks have to be proved first,
-    5 when the override has expired or was used otherwise.
+    They are verified again and pass every check of the gate; only the verdict is waived. Audits always show it. The
+    same call again continues to wait, or shows the result. Needs an operator's token. Ends with 0 when they are
+    published, 3 when the gate refuses or nothing is in quarantine, 4 when other chunks must be proved first, 5 when
+    the override has expired or was used otherwise.
 
     \b
     Examples:
@@ -203,11 +181,11 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
         outcome = publish_override(client, override_id, watch)
     if not as_json and isinstance(outcome, Committed):
         since = "are" if outcome.published is Published.NOW else "have been"
-        say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=LOUD)
-    tell(outcome, as_json=as_json)
+        say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=ALERT)
+    finish(outcome, as_json=as_json)
 
 
-@break_glass.command("list", short_help="List every override there ever was.")
+@break_glass.command("list", short_help="List all overrides.")
 @json_option
 @service_options
 def break_glass_list(*, as_json: bool, service: Service) -> None:
@@ -220,11 +198,6 @@ def break_glass_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.overrides()
-    if as_json:
-        say_json({"overrides": [view_json(view) for view in views]})
-        return
-    if not views:
-        say("no verdict was ever overridden here")
-    for view in views:
-        for line, style in override_view_lines(view):
-            say(line, style=style)
+    lines = [line for view in views for line in override_view_lines(view)]
+    document = {"overrides": [view_json(view) for view in views]}
+    say_result(as_json, document, lines or ["no verdict was ever overridden here"])

@@ -1,40 +1,44 @@
-"""What commands that run workloads share: jobs by name, parameters, Spark sessions, steps on the screen, outcomes."""
+"""What commands that run workloads share: options, jobs, Spark sessions, progress and outcomes."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from pvdm.cli.common.options import Service, named_values, option_group
 from pvdm.cli.common.output import output_aside
-from pvdm.cli.common.screen import notice, say, say_aside, say_error, say_json
-from pvdm.cli.common.service import Service
-from pvdm.cli.work.outcome_text import committed_lines
+from pvdm.cli.common.screen import ALERT, Line, notice, say, say_aside, say_error, say_json, say_lines
 from pvdm.errors import Code
+from pvdm.model.printable import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pvdm.api.work import AttemptView
     from pvdm.client import StewardClient
     from pvdm.durable.coordinator import Build, Coordinator
-    from pvdm.durable.outcome import Outcome, Step, Watch
+    from pvdm.durable.outcome import Committed, Outcome, Step, Watch
+
+
+_NOTHING: Final = "0 rows: the source has no row for these parameters"
+_NOTHING_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Who makes the rows, and where."""
+    """The producer's function, and how Spark runs it."""
 
     name: str | None
     small: bool
     master: str | None
-    settings: tuple[str, ...]
+    conf: tuple[str, ...]
     stage_seconds: float | None
 
     def build(self) -> Build | None:
@@ -42,7 +46,7 @@ class Job:
         if self.name is None:
             if self.small:
                 raise Code.JOB_MISSING(
-                    "a small job reads its rows itself",
+                    "a job without Spark needs a function",
                     expected="--job module:function",
                     got="none",
                     hint="name one, or leave --small out: Spark then reads the source as the contract says",
@@ -52,16 +56,16 @@ class Job:
 
     @contextlib.contextmanager
     def spark(self, client: StewardClient) -> Iterator[Callable[[], SparkSession] | None]:
-        """What starts a Spark session for the command, which is stopped at its end; None for a small job."""
+        """A function that starts a Spark session, stopped at the end of the block; None for a job without Spark."""
         if self.small:
             yield None
             return
-        config = named_values(self.settings, "--conf")
+        config = named_values(self.conf, "--conf")
         with contextlib.ExitStack() as ends:
             yield lambda: self._session(client, config, ends)
 
     def _session(self, client: StewardClient, config: dict[str, str], ends: contextlib.ExitStack) -> SparkSession:
-        """A session which reaches the store that the Steward's tables lie in; one that runs already is not stopped."""
+        """A session with access to the Steward's tables; one that runs already is not stopped."""
         from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
@@ -79,72 +83,38 @@ class Job:
         return session
 
 
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--job`, `--small`, `--master`, `--conf` and `--stage-seconds` as one `job`."""
-
-    @functools.wraps(command)
-    def called(
-        *,
-        job_name: str | None,
-        small: bool,
-        master: str | None,
-        conf: tuple[str, ...],
-        stage_seconds: float | None,
-        **others: Any,
-    ) -> Any:
-        return command(job=Job(job_name, small, master, conf, stage_seconds), **others)
-
-    for option in (
-        click.option(
-            "--stage-seconds",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="N",
-            help="Roll a chunk back whose staging takes longer.  [default: as long as its token is good]",
-        ),
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-        click.option("--master", metavar="URL", help="Spark's master, such as local[4].  [default: Spark's own]"),
-        click.option("--small", is_flag=True, help="Without Spark: the job gives Arrow tables."),
-        click.option(
-            "--job",
-            "job_name",
-            metavar="MODULE:FUNCTION",
-            help="build(spark, chunk) -> DataFrame.  [default: the contract's filter and mapping]",
-        ),
-    ):
-        called = option(called)
-    return called
-
-
-def param_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--param`: a value for one of the contract's parameters."""
-    return click.option(
-        "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the contract; may be repeated."
-    )(command)
-
-
-def workload_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--workload-id`: the name of the run, by which it is taken up again."""
-    return click.option(
-        "--workload-id",
-        required=True,
-        metavar="ID",
-        help="The run's name; the same one again takes up where it ended, and never publishes twice.",
-    )(command)
-
-
-def named_values(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """NAME=VALUE pairs, each name once."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, sign, value = each.partition("=")
-        if not sign or not name or name in found:
-            raise Code.USAGE(f"{option} cannot be accepted", got=ascii(each)[:80])
-        found[name] = value
-    return found
+job_options = option_group(
+    "job",
+    Job,
+    click.option(
+        "--job",
+        "name",
+        metavar="MODULE:FUNCTION",
+        help="build(spark, chunk) -> DataFrame.  [default: the contract's filter and mapping]",
+    ),
+    click.option("--small", is_flag=True, help="Without Spark: the job returns Arrow tables."),
+    click.option("--master", metavar="URL", help="Spark's master, such as local[4].  [default: Spark's own]"),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    click.option(
+        "--stage-seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="N",
+        help="Roll back a chunk whose staging takes longer.  [default: until its token expires]",
+    ),
+)
+param_option = click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the contract; may be repeated."
+)
+workload_option = click.option(
+    "--workload-id",
+    required=True,
+    metavar="ID",
+    help="The run's name; the same one again continues where it ended, and never publishes twice.",
+)
 
 
 def load_job(text: str) -> Build:
-    """The function that `module:function` names; modules are found in the current folder too."""
+    """The function that `module:function` names, also from the current folder."""
     module, sign, name = text.partition(":")
     if not sign or not module or not name.isidentifier():
         raise Code.JOB_INVALID("the job's name cannot be read", expected="module:function", got=ascii(text)[:120])
@@ -156,7 +126,7 @@ def load_job(text: str) -> Build:
         raise Code.JOB_NOT_IMPORTABLE(
             f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
             got=f"{type(error).__name__}: {error}"[:200],
-            hint=_importing(module, name, here),
+            hint=_import_hint(module, name, here),
         ) from error
     if not callable(found):
         raise Code.JOB_INVALID(
@@ -166,8 +136,8 @@ def load_job(text: str) -> Build:
     return build
 
 
-def _importing(module: str, function: str, here: str) -> str:
-    """Where modules are looked for; a file's name is taken for a module inside a package."""
+def _import_hint(module: str, function: str, here: str) -> str:
+    """Where modules are looked for; a name with .py is a common mistake."""
     if module.endswith(".py"):
         return f"name the module without .py: {module.removesuffix('.py').replace('/', '.')}:{function}"
     return f"it was looked for in {here} and among the installed modules; change to the folder that holds it"
@@ -175,7 +145,7 @@ def _importing(module: str, function: str, here: str) -> str:
 
 @contextlib.contextmanager
 def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordinator]:
-    """A Coordinator under the caller's token, with Spark unless the job is small; it starts when a chunk is staged."""
+    """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
 
     watch = quiet if as_json else watch_steps()
@@ -187,18 +157,18 @@ def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordi
 
 
 def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
-    """For programs, standard output is the one document alone: what a job prints goes to standard error."""
+    """With `as_json`, what a job prints goes to standard error: standard output is the JSON document only."""
     return output_aside() if as_json else contextlib.nullcontext()
 
 
 def quiet(step: Step) -> None:
-    """Nothing is shown."""
+    """Show nothing."""
     del step
 
 
 def watch_steps() -> Watch:
-    """One line on standard error for each step; the same step again only if something new is said."""
-    told: list[str] = []
+    """One line on standard error for each step, without repetitions."""
+    shown: list[str] = []
 
     def watch(step: Step) -> None:
         if step.note is not None:
@@ -206,23 +176,63 @@ def watch_steps() -> Watch:
         line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.doing.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
         line += f": {step.problem}" if step.problem else ""
-        if told != [line]:
-            told[:] = [line]
+        if shown != [line]:
+            shown[:] = [line]
             say_aside(line)
 
     return watch
 
 
-def tell(outcome: Outcome, *, as_json: bool) -> None:
-    """The outcome, and its exit code as the command's."""
+def finish(outcome: Outcome, *, as_json: bool) -> None:
+    """Print the outcome, and end the command with its exit code."""
     from pvdm.durable.outcome import Committed
 
     if as_json:
         say_json(outcome.to_json())
     elif isinstance(outcome, Committed):
-        for line, style in committed_lines(outcome):
-            say(line, style=style)
+        say_lines(committed_lines(outcome))
     else:
         say(f"{outcome.name}  {outcome.workload_id} of {outcome.table}", style="bold red")
         say_error(outcome.error)
     click.get_current_context().exit(outcome.exit_code)
+
+
+def committed_lines(outcome: Committed) -> Iterator[Line]:
+    """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
+    from pvdm.durable.outcome import Published
+
+    extent = outcome.extent
+    yield str(outcome), "green"
+    yield from _earlier_lines(outcome)
+    for chunk in outcome.overridden:
+        yield f"*** chunk {chunk.chunk_id}: {override_text(chunk.attempt)} ***", ALERT
+    if extent is not None and not extent.rows_added and not outcome.overridden:
+        before = outcome.published is Published.BEFORE
+        stays = "" if outcome.note is None else f"; {outcome.note}"
+        yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", ALERT
+    for chunk in outcome.chunks:
+        found = chunk.attempt
+        added = "" if found.extent is None else f"  {found.extent.added}"
+        proof = "FAIL proof" if found.overridden else "proof"
+        yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
+
+
+def _earlier_lines(outcome: Committed) -> Iterator[Line]:
+    """What an earlier run published, and whether the source has changed since."""
+    from pvdm.durable.outcome import Published
+
+    if outcome.published is Published.BEFORE:
+        yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
+    elif outcome.published is Published.PARTLY_NOW:
+        before = sum(1 for each in outcome.chunks if each.before)
+        yield f"  {counted(before, 'chunk')} of them had been published by an earlier run", None
+    moved = outcome.source_moved
+    if moved is not None:
+        yield f"*** {moved} ***", ALERT
+
+
+def override_text(attempt: AttemptView) -> str:
+    """The override that published a FAIL."""
+    classes = ", ".join(each.value for each in attempt.classes)
+    by = "override" if attempt.override_id is None else f"override {attempt.override_id}"
+    return f"published by {by}, not by proof: its verdict is FAIL ({classes})"

@@ -1,4 +1,4 @@
-"""`pvdm run`, `pvdm publish` and `pvdm repair`: a workload to its outcome, which is the exit code."""
+"""`pvdm run`, `pvdm publish`, `pvdm repair` and `pvdm abandon`: workloads run, published and ended."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import json_option
-from pvdm.cli.common.screen import say_aside
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.work.jobs import (
-    Job,
-    coordinator,
-    job_options,
-    job_output,
-    named_values,
-    param_option,
-    tell,
-    workload_option,
-)
+from pvdm.cli.common.options import Service, json_option, named_values, service_options
+from pvdm.cli.common.screen import Line, say_aside, say_result
+from pvdm.cli.table.open_workloads import summarize
+from pvdm.cli.work.jobs import Job, coordinator, finish, job_options, job_output, param_option, workload_option
+from pvdm.model.printable import view_json
 
-_YOURS: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
+_LEFT_FILES: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
 
 @click.command("run", short_help="Stage, verify and publish a workload.")
@@ -31,11 +23,11 @@ _YOURS: Final = "the job's own files are unreferenced now: `pvdm orphans` lists 
 @job_options
 @service_options
 def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...], job: Job, service: Service) -> None:
-    """Open the workload under the table's contract, stage every chunk, and wait for what the Steward says.
+    """Open the workload under the table's contract, stage every chunk, and wait for the Steward's verdict.
 
-    The same call again takes up where an earlier one ended: what is published stays, what was left half done is taken
-    back. Needs a producer's token. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate refuses, 4
-    when it was rolled back.
+    The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
+    rolled back. Needs a producer's token. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate
+    refuses, 4 when it was rolled back.
 
     \b
     Examples:
@@ -48,7 +40,7 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
         build = job.build()
         with coordinator(service, job, as_json=as_json) as found:
             outcome = found.run(workload_id, table, values, build)
-    tell(outcome, as_json=as_json)
+    finish(outcome, as_json=as_json)
 
 
 @click.command("publish", short_help="Verify and publish a branch that is staged.")
@@ -57,7 +49,7 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
 @click.argument("branch", metavar="BRANCH")
 @workload_option
 @param_option
-@click.option("--reason", metavar="TEXT", help="What was mended, after a branch that failed under this id.")
+@click.option("--reason", metavar="TEXT", help="What was repaired, after a branch that failed under this id.")
 @service_options
 def publish(
     *,
@@ -69,12 +61,12 @@ def publish(
     reason: str | None,
     service: Service,
 ) -> None:
-    """Have a branch verified and published that an unmodified Spark job has staged, with `spark.wap.branch` or so.
+    """Verify and publish a branch that an unmodified Spark job has staged, for example with `spark.wap.branch`.
 
-    The Steward reads the branch and the contract's source itself, and publishes copies of the files. The branch goes
-    when it is published; after a FAIL it stays as it was. The job's own files are never touched: they are yours to
-    remove. A failed branch is tried again, or another one published in its place, only with --reason. Under an id that
-    is published, a branch with other rows is refused: it needs an id of its own. Needs a producer's token.
+    The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
+    branch after the publication; after a FAIL the branch stays. It never touches the job's own files; `pvdm orphans`
+    removes them. A failed branch is tried again, or replaced by another, only with --reason. Under an id that is
+    published, a branch with other rows is refused: it needs its own id. Needs a producer's token.
 
     \b
     Examples:
@@ -88,18 +80,18 @@ def publish(
     from pvdm.durable.outcome import Committed, Published
 
     if not as_json and isinstance(outcome, Committed) and outcome.published is Published.NOW:
-        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_YOURS}")
-    tell(outcome, as_json=as_json)
+        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_LEFT_FILES}")
+    finish(outcome, as_json=as_json)
 
 
 @click.command("repair", short_help="Try the failed chunks of a workload again.")
 @json_option
 @click.argument("workload_id", metavar="WORKLOAD_ID")
-@click.option("--reason", required=True, metavar="TEXT", help="What was mended; it stays with the new attempts.")
+@click.option("--reason", required=True, metavar="TEXT", help="What was repaired; it is stored with the new attempts.")
 @job_options
 @service_options
 def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: Service) -> None:
-    """Open new attempts at chunks whose verdict was FAIL, and go on with the rest; everything is verified anew.
+    """Open new attempts at chunks whose verdict was FAIL, and continue with the rest; everything is verified again.
 
     \b
     Examples:
@@ -109,4 +101,34 @@ def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: S
         build = job.build()
         with coordinator(service, job, as_json=as_json) as found:
             outcome = found.repair(workload_id, build, reason=reason)
-    tell(outcome, as_json=as_json)
+    finish(outcome, as_json=as_json)
+
+
+@click.command("abandon", short_help="Abandon a workload.")
+@json_option
+@click.argument("workload_id", metavar="WORKLOAD_ID")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; stored with the workload and in the step log.")
+@service_options
+def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -> None:
+    """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
+
+    What is published of it stays. An append with published rows keeps its claim on its whole part: its other rows
+    cannot be appended under another id, and the output names the way to publish them (`way_on` in --json). Otherwise
+    another workload id can publish all of it. Abandoning again changes nothing; for a complete workload the command
+    changes nothing and ends with 4.
+
+    \b
+    Examples:
+      pvdm abandon orders-2026-11-15 --reason "the source was delivered twice"
+      pvdm abandon orders-2026-11-15 --reason "no attempt is left" --json | jq -r .state
+    """
+    with service.connect() as client:
+        found = client.abandon_workload(workload_id, reason)
+    summary = summarize(found)
+    lines: list[Line | str] = [
+        (f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}", "bold"),
+        f"  reason  {found.reason}",
+        f"  chunks  {summary.progress}",
+        *([] if summary.way_on is None else [f"hint: {summary.way_on}"]),
+    ]
+    say_result(as_json, {**view_json(found), "way_on": summary.way_on}, lines)

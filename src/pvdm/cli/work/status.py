@@ -1,48 +1,49 @@
-"""`pvdm status`: how a Steward stands, in one look, break-glass first; or one table's workloads, or one workload."""
+"""`pvdm status`: shows the state of a Steward, of one table's workloads, or of one workload."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pvdm.cli.common.options import json_option
-from pvdm.cli.common.screen import say, say_json
-from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.options import Service, json_option, service_options
+from pvdm.cli.common.screen import ALERT, Line, say, say_json, say_lines, say_result
 from pvdm.cli.common.times import utc
-from pvdm.cli.common.views import override_view_lines, proof_view_line
-from pvdm.cli.work.status_work import show_work, workload_lines
-from pvdm.errors import Code, NotAllowedError, UnavailableError
-from pvdm.model.printable import counted, view_json
+from pvdm.cli.evidence.statements import override_view_lines, proof_view_line
+from pvdm.cli.table.open_workloads import all_workloads
+from pvdm.cli.work.jobs import override_text
+from pvdm.errors import Code, NotAllowedError, UnavailableError, comparison
+from pvdm.model.located import describe, rest_of_keys
+from pvdm.model.printable import counted, place, view_json
 from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.states import AttemptState
 
 if TYPE_CHECKING:
-    from pvdm.client import (
-        EpochView,
-        Identity,
-        ListedJob,
-        NewestWorkloads,
-        OverrideView,
-        ProofView,
-        Readiness,
-        StewardClient,
-        StewardInfo,
-    )
+    from pvdm.api.proofs import OverrideView, ProofView
+    from pvdm.api.service import EpochView, Identity, StewardInfo
+    from pvdm.api.work import AttemptView, ChunkView, ListedJob, NewestWorkloads, WorkloadView
+    from pvdm.client import Readiness, StewardClient
+
 
 _ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
 _FAILED: Final = "failed"
 _WAITING: Final = "waiting"
 _NOT_SHOWN: Final = frozenset({Code.DOMAIN_WRONG, Code.ROLE_WRONG, Code.TOKEN_OF_OTHER_ATTEMPT})
+_STYLES: Final = {
+    AttemptState.COMMITTED: "green",
+    AttemptState.VERIFICATION_FAILED: "bold red",
+    AttemptState.ROLLED_BACK: "yellow",
+}
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the bearer of the token may see; None is what this role is not shown."""
+    """What the token's role may see; None for what it may not."""
 
     readiness: Readiness
     info: StewardInfo
@@ -54,7 +55,7 @@ class Status:
     jobs: tuple[ListedJob, ...] | None
 
 
-@click.command("status", short_help="How a Steward, a table or a workload stands.")
+@click.command("status", short_help="Show the state of a Steward, a table or a workload.")
 @json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
@@ -67,9 +68,9 @@ class Status:
     help="Workloads, newest first, and proofs to show.",
 )
 def status(*, as_json: bool, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
-    """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
+    """Show whether the Steward takes work, its epochs, workloads and proofs, and every overridden verdict.
 
-    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready. Give a
+    Shows what your role may see, and names what it may not. Ends with 7 when the Steward is not ready. Give a
     table or --workload-id to see only that.
 
     \b
@@ -83,16 +84,16 @@ def status(*, as_json: bool, table: str | None, workload_id: str | None, service
         show_work(service, table, workload_id, rows, as_json=as_json)
         return
     with service.connect() as client:
-        found = _ask(client, rows)
+        found = _collect(client, rows)
     if as_json:
         say_json(_to_json(found))
     else:
-        _tell(found)
+        _show(found)
     if not found.readiness.ready:
         click.get_current_context().exit(UnavailableError.exit_code)
 
 
-def _ask(client: StewardClient, rows: int) -> Status:
+def _collect(client: StewardClient, rows: int) -> Status:
     return Status(
         client.readiness(),
         client.info(),
@@ -110,7 +111,7 @@ def _allowed(ask: Callable[[], _T]) -> _T | None:
         return ask()
     except NotAllowedError as error:
         if error.code not in _NOT_SHOWN:
-            raise  # a token that ends in between is no answer
+            raise  # for example, the token has just expired
         return None
 
 
@@ -131,15 +132,14 @@ def _to_json(found: Status) -> dict[str, object]:
     }
 
 
-def _views(views: tuple[Any, ...] | None) -> list[dict[str, object]] | None:
+def _views(views: Sequence[Any] | None) -> list[dict[str, object]] | None:
     return None if views is None else [view_json(view) for view in views]
 
 
-def _tell(found: Status) -> None:
+def _show(found: Status) -> None:
     info = found.info
     for view in found.overrides or ():
-        for line, style in override_view_lines(view):
-            say(line, style=style)
+        say_lines(override_view_lines(view))
     say(f"Steward {info.notary}, version {info.version}, isolation {info.isolation.value}", style="bold")
     if found.readiness.ready:
         say("  ready", style="green")
@@ -157,25 +157,25 @@ def _tell(found: Status) -> None:
     you = found.identity
     reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
     say(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}")
-    _tell_epochs(found)
-    _tell_jobs(found)
-    _tell_work(found)
+    _show_epochs(found)
+    _show_jobs(found)
+    _show_work(found)
 
 
-def _tell_epochs(found: Status) -> None:
+def _show_epochs(found: Status) -> None:
     if found.epochs is None:
         say(f"  epoch       {found.info.active_epoch or 'none active'}")
     for epoch in found.epochs or ():
         say(f"  epoch       {epoch.number} {epoch.state.value}")
     created = [epoch.number for epoch in found.epochs or () if epoch.state is EpochStage.CREATED]
     if created and found.info.active_epoch is None:
-        # So it stands after a restore, and nothing else says what is still to be done.
+        # After a restore nothing else names this step.
         say("  hint: no epoch is active, so no workload opens. Name the keys of the newest in the trust root")
         say(f"        (`pvdm keys root next`, `submit`), then `pvdm keys activate {max(created)}`")
 
 
-def _tell_jobs(found: Status) -> None:
-    """How many there are, and each that does not get on."""
+def _show_jobs(found: Status) -> None:
+    """The number of jobs, and each that failed or waits for another try."""
     jobs = found.jobs
     if jobs is None:
         return
@@ -191,7 +191,7 @@ def _tell_jobs(found: Status) -> None:
         line = f"  {job.state.name} JOB: {what}{whose}, {counted(job.tries, 'try', 'tries')}{problem}"
         say(line, style="bold red" if job.state.value == _FAILED else "yellow")
     if states[_FAILED]:
-        say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
+        say("  hint: the Steward tries a failed job again at its next start; its log has details")
 
 
 def _count_shown(found: NewestWorkloads) -> str:
@@ -199,15 +199,14 @@ def _count_shown(found: NewestWorkloads) -> str:
     return f"{shown:,} shown" if shown >= found.total else f"{shown:,} of {found.total:,} shown"
 
 
-def _tell_work(found: Status) -> None:
+def _show_work(found: Status) -> None:
     role = found.identity.role.value
     if found.workloads is None:
         say(f"workloads: not shown to the role {role}")
     else:
         say(f"workloads, newest first: {_count_shown(found.workloads)}", style="bold")
         for workload in found.workloads.workloads:
-            for line, style in workload_lines(workload):
-                say(line, style=style)
+            say_lines(workload_lines(workload))
     if found.proofs is None:
         say(f"proofs: not shown to the role {role}")
         return
@@ -215,3 +214,115 @@ def _tell_work(found: Status) -> None:
     for proof in found.proofs:
         line, style = proof_view_line(proof)
         say(f"  {line}", style=style)
+
+
+def show_work(service: Service, table: str | None, workload_id: str | None, rows: int, *, as_json: bool) -> None:
+    """One workload with its first chunks, or the newest workloads of a table."""
+    if table is not None and workload_id is not None:
+        raise click.UsageError("a table or a workload, not both")
+    with service.connect() as client:
+        if workload_id is not None:
+            workload = client.workload(workload_id, limit=1).workload
+            _show_workload(workload, client.chunks(workload_id, limit=rows), as_json=as_json)
+        else:
+            found = _workloads(client, str(table))
+            if not found:
+                _require_table(client, str(table))
+            _show_table(str(table), found[:rows], len(found), as_json=as_json)
+
+
+def _require_table(client: StewardClient, table: str) -> None:
+    """Raise if the table is not protected, since its name may be mistyped."""
+    if client.protected("table", name=table):
+        return
+    raise Code.TABLE_UNKNOWN(
+        "no table that you may see is protected under this name, and no workload was for it",
+        expected="a table's namespace and name, such as sales.orders",
+        got=table[:200],
+        hint="`pvdm status` shows the workloads that you may see",
+    )
+
+
+def _workloads(client: StewardClient, table: str) -> list[WorkloadView]:
+    found = [each for each in all_workloads(client) if each.table == table]
+    return sorted(found, key=lambda each: each.changed_at, reverse=True)
+
+
+def _show_table(table: str, found: list[WorkloadView], total: int, *, as_json: bool) -> None:
+    part = f"{len(found):,} of " if total > len(found) else ""
+    lines = [(f"{table}: {part}{counted(total, 'workload')} shown", "bold")]
+    document = {"table": table, "workloads": _views(found), "workloads_total": str(total)}
+    say_result(as_json, document, [*lines, *(line for each in found for line in workload_lines(each))])
+
+
+def workload_lines(workload: WorkloadView) -> Iterator[Line]:
+    """A workload with the states of its chunks, and its problem and overrides if there are any."""
+    states = {each.state: each.chunks for each in workload.chunk_states}
+    said = ", ".join(f"{count} of {workload.chunk_count} chunks {each.value}" for each, count in states.items())
+    bad = AttemptState.VERIFICATION_FAILED in states or workload.problem is not None
+    state = f"{workload.state.value}, {said or f'0 of {workload.chunk_count} chunks begun'}"
+    yield f"  {workload.workload_id}  {state}  {utc(workload.changed_at)}", "bold red" if bad else None
+    if workload.problem is not None:
+        yield f"    the Steward cannot continue: {workload.problem.reason}: {workload.problem.message}", "bold red"
+    for override_id in workload.override_ids:
+        yield f"    *** published by override {override_id}, not by proof ***", ALERT
+
+
+def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_json: bool) -> None:
+    document = {"workload": view_json(workload), "chunks": _views(chunks)}
+    say_result(as_json, document, _one_workload_lines(workload, chunks))
+
+
+def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -> Iterator[Line]:
+    yield f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", "bold"
+    yield f"  {workload.state.value}, {workload.reason}  {utc(workload.changed_at)}", None
+    yield f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown", None
+    pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
+    if pinned is not None:
+        moved = "" if newest in (None, pinned) else f"; its newest is {newest}"
+        yield f"  source at snapshot {pinned}, which the workload has pinned{moved}", None
+    for name, value in sorted(workload.parameters.items()):
+        yield f"  {name} = {value}", None
+    for chunk in chunks:
+        if chunk.attempt is None:
+            yield f"  {'not begun':<20}{chunk.chunk_id}", None
+        else:
+            yield from attempt_lines(chunk.chunk_id, chunk.attempt)
+
+
+def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
+    """A chunk's last attempt: its state, publication, findings, quarantined files and problem."""
+    more = f"  {found.reason}"
+    if found.snapshot_id is not None:
+        added = "" if found.extent is None else f"  {found.extent.added}"
+        more = f"{added}  snapshot {found.snapshot_id}"
+    yield f"  {found.state.value:<20}{chunk_id}  attempt {found.number}{more}", _STYLES.get(found.state)
+    if found.overridden:
+        yield f"    *** {override_text(found)} ***", ALERT
+    if found.refusal is not None:
+        tail = comparison(found.refusal.expected, found.refusal.got)
+        message = "" if found.reason.endswith(found.refusal.message) else found.refusal.message  # the line above has it
+        if said := ": ".join(part for part in (message, tail) if part):
+            yield f"    {said}", None
+    if found.located is not None:
+        for line in describe(found.located):
+            yield f"    {line}", None
+        if rest := rest_of_keys(found.located, found.workload_id):
+            yield f"    {rest}", None
+    for each in found.findings:
+        yield f"    {each}", None
+    if found.findings_more:
+        yield f"    and {counted(found.findings_more, 'finding')} more", None
+    if found.quarantine is not None:
+        folder = found.quarantine.folder
+        yield f"    its files are in quarantine, each under its SHA-256: {place(folder)}", None
+        for kept in found.quarantine.files:
+            yield f"      {place(kept.location.removeprefix(f'{folder}/'))} is {place(kept.file)}", None
+    problem = found.problem
+    if found.job is not None and problem is not None:
+        tries = f"{found.job.tries} tries, job {found.job.state.value}"
+        yield f"    the Steward cannot continue ({tries}): {problem.reason}: {problem.message}", "bold red"
+        if tail := comparison(problem.expected, problem.got):
+            yield f"      {tail}", None
+        if problem.hint:
+            yield f"      hint: {problem.hint}", None

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from pvdm.client import AccessToken, ClockConfirmed, LentToken, StewardClient, TrustRootVersion
+from pvdm.api.service import ClockConfirmed, TrustRootVersion
+from pvdm.client import AccessToken, LentToken, StewardClient
 from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role

@@ -6,16 +6,8 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
-from pvdm.api.audit import (
-    AUDIT_IDS_MAX,
-    AuditDocument,
-    AuditTable,
-    AuditView,
-    ConsistencyView,
-    LoggedList,
-    LoggedView,
-)
 from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.proofs import AUDIT_IDS_MAX, AuditDocument, AuditTable, AuditView, ConsistencyView, LoggedList, LoggedView
 from pvdm.catalog.names import parse_full_name
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES
 from pvdm.ledger.catalog.namespaces import Levels

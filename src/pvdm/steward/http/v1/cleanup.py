@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from pvdm.api.base import HEX16, TABLE_NAME_MAX_CHARACTERS
-from pvdm.api.cleanup import (
+from pvdm.api.work import (
     OrphanList,
     OrphanView,
     QuarantinedList,

@@ -1,31 +1,33 @@
-"""A trust root in words: who is trusted for what, until when, and who signed it."""
+"""Reads files of trust roots, and shows them as JSON and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from pvdm.cli.common.files import read_file, require_json
 from pvdm.cli.common.times import utc
-from pvdm.errors import PvdmError
-from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, pae, require_signature
+from pvdm.cli.common.trust_roots import ROOT_CHAIN_SIZE_MAX_BYTES, read_chain
+from pvdm.errors import Code, PvdmError
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, pae, parse_envelope, require_signature
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.refusal import refusing
+from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, TrustRoot
+from pvdm.trust.strict_json import read
 
 
 @dataclass(frozen=True, slots=True)
 class RootFile:
-    """A root as it travels: the document, and the signatures it has so far."""
+    """A root, and its envelope with the signatures so far; a draft has none."""
 
     root: TrustRoot
     envelope: Envelope | None
 
     def signatures(self) -> list[dict[str, object]]:
-        """Each signature with its signer, where the root itself names one, and whether it holds."""
-        return (
-            []
-            if self.envelope is None
-            else [self._signature(each.key_id, each.value) for each in self.envelope.signatures]
-        )
+        """Each signature, whether it holds, and its signer if the root names one."""
+        given = () if self.envelope is None else self.envelope.signatures
+        return [self._signature(each.key_id, each.value) for each in given]
 
     def _signature(self, key_id: str, value: bytes) -> dict[str, object]:
         key = self.root.find(key_id)
@@ -38,12 +40,40 @@ class RootFile:
         return {"key_id": key_id, "identity": key.identity, "holds": True}
 
     def signers(self) -> set[str]:
-        """The distinct root signers of this very root whose signatures hold."""
+        """The root signers of this root whose signatures hold."""
         return {str(each["identity"]) for each in self.signatures() if each["holds"]}
 
 
+def read_root_file(path: Path) -> list[RootFile]:
+    """The roots of a draft, of one envelope or of a chain; only their form is checked."""
+    data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
+    require_json(path, data, "a trust root, its draft, or a chain of them")
+    if data.startswith(b'{"expires_at"'):
+        return [RootFile(_parse_root(data), None)]
+    return [_parse_envelope(envelope) for envelope in read_chain(path)]
+
+
+def _parse_root(data: bytes) -> TrustRoot:
+    value = read(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
+    with refusing():
+        return TrustRoot.from_json(value)
+
+
+def _parse_envelope(data: bytes) -> RootFile:
+    envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+    return RootFile(_parse_root(envelope.payload), envelope)
+
+
+def one_root(path: Path) -> RootFile:
+    """The only root of a file. Raises if it has several."""
+    files = read_root_file(path)
+    if len(files) != 1:
+        raise Code.TRUST_ROOT_SEVERAL(f"{path} holds several trust roots", got=str(len(files)))
+    return files[0]
+
+
 def root_to_json(file: RootFile) -> dict[str, object]:
-    """The root for programs."""
+    """The root as JSON."""
     root = file.root
     return {
         "version": root.version,
@@ -52,22 +82,22 @@ def root_to_json(file: RootFile) -> dict[str, object]:
         "issued_at": root.issued_at,
         "expires_at": root.expires_at,
         "thresholds": {"notary": root.notary_threshold, "root": root.root_threshold},
-        "keys": [{**key.to_json(), **_vkey(key)} for key in root.keys],
+        "keys": [{**key.to_json(), **({"vkey": _vkey(key)} if RootRole.LOG in key.roles else {})} for key in root.keys],
         "signatures": file.signatures(),
         "complete": len(file.signers()) >= root.root_threshold,
     }
 
 
-def _vkey(key: RootKey) -> dict[str, object]:
-    return {"vkey": NoteKey(key.identity, key.public.der).to_vkey()} if RootRole.LOG in key.roles else {}
+def _vkey(key: RootKey) -> str:
+    return NoteKey(key.identity, key.public.der).to_vkey()
 
 
 def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
-    """The root for people."""
+    """The root as text."""
     root = file.root
     yield f"trust root, version {root.version}"
     yield f"  sha256     {root.sha256}"
-    yield f"  follows    {root.previous_sha256 or 'nothing: it is the first'}"
+    yield f"  follows    {root.previous_sha256 or 'none: it is the first'}"
     yield f"  issued     {utc(root.issued_at)}"
     yield f"  expires    {utc(root.expires_at)}{'  EXPIRED' if root.expires_at <= now else ''}"
     yield f"  a proof    needs {root.notary_threshold} of its notaries"
@@ -90,7 +120,7 @@ def _key_lines(key: RootKey, now: int) -> Iterator[str]:
     if key.revoked_at is not None:
         yield f"  REVOKED    {utc(key.revoked_at)}"
     if RootRole.LOG in key.roles:
-        yield f"  vkey       {NoteKey(key.identity, key.public.der).to_vkey()}"
+        yield f"  vkey       {_vkey(key)}"
 
 
 def _signature_lines(file: RootFile) -> Iterator[str]:

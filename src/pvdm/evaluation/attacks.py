@@ -1,4 +1,4 @@
-"""What the demo's wrongdoers do past the job: swap staged bytes, replay proofs, bring overrides that nobody signed."""
+"""The demo's attacks: swap staged bytes, replay proofs, submit unsigned overrides."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pvdm.api.work import AttemptView
 from pvdm.catalog.target import CatalogTarget
-from pvdm.client import AttemptView
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
@@ -41,7 +41,7 @@ _HOUR_MICROS: Final = 3_600_000_000
 
 
 def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
-    """Put another good Parquet file, in which one amount is higher, where the attempt's verified one lies."""
+    """Replace the attempt's verified file by a valid Parquet file in which one amount is higher."""
     place = _first_file(parse_location(attempt.prefix), stores)
     table = pq.ParquetFile(io.BytesIO(read(stores.of(place), place, 1 << 30))).read()
     at = table.schema.get_field_index("amount")
@@ -61,10 +61,9 @@ def _first_file(folder: Location, stores: Stores) -> Location:
 
 
 def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> PublicationResult:
-    """Put the proofs of a published workload before the gate once more, for another table.
+    """Give the proofs of a published workload to the gate again, for another table.
 
-    Nobody can do this from outside: no call of the Steward takes a proof. It is done here by code in its own process,
-    with everything that the ledger has about the proofs.
+    No call of the Steward takes a proof, so this runs in its process, with the ledger's records of the proofs.
     """
     import pvdm
 
@@ -89,7 +88,7 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
 
 
 def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
-    """A break-glass statement that is right in every word, in an envelope that nobody has signed."""
+    """A correct break-glass statement in an envelope without signatures."""
     core = read_signed(steward.proof_envelope(fail_proof_id), Proof).core
     now = time.time_ns() // 1_000
     said = BreakGlass(
@@ -107,7 +106,7 @@ def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
 
 
 def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
-    """All that was before the gate when the workload was published."""
+    """The proposal by which the workload was published."""
     with notary.ledger.read() as unit:
         workload = workloads.get(unit, workload_id)
         bound = bound_contract(unit, workload)

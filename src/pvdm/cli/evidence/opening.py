@@ -1,25 +1,32 @@
-"""`pvdm proof open` and `pvdm proof recompute`: an auditor gets a closed attempt's keys and counts the rows again."""
+"""`pvdm proof open` and `pvdm proof recompute`: keys of a closed attempt, and its digests computed again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from pvdm.cli.common.files import PRIVATE_MODE, require_new, sha256_of
-from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine
+from pvdm.cli.common.options import (
+    PlaceType,
+    Service,
+    engine_option,
+    json_option,
+    out_option,
+    pick_engine,
+    service_options,
+)
 from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.common.trust_roots import Sha256Type
-from pvdm.cli.proof.files import read_proofs
-from pvdm.cli.proof.parquet import digest_files, schema_of
-from pvdm.cli.proof.proof import proof
+from pvdm.cli.common.trust_roots import SHA256_TYPE
+from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
+from pvdm.cli.evidence.proof import proof
+from pvdm.cli.evidence.statements import read_proofs
 from pvdm.digest import Construction, Mode, Partial, Plan
-from pvdm.errors import Code, InputError, VerificationError
-from pvdm.model.canonical_json import Value, dump, parse
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
+from pvdm.model.canonical_json import dump, parse
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.printable import counted
 from pvdm.model.projection import Projection, ProjectionName
@@ -30,27 +37,24 @@ from pvdm.trust.commitment import require_opens
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.context import AttemptContext
 
-if TYPE_CHECKING:
-    from pvdm.client import OpenedProof
-
 OPENED_FILE_MAX_BYTES: Final = 65_536
 _FORMAT: Final = "pvdm-opened/v1"
 _CAUTION: Final = (
-    "whoever has this file and sees the commitments can test guesses about the rows, and who learns digests under its"
-    " keys can craft rows that collide: keep it as you keep the data, and delete it after the audit"
+    "with this file and the commitments, guesses about the rows can be tested; with digests under its keys, colliding"
+    " rows can be made. Protect it as you protect the data, and delete it after the audit"
 )
 
 
 @proof.command("open", short_help="Get a closed attempt's keys, for an audit.")
 @json_option
-@click.argument("proof_id", type=Sha256Type(), metavar="PROOF_ID")
+@click.argument("proof_id", type=SHA256_TYPE, metavar="PROOF_ID")
 @service_options
-@click.option("--reason", required=True, metavar="TEXT", help="Why; the Steward notes it in its step log.")
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="The new file of mode 0600 for the keys.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the Steward writes it to its step log.")
+@out_option("The new file of mode 0600 for the keys.")
 def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, out: Path) -> None:
-    """Ask the Steward for the keys of a closed attempt, so that its digests can be recomputed from the data.
+    """Get the keys of a closed attempt from the Steward, so that its digests can be recomputed from the data.
 
-    Needs an auditor's token. The keys go to a file that only you may read, never to the terminal; `recompute` takes it.
+    Needs an auditor's token. The keys are written to a file that only you can read, for `recompute`.
 
     \b
     Examples:
@@ -60,7 +64,8 @@ def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, o
     require_new(out)
     with service.connect() as client:
         opened = client.open_proof(proof_id, reason)
-    disk.write(out, _written(proof_id, opened), mode=PRIVATE_MODE, fresh=True)
+    content = dump({"format": _FORMAT, "proof_id": proof_id, **opened.model_dump(mode="json")})
+    disk.write(out, Secret(content), mode=PRIVATE_MODE, fresh=True)
     names = [name.value for name in opened.keys]
     if as_json:
         say_json({"proof_id": proof_id, "attempt_id": opened.context.attempt_id, "projections": names, "out": str(out)})
@@ -69,37 +74,9 @@ def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, o
     notice(_CAUTION)
 
 
-def _written(proof_id: str, opened: OpenedProof) -> Secret:
-    context = opened.context
-    keys: dict[str, Value] = {
-        name.value: {"row_hash": each.row_hash.reveal().hex(), "commitment": each.commitment.reveal().hex()}
-        for name, each in opened.keys.items()
-    }
-    return Secret(
-        dump(
-            {
-                "format": _FORMAT,
-                "proof_id": proof_id,
-                "context": {
-                    "epoch": str(context.epoch),
-                    "workload_id": context.workload_id,
-                    "chunk_id": context.chunk_id,
-                    "attempt_id": context.attempt_id,
-                    "nonce": context.nonce,
-                    "mode": context.mode,
-                    "fingerprints": {name.value: fingerprint for name, fingerprint in context.fingerprints.items()},
-                    "intent_root": context.intent_root,
-                    "staged_root": context.staged_root,
-                },
-                "keys": keys,
-            }
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened:
-    """The keys of one attempt, from their file."""
+class OpenedKeys:
+    """The opened keys of one attempt."""
 
     proof_id: str
     context: AttemptContext
@@ -107,16 +84,16 @@ class Opened:
     commitment: Mapping[ProjectionName, CommitmentKey]
 
 
-def read_opened(path: Path) -> Opened:
-    """The file that `open` wrote; nobody else may be able to read it."""
+def read_opened(path: Path) -> OpenedKeys:
+    """The file that `open` wrote. Raises if other users can read it."""
     opened = _try_read(Secret(disk.read_private(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
-        raise Code.OPENED_FILE_INVALID(f"{path} holds no opened keys", got="other")
+        raise Code.OPENED_FILE_INVALID(f"{path} has no opened keys", got="another file")
     return opened
 
 
-def _try_read(content: Secret) -> Opened | None:
-    # No error leaves this function: its frames hold keys.
+def _try_read(content: Secret) -> OpenedKeys | None:
+    # Errors of this function are not raised further: their frames hold keys.
     try:
         value = parse(content.reveal(), size_max_bytes=OPENED_FILE_MAX_BYTES)
         fields = Fields(value, "the opened keys", ("format", "proof_id", "context", "keys"))
@@ -130,7 +107,7 @@ def _try_read(content: Secret) -> Opened | None:
             pair = Fields(keys.value(name.value), "a pair", ("row_hash", "commitment"))
             row_hash[name] = DigestKey(bytes.fromhex(pair.text("row_hash")), epoch=context.epoch)
             commitment[name] = CommitmentKey(bytes.fromhex(pair.text("commitment")), epoch=context.epoch)
-        return Opened(fields.text("proof_id"), context, row_hash, commitment)
+        return OpenedKeys(fields.text("proof_id"), context, row_hash, commitment)
     except (InputError, ValueError):
         return None
 
@@ -139,29 +116,15 @@ def _try_read(content: Secret) -> Opened | None:
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @click.option("--opened", "opened_file", type=PlaceType(), required=True, metavar="FILE", help="What `open` wrote.")
-@click.option(
-    "--parquet",
-    "files",
-    type=PlaceType(),
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="A file; may be repeated.",
-)
+@parquet_option
 @click.option(
     "--side",
     type=click.Choice(["staged", "intent"]),
     default="staged",
     show_default=True,
-    help="What the data is: the rows that were written, or those that were intended.",
+    help="The data: the rows that were written, or those that were intended.",
 )
-@click.option(
-    "--schema",
-    "schema_file",
-    type=PlaceType(),
-    metavar="FILE",
-    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
-)
+@schema_option
 @engine_option
 def proof_recompute(
     *,
@@ -173,10 +136,10 @@ def proof_recompute(
     schema_file: Path | None,
     engine_name: str,
 ) -> None:
-    """Digest the data under the opened keys and compare with what the proof committed to.
+    """Compute the digests of the data under the opened keys, and compare them with the proof's commitments.
 
-    Equal: these are the rows that the notary saw, each as often. Differs: ends with 3. The signature is not looked at
-    here, that is `proof check`.
+    If they are equal, the data has the rows that the notary read, each as often. If not, the command ends with 3. It
+    does not check the signature; `proof check` does.
 
     \b
     Examples:
@@ -196,17 +159,14 @@ def proof_recompute(
         facts: dict[str, object] = {"holds": True, "side": side, "projections": names, "rows": str(rows)}
         say_json({**facts, "proof_id": opened.proof_id, "files_are_the_proofs": same_files})
         return
-    say(
-        f"equal: {counted(rows, 'row')}, {' and '.join(names)} as the proof committed to on the {side} side",
-        style="green",
-    )
+    say(f"equal: {counted(rows, 'row')}; {' and '.join(names)} of the {side} rows as in the proof", style="green")
     if same_files is not None:
-        say("the files are byte for byte the proof's" if same_files else "other files than the proof's, the same rows")
-    say("hint: `pvdm proof check` tells whose word the proof is")
+        say("the files are the proof's, byte for byte" if same_files else "other files than the proof's, the same rows")
+    say("hint: `pvdm proof check` shows who signed the proof")
 
 
-def _proof_of(file: Path, opened: Opened) -> Proof:
-    """The proof that the keys belong to; the context is compared, since the Steward wrote both."""
+def _proof_of(file: Path, opened: OpenedKeys) -> Proof:
+    """The proof of the opened keys. Raises if they are bound to another attempt, epoch or mode."""
     _, proofs = read_proofs(file)
     found = dict(proofs).get(opened.proof_id)
     if found is None:
@@ -220,14 +180,17 @@ def _proof_of(file: Path, opened: Opened) -> Proof:
     return found
 
 
-def _other(expected: str, got: str) -> InputError:
-    return InputError(Code.OPENED_KEYS_OTHER, "the keys are not those of this proof", expected=expected, got=got)
+def _other(expected: str, got: str) -> PvdmError:
+    return Code.OPENED_KEYS_OTHER(expected=expected, got=got)
 
 
 def _plan(found: Proof, schema: Schema) -> Plan:
-    """The proof's own projections over the table's schema, whose fingerprints must be the proof's."""
+    """The proof's projections over the schema. Raises if a fingerprint is not the proof's."""
     method = found.core.method
-    projections = tuple(_projection(proved.projection) for proved in found.core.projections)
+    projections = tuple(
+        Projection(each.projection.name, tuple(sorted(each.projection.columns)), each.projection.excluded)
+        for each in found.core.projections
+    )
     plan = Plan(schema, projections, Mode(method.mode), Construction(method.construction))
     for proved in found.core.projections:
         fingerprint = plan.fingerprint(proved.projection.name).hex()
@@ -240,13 +203,9 @@ def _plan(found: Proof, schema: Schema) -> Plan:
     return plan
 
 
-def _projection(proved: Projection) -> Projection:
-    return Projection(proved.name, tuple(sorted(proved.columns)), proved.excluded)
-
-
 def _require_equal(
     committed: Mapping[ProjectionName, Commitments],
-    opened: Opened,
+    opened: OpenedKeys,
     partials: Mapping[ProjectionName, Partial],
     found: Proof,
     side: str,

@@ -1,13 +1,13 @@
-"""An audit in lines for people: one a snapshot, approvals between them, and what does not hold below each."""
+"""Shows an audit as text: one line for each snapshot and approval, with its findings below."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import utc
-from pvdm.cli.proof.text import LOUD, Line
-from pvdm.cli.table.approval_text import shown_words
-from pvdm.cli.work.outcome_text import counted
+from pvdm.cli.evidence.proof import proved_lines
+from pvdm.cli.table.approvals import snapshot_text
 from pvdm.errors import comparison
 from pvdm.metadata.audit.report import (
     ApprovalEntry,
@@ -19,12 +19,13 @@ from pvdm.metadata.audit.report import (
     Standing,
     UndecidedGaps,
 )
+from pvdm.model.printable import counted
 
 _WORDS = {
     Standing.OK: ("OK", "green"),
-    Standing.BREAK_GLASS: ("*** BREAK-GLASS ***", LOUD),
-    Standing.UNPROVED: ("*** UNPROVED ***", LOUD),
-    Standing.CHANGED: ("*** CHANGED ***", LOUD),
+    Standing.BREAK_GLASS: ("*** BREAK-GLASS ***", ALERT),
+    Standing.UNPROVED: ("*** UNPROVED ***", ALERT),
+    Standing.CHANGED: ("*** CHANGED ***", ALERT),
     Standing.BEFORE: ("unproved: before the protection", "yellow"),
     Standing.IN_GAP: ("unproved: while not protected", "bold yellow"),
 }
@@ -57,7 +58,7 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
 
 
 def _is_due(approval: ApprovalEntry, before: AuditedSnapshot, to_come: Collection[int]) -> bool:
-    """Whether it happened before this snapshot: protection by the snapshot that it binds, a migration by its time."""
+    """Whether it happened before this snapshot, by a protection's snapshot or a migration's time."""
     if approval.kind == "migration":
         return approval.logged_at <= before.timestamp_ms * 1_000 + 999
     return approval.snapshot_id not in to_come
@@ -83,7 +84,7 @@ def _snapshot(each: AuditedSnapshot) -> Iterator[Line]:
 def _approval(each: ApprovalEntry) -> Iterator[Line]:
     name, contract = _APPROVALS[each.kind], each.contract_sha256[:8]
     style = "bold red" if each.kind == "unprotect" else "bold"
-    shown = "" if each.kind == "migration" else f", main showed {shown_words(each.snapshot_id)}"
+    shown = "" if each.kind == "migration" else f", main showed {snapshot_text(each.snapshot_id)}"
     words = f"{name} by {each.operator}, contract {contract}{shown}: {each.reason}"
     yield f"{utc(each.logged_at)[:19]}Z  {words}", style
     for change in each.changes:
@@ -92,18 +93,18 @@ def _approval(each: ApprovalEntry) -> Iterator[Line]:
 
 def _gap(gap: Gap) -> Iterator[Line]:
     since, until = _moment(gap.ended), "now" if gap.begun is None else _moment(gap.begun)
-    style = "bold yellow" if gap.accepted else LOUD
+    style = "bold yellow" if gap.accepted else ALERT
     accepted = " (accepted)" if gap.accepted else ""
     yield f"GAP {gap.gap_id}{accepted}: not protected from {since} to {until}", style
-    for words in _gap_words(gap):
+    for words in _gap_facts(gap):
         yield f"    {words}", None
 
 
 def _undecided(found: UndecidedGaps) -> Iterator[Line]:
-    """What is of one gap or another stands once, below all of them."""
-    yield f"IN ONE OF THE GAPS {', '.join(found.gap_ids)}: no proof tells in which", LOUD
+    """What cannot be assigned to one of several gaps, below all of them."""
+    yield f"IN ONE OF THE GAPS {', '.join(found.gap_ids)}: no proof shows in which", ALERT
     if found.snapshot_ids:
-        yield f"    snapshots without a proof that came in it: {len(found.snapshot_ids)}", None
+        yield f"    snapshots without a proof in it: {len(found.snapshot_ids)}", None
     if found.uncovered is not None and found.uncovered.files:
         yield f"    main shows {_counts(found.uncovered)} that no proof covers", None
     if found.bytes_proved is not None and found.bytes_proved.files:
@@ -122,13 +123,14 @@ def _moment(approval: ApprovalEntry) -> str:
     return f"{utc(approval.logged_at)[:19]}Z"
 
 
-def _gap_words(gap: Gap) -> Iterator[str]:
+def _gap_facts(gap: Gap) -> Iterator[str]:
     if gap.same_snapshot:
-        yield f"main showed {shown_words(gap.ended.snapshot_id)} before and after; what it showed in between is unknown"
+        shown = snapshot_text(gap.ended.snapshot_id)
+        yield f"main showed {shown} before and after; what it showed in between is unknown"
     elif gap.snapshots_expired:
-        yield f"snapshots without a proof that came in it: {len(gap.snapshot_ids)}, and others may have expired"
+        yield f"snapshots without a proof in it: {len(gap.snapshot_ids)}, and others may have expired"
     else:
-        yield f"snapshots without a proof that came in it: {len(gap.snapshot_ids)}"
+        yield f"snapshots without a proof in it: {len(gap.snapshot_ids)}"
     if gap.publications_expired:
         yield f"{counted(gap.publications_expired, 'publication')} from before it expired from the table"
     if gap.uncovered is None or gap.lost is None:
@@ -167,14 +169,9 @@ def _summary(report: AuditReport) -> Iterator[Line]:
     if report.holds:
         yield f"no violations in the history of main: {counts or 'no snapshot'}", "bold green"
     else:
-        yield f"*** violations in the history of main; its snapshots: {counts or 'none'} ***", LOUD
+        yield f"*** violations in the history of main; its snapshots: {counts or 'none'} ***", ALERT
     if report.rehashed is not None:
         found = report.rehashed
         files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")
         yield f"{files} and {manifests} read, {found.total_bytes:,} bytes", None
-    yield "proved:", "bold"
-    for sentence in report.shown:
-        yield f"  - {sentence}", None
-    yield "not proved:", "bold"
-    for sentence in report.not_shown:
-        yield f"  - {sentence}", None
+    yield from proved_lines(report.shown, report.not_shown)

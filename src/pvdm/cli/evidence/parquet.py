@@ -1,4 +1,4 @@
-"""Digests of Parquet files on the caller's side, for attestors and auditors; under keys that stay in memory."""
+"""Computes digests of Parquet files for attestors and auditors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pvdm.cli.common.files import read_file
+from pvdm.cli.common.options import PlaceType
 from pvdm.cli.common.screen import watch_on_screen
-from pvdm.cli.table.schema_files import iceberg_schema
+from pvdm.cli.table.source_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.schema.logical import schema_from_text
@@ -22,19 +24,35 @@ from pvdm.model.schema import Schema
 
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 _BATCH_ROWS: Final = 65_536
+parquet_option = click.option(
+    "--parquet",
+    "files",
+    type=PlaceType(),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A Parquet file of the rows; may be repeated.",
+)
+schema_option = click.option(
+    "--schema",
+    "schema_file",
+    type=PlaceType(),
+    metavar="FILE",
+    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
+)
 
 
 def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
-    """The table's schema: the one that a JSON file holds, or what the first file says of itself."""
+    """The table's schema: from a JSON file, or from the first Parquet file."""
     if schema_file is None:
-        with _opened(files[0]) as file:
+        with _open(files[0]) as file:
             return schema_from_arrow(file.schema_arrow)
     try:
         value = json.loads(read_file(schema_file, size_max_bytes=SCHEMA_FILE_MAX_BYTES))
     except (ValueError, RecursionError):
         raise Code.SCHEMA_FILE_INVALID(
-            f"{schema_file} is no schema",
-            expected="JSON: Iceberg's schema, a table's metadata, or what Schema.to_json makes",
+            f"{schema_file} is not a schema",
+            expected="JSON: Iceberg's schema, a table's metadata, or the output of Schema.to_json",
             got="text",
         ) from None
     with contextlib.suppress(InputError):
@@ -48,7 +66,7 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
     with watch_on_screen() as watch:
         total, done = sum(_row_count(path) for path in files), 0
         for path in files:
-            with _opened(path) as file:
+            with _open(path) as file:
                 reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))
                 try:
                     digester.update(reader)
@@ -60,11 +78,11 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
 
 
 def _row_count(path: Path) -> int:
-    with _opened(path) as file:
+    with _open(path) as file:
         return int(file.metadata.num_rows)
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+def _open(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -72,9 +90,5 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(
-        Code.PARQUET_UNREADABLE,
-        f"{path} cannot be read",
-        expected="a Parquet file",
-        got=str(error).split("\n")[0][:200],
-    )
+    got = str(error).split("\n")[0][:200]
+    return InputError(Code.PARQUET_UNREADABLE, f"{path} cannot be read", expected="a Parquet file", got=got)

@@ -1,4 +1,4 @@
-"""`pvdm attest`: a source domain's own signed word on one of its snapshots, made on the source's side."""
+"""`pvdm attest`: signed statements of a source domain about its own snapshots."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine, require_command
+from pvdm.cli.common.options import (
+    PlaceType,
+    Service,
+    engine_option,
+    json_option,
+    pick_engine,
+    require_command,
+    service_options,
+)
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.common.screen import say, say_json
-from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import now_micros, utc
-from pvdm.cli.proof.parquet import digest_files, schema_of
+from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
 from pvdm.digest import Construction, Engine, Mode, Plan
 from pvdm.model.printable import counted, view_json
 from pvdm.model.projection import ProjectionName, content, identity
@@ -28,13 +35,13 @@ from pvdm.trust.keys.operator import OperatorKey
 from pvdm.trust.verify import sign_statement
 
 
-@click.group("attest", short_help="A source's own word on its rows.", invoke_without_command=True)
+@click.group("attest", short_help="Statements of a source about its rows.", invoke_without_command=True)
 @click.pass_context
 def attest(context: click.Context) -> None:
-    """Attest a source snapshot: how many rows it has, and a commitment to their digest, signed by the source itself.
+    """Attest a source snapshot: its number of rows and a commitment to their digest, signed by the source.
 
-    The Steward keeps and logs it; the gate will compare it with what the Steward read (to come). The digest's key is
-    shared by source and Steward, never by the producer.
+    The Steward stores and logs the attestation; the gate does not use it yet. The source and the Steward know the
+    digest's key, the producer does not.
 
     \b
     Examples:
@@ -47,14 +54,14 @@ def attest(context: click.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is attested: which snapshot of which table, by which files."""
+    """The attested snapshot: its table, id and files."""
 
     table: TableRef
     snapshot_id: int
     files: tuple[Path, ...]
 
 
-@attest.command("make", short_help="Make, sign and hand in an attestation.")
+@attest.command("make", short_help="Make, sign and submit an attestation.")
 @json_option
 @service_options
 @click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="The attestor's private key.")
@@ -62,39 +69,25 @@ class Source:
 @click.option("--catalog", required=True, metavar="NAME", help="The source's catalog.")
 @click.option("--table", required=True, metavar="NAME", help="The source table's name.")
 @click.option("--table-uuid", required=True, metavar="UUID", help="The source table's UUID.")
-@click.option("--snapshot", type=click.IntRange(0), required=True, metavar="ID", help="The snapshot that is attested.")
-@click.option(
-    "--parquet",
-    "files",
-    type=PlaceType(),
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="A file of it; may be repeated.",
-)
-@click.option(
-    "--schema",
-    "schema_file",
-    type=PlaceType(),
-    metavar="FILE",
-    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
-)
+@click.option("--snapshot", type=click.IntRange(0), required=True, metavar="ID", help="The attested snapshot.")
+@parquet_option
+@schema_option
 @click.option("--identity", "id_columns", multiple=True, metavar="COLUMN", help="Attest these keys, not content.")
-@click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content leaves out, and why.")
+@click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content excludes, and why.")
 @click.option(
     "--mode",
     type=click.Choice(["stored", "portable"]),
     default="stored",
     show_default=True,
-    help="As the contract says.",
+    help="The contract's mode.",
 )
 @engine_option
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Write the attestation here instead of handing it in.")
+@click.option("--out", type=PlaceType(), metavar="FILE", help="Write the attestation here instead of submitting it.")
 def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **asked: Any) -> None:
-    """Digest the snapshot's rows under keys that the Steward gives for it, and sign row count and commitment.
+    """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
     Needs an attestor's token, whose name is the attestor's. The keys stay in memory. The files must be exactly those of
-    the snapshot: who reads another one attests another one.
+    the snapshot.
 
     \b
     Examples:
@@ -108,16 +101,16 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
     source = Source(table, asked["snapshot"], asked["files"])
     signer = open_key(asked["key_file"], asked["where"])
     plan = _plan(schema_of(asked["schema_file"], source.files), asked)
-    said, envelope = _made(source, plan, signer, service, pick_engine(engine_name))
+    said, envelope = _make(source, plan, signer, service, pick_engine(engine_name))
     facts: dict[str, object] = {"id": parse_envelope(envelope).payload_sha256, "attestation": said.to_json()}
     if out is not None:
         write_new(out, envelope)
-        _tell(said, {**facts, "out": str(out), "submitted": None}, f"written: {out}", as_json=as_json)
+        _show(said, {**facts, "out": str(out), "submitted": None}, f"written: {out}", as_json=as_json)
         return
     with service.connect() as client:
         view = client.submit_attestation(envelope)
     record = {**facts, "out": None, "submitted": view_json(view)}
-    _tell(said, record, f"accepted: log entry {view.log_index:,}", as_json=as_json)
+    _show(said, record, f"accepted: log entry {view.log_index:,}", as_json=as_json)
 
 
 def _plan(schema: Schema, asked: dict[str, Any]) -> Plan:
@@ -133,10 +126,10 @@ def _exclusion(text: str) -> tuple[str, str]:
     return column, reason
 
 
-def _made(
+def _make(
     source: Source, plan: Plan, signer: OperatorKey, service: Service, engine: Engine
 ) -> tuple[SourceAttestation, bytes]:
-    """The signed attestation. The nonce is ours: a lost answer can be asked for again, and nobody answers it for us."""
+    """The attestation and its envelope. The client draws the nonce, so it may repeat the request."""
     name = plan.projections[0].name
     with service.connect() as client:
         attestor = client.identity().name
@@ -167,23 +160,23 @@ def _made(
     return said, sign_statement(said, signer).to_bytes()
 
 
-def _tell(said: SourceAttestation, record: dict[str, object], done: str, *, as_json: bool) -> None:
-    if as_json:
-        say_json(record)
-        return
-    rows = counted(said.row_count, "row")
-    say(f"attested by {said.attestor}: {rows} of {said.table.name}, snapshot {said.snapshot_id}")
-    say(f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is told to nobody")
-    say(f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}")
-    say(f"  {done}")
+def _show(attestation: SourceAttestation, record: dict[str, object], done: str, *, as_json: bool) -> None:
+    said, rows = attestation, counted(attestation.row_count, "row")
+    lines = [
+        f"attested by {said.attestor}: {rows} of {said.table.name}, snapshot {said.snapshot_id}",
+        f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is not disclosed",
+        f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}",
+        f"  {done}",
+    ]
+    say_result(as_json, record, lines)
 
 
-@attest.command("submit", short_help="Hand in an attestation that was written to a file.")
+@attest.command("submit", short_help="Submit an attestation from a file.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @service_options
 def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
-    """Hand in what `make --out` wrote. The same file again changes nothing.
+    """Submit the file that `make --out` wrote. The same file again changes nothing.
 
     \b
     Examples:
@@ -192,11 +185,9 @@ def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     with service.connect() as client:
         view = client.submit_attestation(envelope)
-    if as_json:
-        say_json({"attestation": view_json(view)})
-        return
-    say(f"accepted: {counted(view.row_count, 'row')} of snapshot {view.snapshot_id}, log entry {view.log_index:,}")
-    say(f"  attestation {view.statement_id}")
+    rows = counted(view.row_count, "row")
+    accepted = f"accepted: {rows} of snapshot {view.snapshot_id}, log entry {view.log_index:,}"
+    say_result(as_json, {"attestation": view_json(view)}, [accepted, f"  attestation {view.statement_id}"])
 
 
 @attest.command("list", short_help="List attestations.")
@@ -214,12 +205,9 @@ def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snap
     """
     with service.connect() as client:
         views = client.attestations(table_uuid=table_uuid, snapshot_id=snapshot)
-    if as_json:
-        say_json({"attestations": [view_json(view) for view in views]})
-        return
-    if not views:
-        say("no attestation")
+    lines = []
     for view in views:
         what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
         when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
-        say(f"{view.attestor}: {counted(view.row_count, 'row')} of {what}  {when}")
+        lines.append(f"{view.attestor}: {counted(view.row_count, 'row')} of {what}  {when}")
+    say_result(as_json, {"attestations": [view_json(view) for view in views]}, lines or ["no attestation"])

@@ -1,4 +1,4 @@
-"""`pvdm log prove`, `checkpoint` and `export`: what the log gives out."""
+"""`pvdm log prove`, `checkpoint` and `export`: log proofs, checkpoints and files of the log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, write_new
-from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
 from pvdm.cli.common.screen import notice, say, say_json
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.log.log import checkpoint_json, log, opened, read_checkpoint, require_one_history, tiles_of
-from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
+from pvdm.cli.evidence.log import (
+    ENTRIES_AT_ONCE,
+    KnownLog,
+    LogKeys,
+    checkpoint_json,
+    log,
+    log_key_options,
+    open_note,
+    read_checkpoint,
+    require_one_history,
+    tiles_of,
+)
 from pvdm.cli.steward.steward import config_option, opened_notary
 from pvdm.errors import Code
 from pvdm.model.printable import counted
@@ -26,7 +35,6 @@ from pvdm.trust.log.proof import LogProof, parse_log_proof, verify_inclusion
 from pvdm.trust.log.tiles import StaticTiles
 
 UNSIGNED: Final = "no key of the log was given, so the checkpoint's signature was not checked (--vkey or --trust-root)"
-_ENTRIES_AT_ONCE: Final = 4_096
 
 
 @log.command("prove", short_help="Prove that an entry is in the log.")
@@ -49,8 +57,8 @@ def log_prove(
 ) -> None:
     """Make the log proof of one entry: index, hashes and checkpoint (C2SP `tlog-proof`).
 
-    From a folder it is checked before it is written. The Steward gives a proof without the entry, which only who holds
-    the envelope can check.
+    A proof from a folder is checked before it is written. The Steward's proof comes without the entry, so checking it
+    needs the envelope.
 
     \b
     Examples:
@@ -61,7 +69,7 @@ def log_prove(
     if (index is None) == (envelope is None):
         raise click.UsageError("name an index, or an envelope with --envelope")
     if envelope is not None and folder is None:
-        raise click.UsageError("--envelope needs --folder: the Steward is asked by index")
+        raise click.UsageError("--envelope needs --folder: the Steward finds entries by index only")
     known = log_keys.maybe_known()
     if folder is not None:
         require_folder(folder)
@@ -69,7 +77,7 @@ def log_prove(
     else:
         with service.connect() as client:
             proof = parse_log_proof(client.log_proof(index or 0))
-        entry, signed = None, opened(proof.note, known)
+        entry, signed = None, open_note(proof.note, known)
     if known is None:
         notice(UNSIGNED)
     data = proof.to_bytes()
@@ -105,8 +113,8 @@ def _prove_from(
 def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
     data = b"" if envelope is None else read_file(envelope, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     sha256 = hashlib.sha256(data).hexdigest()
-    for start in range(0, size, _ENTRIES_AT_ONCE):
-        for offset, entry in enumerate(tiles.read_entries(start, min(start + _ENTRIES_AT_ONCE, size))):
+    for start in range(0, size, ENTRIES_AT_ONCE):
+        for offset, entry in enumerate(tiles.read_entries(start, min(start + ENTRIES_AT_ONCE, size))):
             if parse_entry(entry).sha256 == sha256:
                 return start + offset
     raise Code.LOG_ENTRY_UNKNOWN(f"the log has no entry of {envelope}", expected=f"an entry with {sha256}", got="none")
@@ -116,12 +124,12 @@ def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @json_option
 @service_options
 @log_key_options
-@click.option("--since", type=PlaceType(), metavar="FILE", help="A checkpoint kept earlier, which it must contain.")
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Keep it here; never over another file.")
+@click.option("--since", type=PlaceType(), metavar="FILE", help="An earlier checkpoint, which it must contain.")
+@click.option("--out", type=PlaceType(), metavar="FILE", help="Write it here; never over another file.")
 def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
-    """Get the newest checkpoint, check its signature, and that it contains the one you kept.
+    """Get the newest checkpoint, and check its signature and that it contains an earlier one.
 
-    Who keeps checkpoints notices a log that takes something back.
+    By keeping checkpoints you detect a log that removes or changes entries.
 
     \b
     Examples:
@@ -130,7 +138,7 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
     """
     known = log_keys.maybe_known()
     with service.connect() as client:
-        signed = opened(client.log_checkpoint(), known)
+        signed = open_note(client.log_checkpoint(), known)
     if since is not None:
         older = read_checkpoint(since, known)
         require_not_shorter(older, signed)
@@ -147,13 +155,13 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
 
 
 def require_not_shorter(older: SignedCheckpoint, newer: SignedCheckpoint) -> None:
-    """A log never has fewer entries than it once signed."""
+    """Raise if the newer checkpoint has fewer entries than the older one."""
     if older.checkpoint.size > newer.checkpoint.size:
         raise Code.LOG_BEHIND_CHECKPOINT(
             "the Steward shows a shorter log than one that it signed",
             expected=f"at least {older.checkpoint.size} entries",
             got=str(newer.checkpoint.size),
-            hint="keep both checkpoints: together they prove it to anybody",
+            hint="keep both checkpoints: together they are the evidence",
         )
 
 
@@ -161,13 +169,13 @@ def require_not_shorter(older: SignedCheckpoint, newer: SignedCheckpoint) -> Non
 @json_option
 @click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
 @config_option
-@click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write again what is missing.")
+@click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write missing files again.")
 def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> None:
     """Bring FOLDER up to the newest checkpoint: tiles in FOLDER/log, every signed statement in FOLDER/statements.
 
-    Runs on the Steward's host. What is there stays; a folder that shows another history, or a file that differs, is
-    refused. Without --verify only new files and the log's growing edge are compared. `log fsck`, `prove` and `compare`
-    take the folder, and `steward restore` refills a backup from it.
+    Runs on the Steward's host. Existing files stay; a folder with another history, or a file that differs, is refused.
+    Without --verify only new files and the last tiles are compared. `log fsck`, `prove` and `compare` read the folder,
+    and `steward restore` refills a backup from it.
 
     \b
     Examples:
@@ -177,15 +185,15 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
     """
     with opened_notary(config) as notary:
         done = notary.archive(folder)
-        mended = notary.verify_archive(folder) if verify else None
+        rewritten = notary.verify_archive(folder) if verify else None
         origin = notary.config.origin
     if as_json:
         facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
-        written = None if mended is None else {"tiles": mended.tiles, "statements": mended.statements}
+        written = None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements}
         say_json({**facts, "verified": verify, "mended": written, "out": str(folder)})
         return
     entries = counted(done.size, "entry", "entries")
     say(f"{folder} holds {origin} up to {entries}; new statements: {done.envelopes_written:,}")
-    if mended is not None:
-        tiles, statements = counted(mended.tiles, "tile"), counted(mended.statements, "statement")
+    if rewritten is not None:
+        tiles, statements = counted(rewritten.tiles, "tile"), counted(rewritten.statements, "statement")
         say(f"every file was compared; written again: {tiles}, {statements}")

@@ -3,25 +3,131 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 
-from pvdm.cli.common.files import read_file, require_folder
-from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.files import read_file, require_folder, sha256_of
+from pvdm.cli.common.options import PlaceType, Service, json_option, option_group, require_command, service_options
 from pvdm.cli.common.screen import say, say_json
-from pvdm.cli.common.service import Service, service_options
-from pvdm.cli.log.statements import check_statements
-from pvdm.cli.log.verifier_keys import KnownLog, LogKeys, log_key_options
+from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
 from pvdm.model.printable import counted, view_json
+from pvdm.trust.bundle import log_checker, origin_of
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
+from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.merkle import ConsistencyProof
-from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES
+from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, parse_vkey
 from pvdm.trust.log.proof import compare, verify_consistency
 from pvdm.trust.log.tiles import StaticTiles
+
+_STATEMENTS: Final = "statements"
+ENTRIES_AT_ONCE: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """One log, by its name and keys."""
+
+    origin: str
+    keys: tuple[NoteKey, ...]
+
+    @property
+    def vkeys(self) -> list[str]:
+        """The keys as other tools take them."""
+        return [key.to_vkey() for key in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class LogKeys:
+    """The options about the log's keys."""
+
+    vkeys: tuple[str, ...]
+    root_file: Path | None
+    pin: str | None
+    origin: str | None
+    at: int | None
+
+    def known(self) -> KnownLog:
+        """The log. Raises if no key was given."""
+        found = self.maybe_known()
+        if found is None:
+            raise Code.LOG_KEYS_MISSING(got="neither")
+        return found
+
+    def maybe_known(self) -> KnownLog | None:
+        """The log, or None if no key was given."""
+        if self.vkeys and self.root_file is not None:
+            raise click.UsageError("give --vkey or --trust-root, not both")
+        if self.root_file is not None:
+            judge = judge_by(self.root_file, pin=self.pin, at=self.at)
+            name = origin_of(judge.root, self.origin)
+            return KnownLog(name, log_checker(judge.root, origin=name).keys)
+        if self.pin is not None or self.at is not None:
+            raise click.UsageError("--root-sha256 and --at need --trust-root")
+        if not self.vkeys:
+            return None
+        keys = tuple(parse_vkey(text) for text in self.vkeys)
+        names = sorted({key.name for key in keys})
+        if len(names) > 1 or (self.origin is not None and names != [self.origin]):
+            raise Code.ORIGIN_AMBIGUOUS(
+                "the verifier keys are of another log, or of several",
+                expected=self.origin or "keys of one log",
+                got=", ".join(names),
+            )
+        return KnownLog(names[0], keys)
+
+
+log_key_options = option_group(
+    "log_keys",
+    LogKeys,
+    click.option(
+        "--vkey", "vkeys", multiple=True, metavar="KEY", help="A verifier key of the log: name+id+key. May be repeated."
+    ),
+    root_option(required=False),
+    pin_option,
+    origin_option,
+    at_option,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The number of statements with the hash of their names, and of entries without a statement."""
+
+    checked: int
+    entries_without: int
+
+
+def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bool) -> Statements | None:
+    """Compare an archive's statements with its log, which was checked before; None for a folder without statements."""
+    folder = archive / _STATEMENTS
+    if not folder.is_dir():
+        return None
+    found = set()
+    missing: list[str] = []
+    for path in sorted(folder.glob("*/*.json")):
+        if sha256_of(path) != path.stem:
+            raise Code.ARCHIVE_DAMAGED(
+                "a statement of the archive was changed",
+                expected=path.stem,
+                got="another hash",
+                place=str(path.relative_to(archive)),
+            )
+        found.add(path.stem)
+    log = StaticTiles(tiles, size)
+    for start in range(0, size, ENTRIES_AT_ONCE):
+        page = log.read_entries(start, min(start + ENTRIES_AT_ONCE, size))
+        missing += [parse_entry(entry).sha256 for entry in page if parse_entry(entry).sha256 not in found]
+    if missing and not allow_missing:
+        raise Code.ARCHIVE_STATEMENTS_MISSING(
+            expected=f"a statement for each of {size} entries", got=f"none for {len(missing)} of them", first=missing[0]
+        )
+    return Statements(len(found), len(missing))
 
 
 @click.group("log", short_help="Check, compare and prove the transparency log.", invoke_without_command=True)
@@ -39,17 +145,17 @@ def log(context: click.Context) -> None:
 
 
 def tiles_of(folder: Path) -> Path:
-    """The folder of the tiles; an archive has them beside its statements."""
+    """The folder of the tiles, which an archive has beside its statements."""
     inside = folder / "log"
     return inside if (inside / CHECKPOINT_FILE).exists() and not (folder / CHECKPOINT_FILE).exists() else folder
 
 
 def read_checkpoint(path: Path, known: KnownLog | None) -> SignedCheckpoint:
     """The checkpoint of a file, its signature checked where a key is known."""
-    return opened(read_file(path, size_max_bytes=NOTE_SIZE_MAX_BYTES), known)
+    return open_note(read_file(path, size_max_bytes=NOTE_SIZE_MAX_BYTES), known)
 
 
-def opened(note: bytes, known: KnownLog | None) -> SignedCheckpoint:
+def open_note(note: bytes, known: KnownLog | None) -> SignedCheckpoint:
     """The checkpoint of a note, its signature checked where a key is known."""
     if known is None:
         return read_unverified(note)
@@ -57,7 +163,7 @@ def opened(note: bytes, known: KnownLog | None) -> SignedCheckpoint:
 
 
 def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
-    """A checkpoint for programs."""
+    """A checkpoint in JSON."""
     checkpoint = signed.checkpoint
     return {"origin": checkpoint.origin, "size": checkpoint.size, "root": checkpoint.root.hex()}
 
@@ -66,13 +172,13 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 @json_option
 @click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
 @log_key_options
-@click.option("--since", type=PlaceType(), metavar="FILE", help="A checkpoint seen earlier, which must still hold.")
+@click.option("--since", type=PlaceType(), metavar="FILE", help="An earlier checkpoint, which the log must contain.")
 @click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
 def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
-    """Check every entry, hash and file of an exported log against its signed checkpoint. Asks nobody.
+    """Check every entry, hash and file of an exported log against its signed checkpoint, offline.
 
-    Shares no code with what wrote the files. An archive's statements are compared with their hashes too, and every
-    entry must have its own. Ends with 3 at the first thing that does not hold.
+    The checker shares no code with the writer of the files. It also compares an archive's statements with their hashes,
+    and every entry must have its statement. Ends with 3 at the first violation.
 
     \b
     Examples:
@@ -103,14 +209,14 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
     say(f"  root        {report.root}")
     say(f"  files       {report.files:,} read")
     if report.files_beyond_checkpoint:
-        say(f"  {report.files_beyond_checkpoint:,} files lie beyond the checkpoint: an export was cut short")
+        say(f"  {report.files_beyond_checkpoint:,} files are beyond the checkpoint: an export was interrupted")
     if statements is not None:
         say(f"  statements  {statements.checked:,} unchanged; {statements.entries_without:,} entries have none here")
     if since is not None:
-        say(f"  it begins with {since}: nothing that was seen then was taken away or changed")
+        say(f"  it begins with {since}: nothing of it was removed or changed")
 
 
-@log.command("compare", short_help="Are these checkpoints of one history?")
+@log.command("compare", short_help="Compare checkpoints of one log.")
 @json_option
 @click.argument("files", type=PlaceType(), nargs=-1, required=True, metavar="CHECKPOINT...")
 @log_key_options
@@ -119,10 +225,10 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
 def log_compare(
     *, as_json: bool, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service
 ) -> None:
-    """Compare checkpoints of one log that came by different ways: one history, or a fork?
+    """Compare checkpoints of one log from different sources: do they have one history, or is the log forked?
 
-    Checkpoints of different sizes need the log itself: an exported folder, or else the Steward. Two signed checkpoints
-    that contradict each other end it with 3 (`log_forked`); keep both, they are the evidence.
+    Checkpoints of different sizes need the log itself: an exported folder, or else the Steward. If two signed
+    checkpoints contradict each other, the command ends with 3 (`log_forked`); keep both as evidence.
 
     \b
     Examples:
@@ -147,12 +253,12 @@ def log_compare(
 def require_one_history(
     older: SignedCheckpoint, newer: SignedCheckpoint, folder: Path | None, service: Service
 ) -> None:
-    """The newer checkpoint contains the older one, by the tiles of a folder or by the Steward's hashes."""
+    """Raise unless the newer checkpoint contains the older one, by a folder's tiles or the Steward's hashes."""
     old, new = older.checkpoint, newer.checkpoint
     if folder is not None or old.size == new.size:
         compare(older, newer, StaticTiles(tiles_of(folder or Path()), new.size))
         return
-    # Both roots are signed and already here, so the Steward cannot talk its way out.
+    # Both roots are signed and known, so a wrong response of the Steward is detected.
     with service.connect() as client:
         proof = ConsistencyProof(old.size, new.size, client.log_consistency(old.size, new.size))
     try:

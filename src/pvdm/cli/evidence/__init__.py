@@ -1,0 +1,1 @@
+"""Commands about evidence: `proof`, `attest`, `audit` and `log`."""

@@ -1,0 +1,305 @@
+"""`pvdm audit`: checks the history of a table's `main` against receipts and proofs, at a Steward or from a bundle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pvdm.cli.common.files import read_file, require_json, require_new, write_new
+from pvdm.cli.common.options import ParsedType, PlaceType, Service, json_option, option_group, service_options
+from pvdm.cli.common.screen import say, say_json, say_lines, watch_on_screen
+from pvdm.cli.common.trust_roots import (
+    Judge,
+    at_option,
+    judge_by,
+    origin_option,
+    pin_option,
+    root_option,
+    seen_option,
+)
+from pvdm.cli.evidence.audit_text import report_lines
+from pvdm.cli.evidence.proof import UNPINNED
+from pvdm.errors import Code, VerificationError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.s3_client import own_settings
+from pvdm.lake.stores.stores import Stores
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.evidence import (
+    AUDIT_BUNDLE_MAX_BYTES,
+    AuditBundle,
+    Evidence,
+    LoggedStatement,
+    ManifestFiles,
+    MetadataFile,
+    RecordingFiles,
+    is_audit_bundle,
+    parse_audit_bundle,
+    table_document,
+)
+from pvdm.metadata.audit.gaps import GAP_ID_HEX_DIGITS
+from pvdm.metadata.audit.report import AuditReport
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.table import TableRef
+from pvdm.trust.bundle import origin_of
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+
+if TYPE_CHECKING:
+    from pvdm.api.proofs import LoggedView
+    from pvdm.client import StewardClient
+
+
+# Each try gathers the evidence again: history may expire between an audit's evidence and its files.
+AUDIT_TRIES_MAX: Final = 3
+_GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
+STEWARDS_OWN_ROOT: Final = (
+    "the trust root came from the Steward itself: this detects accidents, not a dishonest Steward."
+    " Give your own trust root with --trust-root, and its hash with --root-sha256"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """The options about the trust root, the log and the time."""
+
+    root_file: Path | None
+    pin: str | None
+    origin: str | None
+    at: int | None
+    seen: Path | None
+
+    def judge(self, client: StewardClient | None = None) -> Judge:
+        """Judge by the caller's trust root; without one by the Steward's, with a notice."""
+        if self.root_file is not None:
+            return judge_by(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
+        if client is None:
+            raise AssertionError("a bundle is judged by the caller's trust root")
+        chain = client.trust_root().chain
+        return judge_by(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned=STEWARDS_OWN_ROOT)
+
+
+judge_options = option_group(
+    "by", JudgeOptions, root_option(required=False), pin_option, origin_option, at_option, seen_option
+)
+
+
+def _parse_gap_id(text: str) -> str:
+    if not _GAP_ID.fullmatch(text):
+        raise Code.USAGE(expected=f"{GAP_ID_HEX_DIGITS} lower-case hex digits", got=ascii(text)[:80])
+    return text
+
+
+@click.command("audit", short_help="Check a table's history against receipts and proofs.")
+@json_option
+@click.argument("table", required=False, metavar="[TABLE]")
+@click.option("--bundle", type=PlaceType(), metavar="FILE", help="Audit an exported bundle instead, without a Steward.")
+@click.option("--export", type=PlaceType(), metavar="FILE", help="Write all the evidence to one bundle.")
+@click.option("--rehash", is_flag=True, help="Read every live data file that a proof binds, and all manifests, again.")
+@click.option(
+    "--accept-gap",
+    "accepted",
+    type=ParsedType("id", _parse_gap_id),
+    multiple=True,
+    metavar="ID",
+    help="Accept this gap in protection, by the id that the report gives it. May be repeated.",
+)
+@click.option(
+    "--accept-lost",
+    type=int,
+    multiple=True,
+    metavar="SNAPSHOT",
+    help="Accept that main lacks this snapshot, which has a receipt; may be repeated.",
+)
+@judge_options
+@service_options
+def audit_command(
+    *,
+    as_json: bool,
+    table: str | None,
+    bundle: Path | None,
+    export: Path | None,
+    rehash: bool,
+    accepted: tuple[str, ...],
+    accept_lost: tuple[int, ...],
+    by: JudgeOptions,
+    service: Service,
+) -> int:
+    """Check the history of TABLE's main. Every snapshot since the table was protected must have a valid receipt and
+    valid proofs, and must add and remove exactly the files that the proofs bind. Older ones are listed as unproved.
+
+    Ends with 3 after a violation: an unproved snapshot, changed bytes, a receipt whose snapshot main lacks and that is
+    not accepted with --accept-lost, or a time without protection (a gap) that is not accepted with --accept-gap. What
+    is accepted stays in the report. A break-glass publication is marked, and is no violation. --rehash reads the
+    table's files, so it needs access to the lake.
+
+    \b
+    Examples:
+      pvdm audit sales.orders --trust-root roots.json --root-sha256 HEX
+      pvdm audit sales.orders --trust-root roots.json --root-sha256 HEX --rehash
+      pvdm audit sales.orders --accept-gap 5c1e8f0a9b7d4e2f8a6c3b1d0e9f7a5c
+      pvdm audit sales.orders --export orders.audit.json
+      pvdm audit --bundle orders.audit.json --trust-root roots.json --root-sha256 HEX --json
+    """
+    if (table is None) == (bundle is None):
+        raise click.UsageError("name a table, or a bundle with --bundle")
+    if bundle is not None and (by.root_file is None or export is not None):
+        raise click.UsageError("--bundle needs --trust-root, and cannot be exported again")
+    if export is not None:
+        require_new(export)
+    if bundle is not None:
+        found = _read_bundle(bundle)
+        judge = by.judge()
+        again = own_files(found.evidence) if rehash else None
+        report = _audit(found.evidence, found, judge, by, again, accepted, accept_lost)
+    else:
+        with service.connect() as client:
+            for _ in range(AUDIT_TRIES_MAX):
+                judge = by.judge(client)
+                evidence = gather(client, table or "")
+                served = ServedFiles(client, evidence)
+                files = RecordingFiles(served) if export is not None else served
+                again = files_of(client, evidence) if rehash else None
+                report = _audit(evidence, files, judge, by, again, accepted, accept_lost)
+                if not _has_moved(report):
+                    break
+        if export is not None and isinstance(files, RecordingFiles):
+            write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
+    _show(report, judge, export, own=by.root_file is not None, as_json=as_json)
+    return 0 if report.holds else VerificationError.exit_code
+
+
+def _has_moved(report: AuditReport) -> bool:
+    """Whether a snapshot of the evidence may have expired at the Steward before its files were read."""
+    found = (*report.findings, *(each for snapshot in report.snapshots for each in snapshot.findings))
+    return any(each.code == Code.AUDIT_SNAPSHOT_UNKNOWN for each in found)
+
+
+def _read_bundle(path: Path) -> AuditBundle:
+    data = read_file(path, size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
+    require_json(path, data, "an audit bundle")
+    if not is_audit_bundle(data):
+        raise Code.FILE_KIND_WRONG(
+            f"{path} is not an audit bundle", expected="a file of `pvdm audit --export`", got="another kind of file"
+        )
+    return parse_audit_bundle(data)
+
+
+def _audit(
+    evidence: Evidence,
+    files: ManifestFiles,
+    judge: Judge,
+    by: JudgeOptions,
+    again: Files | None,
+    accepted: Collection[str],
+    accept_lost: Collection[int],
+) -> AuditReport:
+    judged = AuditJudge(judge.root, origin_of(judge.root, by.origin), judge.at)
+    lost = frozenset(accept_lost)
+    with watch_on_screen() as watch:
+        report = audit(evidence, files, judged, again=again, accepted=accepted, accept_lost=lost, watch=watch)
+    return report if judge.pin is not None else replace(report, not_shown=(UNPINNED, *report.not_shown))
+
+
+def _show(report: AuditReport, judge: Judge, export: Path | None, *, own: bool, as_json: bool) -> None:
+    if as_json:
+        facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": own}, "judged_at": judge.at}
+        say_json({**report.to_json(), **facts, "out": None if export is None else str(export)})
+        return
+    say_lines(report_lines(report))
+    if export is not None:
+        say(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
+        if not own:
+            say("  `pvdm keys root fetch --out roots.json` writes it, and shows its hash for --root-sha256")
+
+
+def gather(client: StewardClient, table: str) -> Evidence:
+    """The table's metadata, approvals and receipts, and the proofs and overrides that the receipts name."""
+    head = client.audit(table)
+    receipts = list(_receipts(client, table, head.log_size))
+    proofs, overrides = _referenced_ids(receipts)
+    waived = list(_statements(client, table, sorted(overrides), head.log_size))
+    proofs.update(read_signed(each.envelope, BreakGlass).fail_proof_id for each in waived)
+    proved = list(_statements(client, table, sorted(proofs), head.log_size))
+    approvals = [_logged(each) for each in head.statements]
+    return Evidence(
+        TableRef(head.table.catalog, head.table.uuid, head.table.name),
+        head.contract_sha256,
+        MetadataFile(head.metadata.path, head.metadata.text.encode()),
+        head.checkpoint.encode(),
+        tuple(sorted((*approvals, *receipts, *waived, *proved), key=lambda each: each.index)),
+    )
+
+
+def files_of(client: StewardClient, evidence: Evidence) -> Files:
+    """A reader of the table's files; in an object store with the credentials that the Steward vends."""
+    if parse_location(evidence.metadata.path).scheme == "file":
+        return Files()
+    # Imported late: the client is slow to load.
+    from pvdm.client.table import TableClient, split_name
+
+    return Files(Stores(TableClient(client, *split_name(evidence.table.name)).storage()))
+
+
+def own_files(evidence: Evidence) -> Files:
+    """A reader of the table's files; in an object store with the caller's AWS credentials."""
+    return Files() if parse_location(evidence.metadata.path).scheme == "file" else Files(Stores(own_settings()))
+
+
+class ServedFiles:
+    """Manifest lists and manifests of the table, read from the Steward."""
+
+    def __init__(self, client: StewardClient, evidence: Evidence) -> None:
+        self._client = client
+        self._table = evidence.table.name
+        self._lists = frozenset(snapshot.manifest_list for snapshot in table_document(evidence).snapshots)
+
+    def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
+        """The bytes of a manifest, or of the snapshot's manifest list."""
+        manifest = None if location in self._lists else location
+        data = self._client.audit_file(self._table, snapshot_id, manifest)
+        if len(data) > most:
+            raise Code.AUDIT_FAILED(reason="audit_file_too_large", expected=str(most), got=location)
+        return data
+
+
+def _receipts(client: StewardClient, table: str, size: int) -> Iterator[LoggedStatement]:
+    after = None
+    while page := client.audit_receipts(table, size=size, after=after):
+        yield from (_logged(each) for each in page)
+        after = page[-1].index
+
+
+def _referenced_ids(receipts: Iterable[LoggedStatement]) -> tuple[set[str], set[str]]:
+    """The ids of the proofs and overrides that the receipts name."""
+    proofs: set[str] = set()
+    overrides: set[str] = set()
+    for each in receipts:
+        said = read_signed(each.envelope, Receipt)
+        proofs.update(said.proof_ids)
+        overrides.update(() if said.override_id is None else (said.override_id,))
+    return proofs, overrides
+
+
+def _statements(client: StewardClient, table: str, ids: Sequence[str], size: int) -> Iterator[LoggedStatement]:
+    # Imported late: the API is slow to load, and bundles are audited without it.
+    from pvdm.api.proofs import AUDIT_IDS_MAX
+
+    left = list(ids)
+    while wanted := left[:AUDIT_IDS_MAX]:
+        page = [_logged(each) for each in client.audit_statements(table, wanted, size=size)]
+        yield from page
+        got = {parse_envelope(each.envelope).payload_sha256 for each in page}
+        # Statements that did not fit are requested again; if none came, the log of this size lacks them.
+        left = [each for each in left if each not in got] if got.intersection(wanted) else left[AUDIT_IDS_MAX:]
+
+
+def _logged(view: LoggedView) -> LoggedStatement:
+    return LoggedStatement(EntryKind(view.kind), view.envelope, view.logged_at, view.index, view.hashes)

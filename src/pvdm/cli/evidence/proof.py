@@ -1,0 +1,280 @@
+"""`pvdm proof`: lists, fetches, shows and checks proofs and other signed statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from pvdm.cli.common.files import read_file, write_new
+from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.screen import Line, say_result
+from pvdm.cli.common.times import utc
+from pvdm.cli.common.trust_roots import (
+    SHA256_TYPE,
+    Judge,
+    at_option,
+    judge_by,
+    origin_option,
+    pin_option,
+    root_option,
+    seen_option,
+)
+from pvdm.cli.evidence.statements import (
+    Statement,
+    is_bundle,
+    proof_view_line,
+    read_statement_file,
+    statement_lines,
+    verdict_line,
+)
+from pvdm.errors import Code, VerificationError
+from pvdm.model.printable import view_json
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.proof import Proof
+from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle, log_checker, origin_of
+from pvdm.trust.verify import verify_statement
+
+UNPINNED: Final = "that the trust root is the right one: it was not verified (no --root-sha256)"
+UNCHECKED: Final = "nothing was checked: neither signature nor log. "
+NEXT: Final = {
+    "bundle": "`pvdm proof check` does, with a trust root",
+    "proof": "`pvdm proof get` fetches its bundle, which `pvdm proof check` checks with a trust root",
+    "other": "`pvdm proof check` checks who signed it, with a trust root; not its place in the log",
+}
+_OLD_ROOT: Final = "the trust root may be older than the key: fetch the newest (`pvdm keys root fetch`)"
+_NOT_VALID: Final = "the {kind} does not hold: rely on nothing that it says"
+_WAIVED: Final = (
+    "whether an operator overrode this FAIL: that is a break-glass statement of its own (`pvdm break-glass list`)"
+)
+_LOG: Final = (
+    "that it is in the log, and since when: only signature and signer were checked (`pvdm log prove --envelope`)"
+)
+_OVERRIDE: Final = "that the override is still valid, or was used: the Steward knows (`pvdm break-glass list`)"
+_ROWS: Final = 1_000
+_DEFAULT_ROWS: Final = 100
+
+
+@click.group("proof", short_help="Show, check and open proofs.", invoke_without_command=True)
+@click.pass_context
+def proof(context: click.Context) -> None:
+    """Show proofs as text, check them offline, and open their keys for an audit.
+
+    \b
+    Examples:
+      pvdm proof show proof.json
+      pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX
+    """
+    require_command(context)
+
+
+@proof.command("show", short_help="Show a signed statement as text.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="FILE")
+def proof_show(*, as_json: bool, file: Path) -> None:
+    """Show an envelope or a bundle as text: verdict, table, rows, files, signer and the notary's isolation.
+
+    It checks nothing: anyone can write such a file. `check` verifies it.
+
+    \b
+    Examples:
+      pvdm proof show proof.json
+      pvdm proof show bundle.json --json | jq '.statements[].predicate.core.verdict'
+    """
+    data, statements = read_statement_file(file)
+    hint = UNCHECKED + NEXT["bundle" if is_bundle(data) else "proof" if statements[0].kind == "proof" else "other"]
+    document = {"checked": False, "statements": [_to_json(each) for each in statements], "hint": hint}
+    lines = (line for each in statements for line in (*statement_lines(each), ("", None)))
+    say_result(as_json, document, [*lines, (hint, "yellow")])
+
+
+def _to_json(statement: Statement) -> dict[str, object]:
+    return {
+        "kind": statement.kind,
+        "id": statement.statement_id,
+        "key_id": statement.envelope.signature.key_id,
+        "logged_at": statement.logged_at,
+        "predicate": statement.predicate.to_json(),
+    }
+
+
+@proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="FILE")
+@root_option(required=True)
+@pin_option
+@click.option(
+    "--threshold", type=click.IntRange(1), metavar="K", help="Notaries that must agree.  [default: the trust root's]"
+)
+@origin_option
+@at_option
+@seen_option
+def proof_check(
+    *,
+    as_json: bool,
+    file: Path,
+    root_file: Path,
+    pin: str | None,
+    threshold: int | None,
+    origin: str | None,
+    at: int | None,
+    seen: Path | None,
+) -> None:
+    """Check a bundle (proofs, log proofs, checkpoint) offline, and list what was proved and what was not.
+
+    Ends with 0 if everything holds, also if the verdict is FAIL: a genuine FAIL is a valid proof of wrong rows. Ends
+    with 3 if something does not hold.
+
+    Of a receipt, override, attestation or another single envelope only signature and signer are checked, not its place
+    in the log.
+
+    \b
+    Examples:
+      pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX
+      pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX --seen ~/.pvdm-seen
+      pvdm proof check bundle.json --trust-root roots.json --at 2026-11-14T10:00:00Z --json
+      pvdm proof check override.json --trust-root roots.json --root-sha256 HEX
+    """
+    data = read_file(file, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
+    single = None if is_bundle(data) else _read_single(file)
+    if single is not None and (threshold is not None or origin is not None):
+        raise click.UsageError("--threshold and --origin are for bundles")
+    judge = judge_by(root_file, pin=pin, at=at, seen=seen)
+    try:
+        if single is not None:
+            _check_single(single, data, judge, as_json=as_json)
+            return
+        log = log_checker(judge.root, origin=origin_of(judge.root, origin))
+        needed = judge.root.notary_threshold if threshold is None else threshold
+        checked = check_bundle(data, judge.root, log, threshold=needed, now=judge.at)
+    except VerificationError as error:
+        kind = "proof" if single is None else "statement"
+        # After a rotation an old trust root lacks the new keys, which is no forgery.
+        hint = _OLD_ROOT if error.code == Code.KEY_UNKNOWN else _NOT_VALID.format(kind=kind)
+        error.hint = error.hint or hint
+        raise
+    document = _checked_json(checked, judge, origin=log.origin, threshold=needed)
+    say_result(as_json, document, _checked_lines(checked, judge, origin=log.origin, threshold=needed))
+
+
+def _read_single(file: Path) -> Statement:
+    """A single statement. Raises for a proof, whose check needs its log entry."""
+    _, (found,) = read_statement_file(file)
+    if isinstance(found.predicate, Proof):
+        raise Code.BUNDLE_EXPECTED(f"{file} is a proof alone", got="one envelope")
+    return found
+
+
+def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: bool) -> None:
+    """Check signature, key, role and time, and show the signer and what was not checked."""
+    found = verify_statement(data, judge.root, type(statement.predicate), now=judge.at)
+    roles = ", ".join(role.value for role in found.key.roles)
+    proved = (
+        f"{found.key.identity} signed this {statement.kind} statement;"
+        f" trust root {judge.root.version} names the key as {roles}"
+    )
+    unpinned = [UNPINNED] if judge.pin is None else []
+    not_proved = [*unpinned, _LOG, *([_OVERRIDE] if isinstance(statement.predicate, BreakGlass) else [])]
+    document = {
+        "holds": True,
+        "kind": statement.kind,
+        "id": found.statement_id,
+        "signer": found.key.identity,
+        "key_id": found.key.key_id,
+        "trust_root": judge.to_json(),
+        "judged_at": judge.at,
+        "proved": [proved],
+        "not_proved": not_proved,
+    }
+    lines = (*statement_lines(statement), ("", None), ("the signature holds", "bold green"))
+    say_result(as_json, document, [*lines, *proved_lines([proved], not_proved)])
+
+
+def _not_proved(checked: CheckedBundle, judge: Judge) -> tuple[str, ...]:
+    unpinned = () if judge.pin is not None else (UNPINNED,)
+    return (*unpinned, *checked.not_shown, *(() if checked.proof.core.verdict.passed else (_WAIVED,)))
+
+
+def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> dict[str, object]:
+    return {
+        "holds": True,
+        "verdict": checked.proof.core.verdict.to_json(),
+        "proof_ids": list(checked.proof.proof_ids),
+        "notaries": [statement.key.identity for statement in checked.proof.statements],
+        "threshold": threshold,
+        "logged_at": list(checked.logged_at),
+        "origin": origin,
+        "trust_root": judge.to_json(),
+        "judged_at": judge.at,
+        "proved": list(checked.shown),
+        "not_proved": list(_not_proved(checked, judge)),
+    }
+
+
+def _checked_lines(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> Iterator[Line]:
+    verdict = checked.proof.core.verdict
+    line, style = verdict_line(verdict)
+    yield "the proof holds", "bold green"
+    yield f"its verdict: {line}", style
+    if not verdict.passed:
+        yield "the proof is genuine, but the rows are not the intended ones: it allows no publication", "red"
+    yield "", None
+    times = ", ".join(utc(time) for time in checked.logged_at)
+    logged = f"logged {times} in {origin}; keys were judged as of then"
+    agreed = f"at least {threshold} of the notaries that trust root {judge.root.version} names agree"
+    yield from proved_lines([*checked.shown, logged, agreed], _not_proved(checked, judge))
+
+
+def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[Line]:
+    """What a check proved, and what it did not."""
+    yield "proved:", "bold"
+    yield from ((f"  - {sentence}", None) for sentence in proved)
+    yield "not proved:", "bold"
+    for sentence in not_proved:
+        yield f"  - {sentence}", "bold yellow" if sentence is UNPINNED else None
+
+
+@proof.command("list", short_help="List a Steward's proofs.")
+@json_option
+@service_options
+@click.option("--workload", metavar="ID", help="Of this workload only.")
+@click.option("--attempt", metavar="ID", help="Of this attempt only.")
+@click.option("--after", type=click.IntRange(0), metavar="INDEX", help="Continue after this entry of the log.")
+@click.option("--rows", type=click.IntRange(1, _ROWS), default=_DEFAULT_ROWS, show_default=True, help="Proofs to show.")
+def proof_list(
+    *, as_json: bool, service: Service, workload: str | None, attempt: str | None, after: int | None, rows: int
+) -> None:
+    """List the proofs of your domain, PASS and FAIL; a FAIL that was overridden is marked.
+
+    \b
+    Examples:
+      pvdm proof list --workload orders-2026-11-14
+      pvdm proof list --json | jq '.proofs[] | select(.overridden)'
+    """
+    with service.connect() as client:
+        views = client.proofs(workload_id=workload, attempt_id=attempt, after=after, limit=rows)
+    lines = [proof_view_line(view) for view in views] or [("no proof", None)]
+    say_result(as_json, {"proofs": [view_json(view) for view in views]}, lines)
+
+
+@proof.command("get", short_help="Get one proof as a bundle.")
+@json_option
+@click.argument("proof_id", type=SHA256_TYPE, metavar="PROOF_ID")
+@service_options
+@click.option("--envelope", is_flag=True, help="The signed envelope alone, without its log proof.")
+@out_option()
+def proof_get(*, as_json: bool, proof_id: str, service: Service, envelope: bool, out: Path) -> None:
+    """Get a proof with its log proof and checkpoint. With a trust root, `proof check` can check it.
+
+    \b
+    Examples:
+      pvdm proof get PROOF_ID --out bundle.json
+      pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX
+    """
+    with service.connect() as client:
+        data = client.proof_envelope(proof_id) if envelope else client.proof_bundle(proof_id)
+    write_new(out, data)
+    document = {"proof_id": proof_id, "bytes": len(data), "out": str(out)}
+    say_result(as_json, document, [f"{'envelope' if envelope else 'bundle'}: {out}; nothing was checked yet"])

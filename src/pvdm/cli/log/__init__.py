@@ -1,1 +1,0 @@
-"""`pvdm log`: the transparency log checked, proved and exported."""

@@ -1,1 +1,0 @@
-"""`pvdm proof` and `pvdm attest`: signed statements shown, checked and made."""

@@ -1,0 +1,175 @@
+"""`pvdm quarantine` and `pvdm orphans`: files that attempts left behind, listed and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from pvdm.cli.common.options import Service, json_option, require_command, service_options
+from pvdm.cli.common.screen import Line, say, say_json, say_result
+from pvdm.cli.common.times import DURATION_TYPE, SECOND, utc
+from pvdm.model.printable import counted, view_json
+
+if TYPE_CHECKING:
+    from pvdm.api.work import QuarantinedView, QuarantineRemovalView
+    from pvdm.client import StewardClient
+
+
+@click.group("quarantine", invoke_without_command=True, short_help="Files of failed attempts: list, remove.")
+@click.pass_context
+def quarantine(context: click.Context) -> None:
+    """Files of failed attempts, kept outside their tables as evidence.
+
+    \b
+    Examples:
+      pvdm quarantine list sales.orders
+      pvdm quarantine remove --older-than 90d --reason "kept for 90 days" --dry-run
+    """
+    require_command(context)
+
+
+@quarantine.command("list", short_help="List failed attempts whose files are kept.")
+@json_option
+@click.argument("table", metavar="[TABLE]", required=False)
+@service_options
+def listed(*, as_json: bool, table: str | None, service: Service) -> None:
+    """List failed attempts whose files are kept, oldest first, with the proof that says what failed.
+
+    Without TABLE it lists those of every table that your token may see, dropped tables included. What may still be
+    published is marked: it cannot be removed. Files of attempts that the ledger does not know, as after a restore from
+    a backup, come last, with the time when they were written; `remove` removes them too.
+
+    \b
+    Examples:
+      pvdm quarantine list
+      pvdm quarantine list sales.orders --json | jq '.quarantine[] | select(.undecided == null) | .attempt_id'
+    """
+    with service.connect() as client:
+        found = list(_all(client, table))
+    if as_json:
+        say_json({"quarantine": [view_json(each) for each in found]})
+        return
+    for each in found:
+        _say_kept(each)
+    _say_total(found, "in quarantine")
+
+
+@quarantine.command("remove", short_help="Remove files of failed attempts for good.")
+@json_option
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--older-than", type=DURATION_TYPE, metavar="DURATION", help="What failed longer ago, such as 90d.")
+@click.option("--attempt", "attempts", multiple=True, metavar="ATTEMPT_ID", help="This attempt; may be repeated.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; the ledger keeps it with your name.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@service_options
+def remove(
+    *,
+    as_json: bool,
+    table: str | None,
+    older_than: int | None,
+    attempts: tuple[str, ...],
+    reason: str,
+    dry_run: bool,
+    service: Service,
+) -> None:
+    """Remove the files of failed attempts, by age or by id, as an operator. They cannot be brought back.
+
+    Proofs, findings and the step log stay, with a record of the removal, your name and the reason. What may still be
+    published, since its workload is open and its chunk is not published, is never removed: with --older-than it is kept
+    and shown, with --attempt nothing is removed and the command ends with 5.
+
+    \b
+    Examples:
+      pvdm quarantine remove --older-than 90d --reason "kept for 90 days" --dry-run
+      pvdm quarantine remove sales.orders --older-than 90d --reason "kept for 90 days"
+      pvdm quarantine remove --attempt 4f1c… --reason "holds personal data" --json | jq '.removed[].files'
+    """
+    if (older_than is None) == (not attempts):
+        raise click.UsageError("name what to remove: --older-than DURATION, or --attempt ATTEMPT_ID")
+    with service.connect() as client:
+        found = [each for each in _all(client, table) if _is_selected(each, older_than, attempts)]
+        removable = [each for each in found if each.undecided is None]
+        kept = [each for each in found if each.undecided is not None]
+        # The Steward refuses ids that it does not know, and attempts that may still be published.
+        ids = list(attempts) if attempts and not dry_run else [each.attempt_id for each in removable]
+        removed = [] if dry_run else list(_remove(client, ids, reason))
+    if as_json:
+        shown = [view_json(each) for each in (removable if dry_run else removed)]
+        say_json({"dry_run": dry_run, "removed": shown, "kept": [view_json(each) for each in kept]})
+        return
+    ids_removed = {each.attempt_id for each in removed}
+    for each in found:
+        if dry_run or each.undecided is not None or each.attempt_id in ids_removed:
+            _say_kept(each)
+    _say_total(removable, "would be removed" if dry_run else "removed")
+
+
+def _is_selected(each: QuarantinedView, older_than: int | None, attempts: Sequence[str]) -> bool:
+    if older_than is None:
+        return each.attempt_id in attempts
+    return each.age_seconds * SECOND > older_than
+
+
+def _all(client: StewardClient, table: str | None) -> Iterator[QuarantinedView]:
+    after = None
+    while page := client.quarantine(table=table, after=after):
+        yield from page
+        after = page[-1].attempt_id
+
+
+def _remove(client: StewardClient, ids: Sequence[str], reason: str) -> Iterator[QuarantineRemovalView]:
+    # Imported late: the API is slow to load.
+    from pvdm.api.work import QUARANTINE_REMOVED_MAX
+
+    for start in range(0, len(ids), QUARANTINE_REMOVED_MAX):
+        yield from client.remove_quarantined(ids[start : start + QUARANTINE_REMOVED_MAX], reason)
+
+
+def _say_kept(each: QuarantinedView) -> None:
+    what = f"{counted(each.files, 'file')}, {counted(each.bytes, 'byte')}"
+    say(f"{each.attempt_id}  {utc(each.failed_at)}  {each.table or each.table_uuid}  {what}", style="bold")
+    if each.workload_id is None:
+        say("  the ledger has no record of this attempt, as after a restore from a backup", style="yellow")
+    else:
+        say(f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}")
+    if each.proof_id is not None:
+        say(f"  proof {each.proof_id}")
+    if each.undecided is not None:
+        say(f"  kept: {each.undecided}", style="yellow")
+
+
+def _say_total(found: Sequence[QuarantinedView], word: str) -> None:
+    files, size = sum(each.files for each in found), sum(each.bytes for each in found)
+    what = f"{counted(len(found), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')}"
+    say(f"{what} {word}", style="bold")
+
+
+@click.command("orphans", short_help="Files that jobs left behind.")
+@json_option
+@click.argument("table", metavar="TABLE")
+@click.option("--remove", is_flag=True, help="Remove them.")
+@service_options
+def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> None:
+    """List files that jobs left behind and that no snapshot of any table refers to.
+
+    These are files in the folders of ended attempts, such as a killed job leaves. After `pvdm publish` they are also
+    the files of the job itself: the Steward published copies of them. Files that a running attempt or the evidence of a
+    FAIL needs are not listed, nor are files of branches that were not given to `pvdm publish`.
+
+    The Steward reads every manifest that could name one of the files, which may take minutes.
+
+    \b
+    Examples:
+      pvdm orphans sales.orders
+      pvdm orphans sales.orders --remove --json | jq '.orphans | length'
+    """
+    with service.connect() as client:
+        found = client.remove_orphans(table) if remove else client.orphans(table)
+    what = f"{counted(len(found), 'file')}, {counted(sum(each.size for each in found), 'byte')}"
+    lines: list[Line | str] = [f"{each.size:>15,}  {each.location}" for each in found]
+    lines.append((f"{what}{' removed' if remove else ''}", "bold"))
+    if found and not remove:
+        lines.append(f"hint: `pvdm orphans {table} --remove` removes them")
+    say_result(as_json, {"table": table, "removed": remove, "orphans": [view_json(each) for each in found]}, lines)

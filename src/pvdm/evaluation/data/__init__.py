@@ -1,1 +1,0 @@
-"""Data that the experiments check again at every run."""
