@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from bench.steward_measure import Case, Taken, timed, timed_each
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.schema.work import nonces as nonces_table
 from pvdm.ledger.work import nonces

@@ -11,7 +11,6 @@ from pvdm.ledger import Unit
 from pvdm.ledger.schema.work import Atomicity, NoncePurpose
 from pvdm.ledger.work import attempts, chunks, nonces, workloads
 from pvdm.ledger.work.attempts import ATTEMPTS_MAX
-from pvdm.ledger.work.nonces import CatalogAnswer, CommittedAs, NotCommitted, UnknownYet
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, NonceState, WorkloadState
 from tests.support.ledger.rows import (
     attempt_opening,
@@ -278,71 +277,48 @@ def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
     assert caught.value.reason == "nonce_not_reserved"
 
 
-ANSWERS: list[CatalogAnswer] = [CommittedAs("900"), NotCommitted(), UnknownYet()]
-SETTLED = {
-    CommittedAs("900"): NonceState.COMMITTED,
-    NotCommitted(): NonceState.ABORTED,
-    UnknownYet(): NonceState.RESERVED,
-}
-
-
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
-def test_settling_makes_the_ledger_say_what_the_catalog_says(unit: Unit, answer: CatalogAnswer, times: int) -> None:
+def test_settling_makes_the_ledger_say_what_the_catalog_says(unit: Unit, times: int) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
     for _ in range(times):
-        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), answer)
+        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "900")
     found = nonces.find(unit, nonce_of(1, 1))
     assert found is not None
-    assert found.state is SETTLED[answer]
+    assert found.state is NonceState.COMMITTED
 
 
 def test_settling_a_published_snapshot_publishes_the_attempt(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
-    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), CommittedAs("900"))
+    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "900")
     found = chunks.publication(unit, "orders-1", "a")
     assert (attempts.get(unit, attempt.attempt_id).state, found and found.snapshot_id) == ("COMMITTED", "900")
 
 
-@pytest.mark.parametrize("answer", [NotCommitted(), UnknownYet()], ids=lambda answer: type(answer).__name__)
-def test_settling_without_a_snapshot_publishes_nothing(unit: Unit, answer: CatalogAnswer) -> None:
-    attempt = in_state(unit, AttemptState.COMMITTING)
-    moved = attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), answer)
-    assert (moved.state, chunks.publication(unit, "orders-1", "a")) == (AttemptState.COMMITTING, None)
-
-
 def test_an_attempt_whose_commit_did_not_happen_can_be_verified_again(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
-    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), NotCommitted())
+    nonces.abort(unit, nonce_of(1, 1), reason="not published")
     moved = attempts.begin_verifying(
         unit, attempt.attempt_id, nonce=nonce_of(1, 2), staged_snapshot_id="5", reason="not published"
     )
     assert moved.state is AttemptState.VERIFYING
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (CommittedAs("900"), CommittedAs("901")),
-        (CommittedAs("900"), NotCommitted()),
-        (NotCommitted(), CommittedAs("900")),
-    ],
-    ids=["another snapshot", "vanished", "appeared"],
-)
-def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(
-    unit: Unit, first: CatalogAnswer, second: CatalogAnswer
-) -> None:
+@pytest.mark.parametrize("aborted", [False, True], ids=["another snapshot", "appeared"])
+def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(unit: Unit, aborted: bool) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
-    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), first)
+    if aborted:
+        nonces.abort(unit, nonce_of(1, 1), reason="not published")
+    else:
+        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "900")
     before = nonces.find(unit, nonce_of(1, 1))
     with pytest.raises(StateUnknownError) as caught:
-        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), second)
+        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "901")
     assert (caught.value.reason, nonces.find(unit, nonce_of(1, 1))) == ("nonce_settlement_contradicts", before)
 
 
 def test_settling_an_unknown_nonce_is_an_error(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
-        nonces.settle(unit, hex32("never"), NotCommitted())
+        nonces.settle(unit, hex32("never"), "900")
     assert caught.value.reason == "nonce_unknown"
 
 

@@ -11,23 +11,14 @@ from sqlalchemy import text
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.record import (
-    attestations,
-    overrides,
-    proofs,
-    receipts,
-    restores,
-    shared_settings,
-    statements,
-    tokens,
-)
-from pvdm.ledger.record.attestations import AttestationRecord
+from pvdm.ledger.record import proofs, receipts, restores, shared_settings, statements, tokens
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.statements import AttestationRecord
 from pvdm.ledger.record.tokens import BearerToken, Grant
 from pvdm.ledger.schema.record import StatementKind, VerdictWord
 from pvdm.ledger.schema.work import HandleWord, NoncePurpose
-from pvdm.ledger.work import handles, nonces, workloads
+from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState
 from tests.support.ledger.databases import NOW
@@ -161,61 +152,63 @@ def failed(unit: Unit) -> ProofRecord:
 
 def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Unit) -> None:
     override = override_of(failed(unit))
-    overrides.put(unit, override, b"override", log_index=logged(unit))
-    found = overrides.find(unit, override.override_id)
+    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    found = proofs.find_override(unit, override.override_id)
     assert found is not None
     assert (found.record, found.state, found.domain) == (override, NonceState.RESERVED, "sales")
 
 
 def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
     override = override_of(failed(unit))
-    overrides.put(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=logged(unit))
     nonces.commit(unit, override.nonce, snapshot_id="900")
-    assert [found.state for found in overrides.list_newest(unit)] == [NonceState.COMMITTED]
+    assert [found.state for found in proofs.list_newest_overrides(unit)] == [NonceState.COMMITTED]
 
 
 def test_a_second_override_under_one_nonce_is_refused(unit: Unit) -> None:
     record = failed(unit)
     override = override_of(record)
-    overrides.put(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=logged(unit))
     second = replace(override_of(record, "second"), nonce=override.nonce)
-    assert code_of(lambda: overrides.put(unit, second, b"second", log_index=logged(unit))) == "nonce_taken"
+    assert code_of(lambda: proofs.put_override(unit, second, b"second", log_index=logged(unit))) == "nonce_taken"
 
 
 def test_an_override_of_a_proof_that_is_not_there_is_refused(unit: Unit) -> None:
     override = replace(override_of(failed(unit)), fail_proof_id=hex64("no proof"))
-    assert code_of(lambda: overrides.put(unit, override, b"override", log_index=logged(unit))) == "ledger_constraint"
+    assert (
+        code_of(lambda: proofs.put_override(unit, override, b"override", log_index=logged(unit))) == "ledger_constraint"
+    )
 
 
 def test_overrides_are_listed_by_domain(unit: Unit) -> None:
     override = override_of(failed(unit))
-    overrides.put(unit, override, b"override", log_index=logged(unit))
-    assert len(overrides.list_newest(unit, domain="sales")) == 1
-    assert overrides.list_newest(unit, domain="risk") == []
+    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    assert len(proofs.list_newest_overrides(unit, domain="sales")) == 1
+    assert proofs.list_newest_overrides(unit, domain="risk") == []
 
 
 def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
     record = failed(unit)
-    overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
-    found = overrides.of_proofs(unit, [record.proof_id, hex64("other")])
+    proofs.put_override(unit, override_of(record), b"override", log_index=logged(unit))
+    found = proofs.overrides_of_proofs(unit, [record.proof_id, hex64("other")])
     assert found == {record.proof_id: override_of(record).override_id}
 
 
 def test_the_same_challenge_again_is_the_first_one(unit: Unit) -> None:
-    attestations.challenge(unit, ASKED)
+    statements.add_challenge(unit, ASKED)
     again = replace(ASKED, epoch=ASKED.epoch + 1, expires_micros=ASKED.expires_micros + 1)
-    assert attestations.challenge(unit, again) == ASKED
+    assert statements.add_challenge(unit, again) == ASKED
 
 
 @pytest.mark.parametrize("change", [{"attestor": "source-other"}, {"request": '{"snapshot_id":"78"}'}])
 def test_a_challenge_for_something_else_under_the_same_nonce_is_refused(unit: Unit, change: dict[str, str]) -> None:
-    attestations.challenge(unit, ASKED)
-    assert code_of(lambda: attestations.challenge(unit, replace(ASKED, **change))) == "nonce_taken"  # type: ignore[arg-type]
+    statements.add_challenge(unit, ASKED)
+    assert code_of(lambda: statements.add_challenge(unit, replace(ASKED, **change))) == "nonce_taken"  # type: ignore[arg-type]
 
 
 def test_a_challenge_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
     nonces.reserve(unit, ASKED.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
-    assert code_of(lambda: attestations.challenge(unit, ASKED)) == "nonce_taken"
+    assert code_of(lambda: statements.add_challenge(unit, ASKED)) == "nonce_taken"
 
 
 def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> None:
@@ -225,7 +218,7 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
     def ask() -> None:
         barrier.wait()
         try:
-            found.append(ledger.transact(lambda unit: attestations.challenge(unit, ASKED), at_micros=NOW))
+            found.append(ledger.transact(lambda unit: statements.add_challenge(unit, ASKED), at_micros=NOW))
         except PvdmError as error:
             found.append(error.reason)
 
@@ -238,11 +231,11 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
 
 
 def attested(unit: Unit, record: AttestationRecord = ATTESTED) -> None:
-    attestations.put(unit, record, b"attestation " + record.attestation_id.encode(), log_index=logged(unit))
+    statements.put_attestation(unit, record, b"attestation " + record.attestation_id.encode(), log_index=logged(unit))
 
 
 def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
-    attestations.challenge(unit, ASKED)
+    statements.add_challenge(unit, ASKED)
     attested(unit)
     nonce = nonces.find(unit, ASKED.nonce)
     assert nonce is not None
@@ -250,7 +243,7 @@ def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
 
 
 def test_a_challenge_is_answered_once(unit: Unit) -> None:
-    attestations.challenge(unit, ASKED)
+    statements.add_challenge(unit, ASKED)
     attested(unit)
     second = replace(ATTESTED, attestation_id=hex64("second"))
     assert code_of(lambda: attested(unit, second)) == "nonce_not_reserved"
@@ -266,7 +259,7 @@ def test_an_attestation_under_a_nonce_of_another_purpose_is_refused(unit: Unit) 
 
 
 def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
-    assert code_of(lambda: attestations.get_challenge(unit, ASKED.nonce)) == "challenge_unknown"
+    assert code_of(lambda: statements.get_challenge(unit, ASKED.nonce)) == "challenge_unknown"
 
 
 @pytest.mark.parametrize(
@@ -280,10 +273,10 @@ def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
     ],
 )
 def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[str, str], count: int) -> None:
-    attestations.challenge(unit, ASKED)
+    statements.add_challenge(unit, ASKED)
     attested(unit)
-    assert attestations.list_newest(unit, **asked) == [ATTESTED] * count
-    assert attestations.find(unit, ATTESTED.attestation_id) == ATTESTED
+    assert statements.list_newest_attestations(unit, **asked) == [ATTESTED] * count
+    assert statements.find_attestation(unit, ATTESTED.attestation_id) == ATTESTED
 
 
 def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
@@ -345,40 +338,49 @@ def test_the_second_of_two_concurrent_epoch_books_is_not_kept(ledger: Ledger) ->
 
 
 def test_a_handle_comes_back_by_its_hash_and_by_its_job(unit: Unit) -> None:
-    handles.add(unit, HANDLE)
-    assert handles.find(unit, HANDLE.handle_sha256) == handles.find_job(unit, "job-1") == HANDLE
+    shared_settings.add_handle(unit, HANDLE)
+    assert (
+        shared_settings.find_handle(unit, HANDLE.handle_sha256)
+        == shared_settings.find_handle_of_job(unit, "job-1")
+        == HANDLE
+    )
 
 
 def test_a_job_has_one_handle_in_the_ledger(unit: Unit) -> None:
-    handles.add(unit, HANDLE)
+    shared_settings.add_handle(unit, HANDLE)
     second = replace(HANDLE, handle_sha256=hex64("second"))
-    assert code_of(lambda: handles.add(unit, second)) == "handle_job_taken"
+    assert code_of(lambda: shared_settings.add_handle(unit, second)) == "handle_job_taken"
 
 
 def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
-    assert handles.find(unit, hex64("x")) is handles.find_job(unit, "x") is handles.lock(unit, hex64("x")) is None
+    assert (
+        shared_settings.find_handle(unit, hex64("x"))
+        is shared_settings.find_handle_of_job(unit, "x")
+        is shared_settings.lock_handle(unit, hex64("x"))
+        is None
+    )
 
 
 def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
-    handles.add(unit, HANDLE)
+    shared_settings.add_handle(unit, HANDLE)
     frozen = replace(HANDLE, state=HandleWord.FROZEN, context="{}")
-    handles.change(unit, HANDLE, frozen)
+    shared_settings.change_handle(unit, HANDLE, frozen)
     redeemed = replace(frozen, workers=frozenset({"a", "b"}))
-    handles.change(unit, frozen, redeemed)
-    assert handles.lock(unit, HANDLE.handle_sha256) == redeemed
+    shared_settings.change_handle(unit, frozen, redeemed)
+    assert shared_settings.lock_handle(unit, HANDLE.handle_sha256) == redeemed
 
 
 def test_a_workers_redemption_is_not_taken_back(unit: Unit) -> None:
-    handles.add(unit, HANDLE)
+    shared_settings.add_handle(unit, HANDLE)
     redeemed = replace(HANDLE, workers=frozenset({"a"}))
-    handles.change(unit, HANDLE, redeemed)
-    assert code_of(lambda: handles.change(unit, redeemed, HANDLE)) == "handle_changed"
+    shared_settings.change_handle(unit, HANDLE, redeemed)
+    assert code_of(lambda: shared_settings.change_handle(unit, redeemed, HANDLE)) == "handle_changed"
 
 
 def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
     record = failed(unit)
     for name in ("first", "second"):
-        overrides.put(unit, override_of(record, name), name.encode(), log_index=logged(unit))
+        proofs.put_override(unit, override_of(record, name), name.encode(), log_index=logged(unit))
     wanted = tuple(override_of(record, name).override_id for name in ("first", "second"))
     assert statements.ids_of_kind(unit, StatementKind.BREAK_GLASS) == wanted
 

@@ -9,7 +9,7 @@ import pytest
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema import metadata
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
 from tests.support.ledger.databases import NOW

@@ -11,33 +11,21 @@ from sqlalchemy import LargeBinary, Table, select, text
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, requests, snapshots, tables, views
-from pvdm.ledger.record import (
-    attestations,
-    events,
-    overrides,
-    proofs,
-    protections,
-    receipts,
-    restores,
-    shared_settings,
-    statements,
-    tokens,
-)
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record import events, proofs, protections, receipts, restores, shared_settings, statements, tokens
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.record.shared_settings import SharedSettings
 from pvdm.ledger.record.tokens import BearerToken
+from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
-from pvdm.ledger.schema.columns import metadata
 from pvdm.ledger.schema.record import ActionWord, StatementKind, VerdictWord
 from pvdm.ledger.schema.work import DisposalWord, HandleWord
-from pvdm.ledger.work import announced, attempts, claims, handles, quarantine, verified
+from pvdm.ledger.work import announced, attempts, claims, verified
 from pvdm.ledger.work.announced import NewAnnounced
-from pvdm.ledger.work.quarantine import Removal
-from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
+from pvdm.ledger.work.verified import DisposalRecord, Removal, VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
 from pvdm.model.states import AnnouncedState, AttemptState
@@ -94,9 +82,9 @@ def everything(unit: Unit) -> None:
     _, grant = issued(unit)
     tokens.replace(unit, grant.token_id, issued(unit)[1].token_id, from_micros=NOW)
     tokens.revoke(unit, grant.token_id)
-    overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
-    attestations.challenge(unit, ASKED)
-    attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
+    proofs.put_override(unit, override_of(record), b"override", log_index=logged(unit))
+    statements.add_challenge(unit, ASKED)
+    statements.put_attestation(unit, ATTESTED, b"attestation", log_index=logged(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
     restores.put_lost_claim(unit, hex64("receipt"), "lost-1", target="t-1")
     restores.release_lost_claim(unit, hex64("receipt"), operator="operator-tom", reason="compared")
@@ -105,8 +93,10 @@ def everything(unit: Unit) -> None:
     for origin in ("log-one", "log-two"):
         shared_settings.put_settings(unit, SharedSettings("notary", origin, "lake"))
     shared_settings.add_epoch_book(unit, 1, b"book")
-    handles.add(unit, HANDLE)
-    handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
+    shared_settings.add_handle(unit, HANDLE)
+    shared_settings.change_handle(
+        unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"}))
+    )
     catalogued(unit)
     approved(unit)
     found_out(unit, record.nonce, record.attempt_id)
@@ -116,7 +106,7 @@ def found_out(unit: Unit, nonce: str, attempt_id: str) -> None:
     """What was verified under a nonce, and what became of the attempt's files."""
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
     verified.put_disposal(unit, DisposalRecord(attempt_id, DisposalWord.PUBLISHED, 2, 1, ""))
-    quarantine.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
+    verified.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
 
 
 def approved(unit: Unit) -> None:
@@ -294,7 +284,7 @@ def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
     everything(unit)
     found = receipts.of_snapshot(unit, "t-1", "900")
     assert found is not None
-    assert (receipts.envelope(unit, found.receipt_id), receipts_of(unit, "orders-1")) == (b"receipt", [found])
+    assert (statements.get(unit, found.receipt_id).envelope, receipts_of(unit, "orders-1")) == (b"receipt", [found])
 
 
 def test_the_ledgers_log_is_what_the_log_asks_for(unit: Unit) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
+from pvdm.ledger.record import shared_settings
 from pvdm.ledger.schema.work import DisposalWord, HandleWord
-from pvdm.ledger.work import handles, nonces
+from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write
 
@@ -160,7 +161,7 @@ def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Pat
         notary.handles.issue(f"verify:{held.nonce}:0", redemptions=1)
         bench.verification.verify(attempt.attempt_id)
         with notary.ledger.read() as unit:
-            first, second = (handles.find_job(unit, f"verify:{held.nonce}:{run}") for run in range(2))
+            first, second = (shared_settings.find_handle_of_job(unit, f"verify:{held.nonce}:{run}") for run in range(2))
         assert first is not None
         assert second is not None
         assert {first.state, second.state} == {HandleWord.ENDED}

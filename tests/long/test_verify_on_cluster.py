@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.ledger.work import handles
+from pvdm.ledger.record import shared_settings
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.verify.job import Verified, verify
 from pvdm.verify.spark.application import DRIVER_LOG
@@ -99,7 +99,7 @@ class _Killer:
 
     def workers(self) -> frozenset[str]:
         with self._lab.bench.scene.notary.ledger.read() as unit:
-            found = handles.find_job(unit, self._job_id)
+            found = shared_settings.find_handle_of_job(unit, self._job_id)
         return frozenset() if found is None else found.workers - {"steward"}
 
     def _kill(self) -> None:

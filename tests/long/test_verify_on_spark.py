@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.ledger.work import handles
+from pvdm.ledger.record import shared_settings
 from pvdm.verify.job import verify
 from tests.support.spark.cluster import below, command_of
 from tests.support.spark.verification import Lab, facts, lab_at
@@ -35,7 +35,7 @@ def kill(lab: Lab, job_id: str, what: str) -> None:
     ends = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < ends:
         with lab.bench.scene.notary.ledger.read() as unit:
-            found = handles.find_job(unit, job_id)
+            found = shared_settings.find_handle_of_job(unit, job_id)
         if found is not None and len(found.workers) > 1:
             os.kill(victim, signal.SIGKILL)
             return

@@ -17,7 +17,6 @@ from pvdm.errors import PvdmError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import events
 from pvdm.ledger.work import attempts, chunks, nonces
-from pvdm.ledger.work.nonces import CommittedAs, NotCommitted
 from pvdm.model.filter.claim import Claim
 from pvdm.model.states import ATTEMPT, AttemptState
 from tests.support.ledger.databases import NOW, ledger_at
@@ -112,9 +111,9 @@ def real(unit: Unit, operation: str, name: int, chunk: str, nonce: str) -> None:
         case "roll back":
             attempts.end(unit, attempt, AttemptState.ROLLED_BACK, reason="")
         case "settle yes":
-            attempts.settle(unit, attempt, using, CommittedAs("900"))
+            attempts.settle(unit, attempt, using, "900")
         case _:
-            attempts.settle(unit, attempt, using, NotCommitted())
+            nonces.abort(unit, using, reason="")
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_every_route_on_the_page_exists() -> None:
 
 def metrics() -> set[str]:
     """Every metric that the service shows."""
-    made = {f"pvdm_steward_{name}" for name in re.findall(r'_gauge\(\s*"(\w+)"', METRICS)}
+    made = {f"pvdm_steward_{name}" for name in re.findall(r'_gauges?\(\s*"(\w+)"', METRICS)}
     made |= set(re.findall(r'(?:Gauge|Histogram|GaugeMetricFamily)\(\s*"(\w+)"', METRICS))
     return made | {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
 

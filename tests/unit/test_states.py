@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.work import nonces
 from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.catalog import rule
-from pvdm.catalog.places import changed_write_paths, namespace_folder, require_domain_place
+from pvdm.catalog.names import changed_write_paths, namespace_folder, require_domain_place
 from pvdm.catalog.sanity import (
     StagedAdditions,
     require_document,

@@ -11,11 +11,10 @@ from pvdm.catalog.cleanup import Orphans, RetentionSweep
 from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.requests import Requests
-from pvdm.catalog.responses import TableResponses
+from pvdm.catalog.responses import Storage, TableResponses
 from pvdm.catalog.state import States
-from pvdm.catalog.storage import Storage
 from pvdm.catalog.tables import CatalogParts, Tables
-from pvdm.catalog.upstream.tables import Mount, Upstreams
+from pvdm.catalog.upstreams import Mount, Upstreams
 from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location

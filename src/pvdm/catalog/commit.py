@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free, require_staging, shares_numbers
 from pvdm.catalog.cleanup import superseded
-from pvdm.catalog.commit_queue import TableQueues
 from pvdm.catalog.requests import after_change
+from pvdm.catalog.responses import published_view, sees_all
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
 from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState, unknown_table
-from pvdm.catalog.upstream.commit import Extra, Forwarding, Step, Transact
-from pvdm.catalog.upstream.heads import require_proved
-from pvdm.catalog.visibility import published_view, sees_all
+from pvdm.catalog.upstream_commit import Extra, Forwarding, Step, Transact, require_proved
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json_document import Json
@@ -30,6 +28,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.locks import FairLock, KeyedLocks
 from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.target import Permit
@@ -38,6 +37,8 @@ COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
 _T = TypeVar("_T")
 _MOVED: Final = frozenset({Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, MOVED})
+
+COMMIT_TURN_MAX_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,3 +412,34 @@ def _new_table(step: _PlannedStep, pointer: Pointer, contract: str | None) -> Ne
         contract,
         step.returning,
     )
+
+
+class TableQueues:
+    """A queue in front of every table: commits to one table run one after the other, in order of arrival.
+
+    The queue only saves work. Without it two commits would be checked on one base, and the file of the second one
+    would be written and synced in vain. Every swap still compares, also that of a commit that waited too long.
+    Other Stewards on the same ledger have their own queues: the commit that has the turn here then waits for its turn
+    at the database (`Ledger.take_turn`).
+    """
+
+    def __init__(self, *, seconds: float = COMMIT_TURN_MAX_SECONDS) -> None:
+        self._seconds = seconds
+        self._queues = KeyedLocks[tuple[Levels, str], FairLock](FairLock)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @contextlib.contextmanager
+    def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[bool]:
+        """Wait for a turn at all of the tables, always in the same order, so that there is no deadlock.
+
+        Yields False after a wait: what was read of the tables before has probably changed.
+        """
+        at_once = True
+        with contextlib.ExitStack() as stack:
+            for table in sorted(set(tables)):
+                queue = stack.enter_context(self._queues.use(table))
+                at_once = at_once and queue.is_free
+                stack.enter_context(queue.hold(self._seconds))
+            yield at_once

@@ -1,20 +1,40 @@
-"""Names of namespaces and tables: which are valid, and how a namespace is written in a path."""
+"""Names of namespaces and tables, and their places in the warehouse."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from pvdm.errors import Code
+from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.local import NOT_PLAIN
+from pvdm.lake.stores.store import read
+from pvdm.lake.stores.stores import Stores
 from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, Levels
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model import canonical_json
 
 NAME_MAX_CHARACTERS: Final = 255
 SEPARATOR: Final = "\x1f"
 
 _REFUSED: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_FOLDER_CHARACTERS: Final = 64
+_DIGEST_CHARACTERS: Final = 32
+# Where engines put a table's files, if not below its location.
+WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 
 
 def parse_levels(text: str) -> Levels:
@@ -65,3 +85,78 @@ def require_name(name: str, what: str) -> str:
             got=ascii(name[:80]),
         )
     return name
+
+
+def new_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
+    """A folder that was never used before: names are used again, and files of a dropped table may still be there."""
+    folder = _PLAIN.sub("_", name)[:_FOLDER_CHARACTERS]
+    return namespace_folder(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
+
+
+def namespace_folder(warehouse: Location, levels: Levels) -> Location:
+    """The folder of a namespace, which no other namespace has. It belongs to the namespace's domain."""
+    return warehouse.child(*(_level_folder(level) for level in levels))
+
+
+def _level_folder(level: str) -> str:
+    """A plain name is its own folder. Any other gets its hash after a dot, which no plain name has."""
+    plain = _PLAIN.sub("_", level)
+    if plain == level and len(level) <= _FOLDER_CHARACTERS:
+        return level
+    digest = hashlib.sha256(level.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{plain[: _FOLDER_CHARACTERS - _DIGEST_CHARACTERS - 1]}.{digest}"
+
+
+def is_inside(warehouse: Location, place: Location) -> bool:
+    """Whether the place is in the warehouse by its name and, for a local file, after resolving links."""
+    if not place.is_under(warehouse):
+        return False
+    return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
+
+
+def read_metadata(place: Location, stores: Stores) -> bytes:
+    """The bytes of a metadata file that was written elsewhere."""
+    try:
+        return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
+            raise Code.METADATA_LOCATION_MISSING(got=str(place)[:200]) from None
+        raise Code.METADATA_FILES_UNAVAILABLE(f"the metadata file cannot be read: {error.strerror}") from None
+
+
+def require_domain_place(
+    grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
+) -> None:
+    """Refuse a place in or around a folder of another domain's namespace. Every domain: any place.
+
+    A place in the warehouse but in no namespace's folder is refused too: it may become another domain's.
+    """
+    if grant.domain == EVERY_DOMAIN:
+        return
+    homes = [
+        (name, domain) for levels, domain in owners for name in _resolve_names(namespace_folder(warehouse, levels))
+    ]
+    for name in _resolve_names(place):
+        above = [(home, domain) for home, domain in homes if name.is_under(home) and name != home]
+        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))
+        inside = any(name.overlaps(root) for root in _resolve_names(warehouse))
+        around = any(home.is_under(name) and domain != grant.domain for home, domain in homes)
+        if around or (inside and owner is None) or (owner is not None and owner != grant.domain):
+            raise Code.LOCATION_OF_OTHER_DOMAIN(
+                expected=f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse",
+                got=str(place)[:200],
+            )
+
+
+def changed_write_paths(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Location]:
+    """The places to which properties newly send files. Raises InputError for an invalid location."""
+    for key in WRITE_PATHS:
+        if key in after and after[key] != before.get(key):
+            yield parse_location(after[key])
+
+
+def _resolve_names(place: Location) -> set[Location]:
+    """The place by its name and, on this machine, after resolving links."""
+    if place.scheme != "file":
+        return {place}
+    return {place, Location("file", "", Path(os.path.realpath(place.local)).parts[1:])}

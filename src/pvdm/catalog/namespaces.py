@@ -8,7 +8,7 @@ from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.requests import RequestKey
-from pvdm.catalog.upstream.tables import Upstreams
+from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces

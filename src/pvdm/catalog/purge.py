@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pvdm.catalog.places import is_inside, namespace_folder
+from pvdm.catalog.names import is_inside, namespace_folder
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm.catalog.state import States
@@ -152,26 +153,18 @@ def _pointer(row: TableRow) -> str:
     return row.pointer.sha256
 
 
+@dataclass(eq=False)
 class _FileWalk:
     """A walk through the tables that reads every list and manifest once."""
 
-    def __init__(
-        self,
-        reader: FileReader,
-        named: NamedFiles,
-        wanted: Callable[[Location], bool],
-        *,
-        entries: bool,
-        reads_max: int,
-    ) -> None:
-        self._reader = reader
-        self._named = named
-        self._wanted = wanted
-        self._entries = entries
-        self._reads_max = reads_max
-        self._seen: set[str] = set()
-        self._snapshots: dict[tuple[str | None, int | None], set[str]] = {}
-        self.found: set[Location] = set()
+    reader: FileReader
+    named: NamedFiles
+    wanted: Callable[[Location], bool]
+    entries: bool
+    reads_max: int
+    _seen: set[str] = field(default_factory=set, init=False)
+    _snapshots: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
+    found: set[Location] = field(default_factory=set, init=False)
 
     def at(self, metadata: TableMetadata, known: int | None) -> None:
         """Note everything that the table names in any snapshot, except the manifests of the known one."""
@@ -203,8 +196,8 @@ class _FileWalk:
                 self._note_entries(path)
 
     def _note_entries(self, path: str) -> None:
-        if self._entries:
-            for file in self._named.get(path, lambda: self._read_entries(path)):
+        if self.entries:
+            for file in self.named.get(path, lambda: self._read_entries(path)):
                 self._note(file)
 
     def _read_entries(self, path: str) -> Iterator[str]:
@@ -215,7 +208,7 @@ class _FileWalk:
         location = snapshot.manifest_list
         if location is None:
             return tuple(snapshot.manifests)
-        return self._named.get(location, lambda: self._read_list(location, metadata.format_version))
+        return self.named.get(location, lambda: self._read_list(location, metadata.format_version))
 
     def _read_list(self, location: str, format_version: int) -> Iterator[str]:
         data = self._read(location, MANIFEST_LIST_MAX_BYTES)
@@ -224,14 +217,14 @@ class _FileWalk:
 
     def _note(self, path: str) -> None:
         place = parse_location(path)
-        if self._wanted(place):
+        if self.wanted(place):
             self.found.add(place)
 
     def _read(self, path: str, most: int) -> bytes:
-        if not self._reads_max:
+        if not self.reads_max:
             raise UndecidedError("more manifests would have to be read than are allowed")
-        self._reads_max -= 1
-        return self._reader.read(path, most=most)
+        self.reads_max -= 1
+        return self.reader.read(path, most=most)
 
 
 def _describe(metadata: TableMetadata, snapshot: Snapshot) -> str:

@@ -1,30 +1,132 @@
-"""Responses about a table for one caller: the document that the role may see, its file, and its ETag."""
+"""Responses about a table for one caller: the document that the role may see, its file and ETag, and credentials."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from pvdm.catalog.state import TableState
-from pvdm.catalog.storage import Storage, TableFiles
-from pvdm.catalog.visibility import published_view, sees_all
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json_document import Json, dump_json
+from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores import s3_client as names
+from pvdm.lake.stores.roles import Role as StoreRole
+from pvdm.lake.stores.roles import Sts, VendedCredentials, VendingSettings, session_policy
+from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.ledger import Ledger
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
 
 DATA_PATH: Final = "write.data.path"
 METADATA_PATH: Final = "write.metadata.path"
 PUBLISHED_FILES_KEPT_MAX: Final = 100
 PUBLISHED_VIEWS_KEPT_MAX: Final = 64
+
+_WHOLE = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
+
+CREDENTIALS_KEPT_MAX: Final = 1_000
+_WRITERS: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """A table's location, UUID and protection, as far as access to its files depends on them."""
+
+    place: Location
+    table_uuid: str
+    protected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Access to a table's files: write below these places, read below those. `name` is the session's name."""
+
+    name: str
+    write: tuple[Location, ...]
+    read: tuple[Location, ...]
+
+
+@dataclass(eq=False)
+class Storage:
+    """The object store for clients. Without vending, clients bring credentials of their own.
+
+    `own` gives the folders where the Steward puts what readers of the table with that UUID need.
+    """
+
+    ledger: Ledger
+    settings: S3Settings | None = None
+    vending: VendingSettings | None = None
+    own: Callable[[str], tuple[Location, ...]] = lambda _: ()
+    sts: Sts | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _kept: OrderedDict[Access, VendedCredentials] = field(default_factory=OrderedDict, init=False)
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The store's address and settings; never a credential."""
+        return {} if self.settings is None else names.open_config(self.settings)
+
+    def kept_of(self, table_uuid: str) -> tuple[Location, ...]:
+        """The folders where the Steward keeps what readers of the table need."""
+        return self.own(table_uuid)
+
+    def credentials(self, grant: Grant, table: TableFiles) -> dict[str, dict[str, str]]:
+        """Credentials by place. Empty if nothing is vended, or the table is on a disk."""
+        if self.settings is None or self.vending is None or table.place.scheme != "s3":
+            return {}
+        access = self.access(grant, table)
+        session = self._session(access)
+        config = names.credential_config(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
+        return {
+            f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
+        }
+
+    def access(self, grant: Grant, found: TableFiles) -> Access:
+        """Access by role: an attempt's token writes below its own prefix while it stages.
+
+        No other token writes to a protected table. Every role that sees the table reads what it may show.
+        """
+        table = found.place
+        read = (table, *self.own(found.table_uuid))
+        if grant.attempt_id is not None:
+            with self.ledger.read() as unit:
+                attempt = attempts.get(unit, grant.attempt_id)
+            staging = attempt.state is AttemptState.STAGING and parse_location(attempt.prefix).is_under(table)
+            write = (parse_location(attempt.prefix),) if staging else ()
+            return Access(f"pvdm-{attempt.attempt_id}", write, read)
+        write = (table,) if grant.role in _WRITERS and not found.protected else ()
+        return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
+
+    def _session(self, access: Access) -> VendedCredentials:
+        """A session with at least half of its lifetime left; shared by grants with the same access."""
+        if self.settings is None or self.vending is None:
+            raise AssertionError("asked only where something is vended")
+        lifetime, now = self.vending.lifetime_seconds, time.time()
+        with self._lock:
+            found = self._kept.get(access)
+            if found is not None and found.ends_seconds - now > lifetime / 2:
+                return found
+            if self.sts is None:
+                self.sts = Sts(self.settings, self.vending.sts_endpoint)
+        role = StoreRole(self.vending.producer_role if access.write else self.vending.consumer_role)
+        policy = session_policy(role, write=access.write, read=access.read)
+        made = self.sts.assume(role, name=access.name[:64], policy=policy, seconds=lifetime)
+        with self._lock:
+            self._kept[access] = made
+            while len(self._kept) > CREDENTIALS_KEPT_MAX:
+                self._kept.popitem(last=False)
+        return made
 
 
 class SnapshotMode(StrEnum):
@@ -165,3 +267,85 @@ def _json(texts: Mapping[str, str]) -> dict[str, Json]:
 def _listed(vended: Mapping[str, Mapping[str, str]]) -> bytes:
     listed: list[Json] = [{"prefix": prefix, "config": _json(config)} for prefix, config in vended.items()]
     return dump_json(listed)
+
+
+def sees_all(role: Role) -> bool:
+    """Whether the role sees the whole document."""
+    return role in _WHOLE
+
+
+def published_view(metadata: TableMetadata) -> TableMetadata:
+    """The table as consumers see it: main, its ancestry, tags into it, and what belongs to these.
+
+    It is serialized as a commit would do it, so that a commit to a branch changes not one byte of it.
+    """
+    return _draft(metadata).finish(None)
+
+
+def shows_same(before: TableMetadata, after: TableMetadata, *, but_tags: bool) -> bool:
+    """Whether consumers get the same bytes before and after; with `but_tags`, apart from the refs.
+
+    Neither is serialized: a commit keeps the same objects for what it does not change.
+    """
+    old, new = (_draft(metadata).document(None) for metadata in (before, after))
+    if but_tags:
+        old, new = ({**raw, "refs": None} for raw in (old, new))
+    return _equal_spelling(old, new)
+
+
+def _equal_spelling(old: Json, new: Json) -> bool:
+    """Equal including the order of keys and the spelling of numbers."""
+    if old is new:
+        return True
+    match old, new:
+        case Mapping(), Mapping():
+            return list(old) == list(new) and all(_equal_spelling(old[key], new[key]) for key in old)
+        case list() | tuple(), list() | tuple():
+            return len(old) == len(new) and all(map(_equal_spelling, old, new))
+        case _:
+            return type(old) is type(new) and old == new
+
+
+def _draft(metadata: TableMetadata) -> Draft:
+    current = metadata.current_snapshot_id
+    ancestry = [] if current is None else list(metadata.ancestry(current))
+    shown = {snapshot.snapshot_id for snapshot in ancestry}
+    schemas = {metadata.current_schema_id} | {snapshot.schema_id for snapshot in ancestry}
+    # Older files of the Steward hold what was staged at their time, so their names are not disclosed.
+    unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
+    draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
+    draft.changed, draft.last_updated_ms = True, draft.now_ms
+    draft.snapshots = {key: snapshot for key, snapshot in draft.snapshots.items() if key in shown}
+    draft.snapshot_log = [entry for entry in draft.snapshot_log if entry.get("snapshot-id") in shown]
+    for statistics in (draft.statistics, draft.partition_statistics):
+        for key, files in statistics.items():
+            statistics[key] = [file for file in files if _named_snapshots(file.raw) <= shown]
+    draft.schemas = {key: schema for key, schema in draft.schemas.items() if key in schemas}
+    draft.refs = {
+        name: ref
+        for name, ref in draft.refs.items()
+        if name == MAIN or (ref.type is RefType.TAG and ref.snapshot_id in shown)
+    }
+    _recount(draft, ancestry)
+    return draft
+
+
+def _last_shown_ms(metadata: TableMetadata, ancestry: Sequence[Snapshot]) -> int:
+    """When main last changed; 0 for a table that never showed anything, so that staging is not disclosed."""
+    times = [each.timestamp_ms for each in ancestry] + [each.timestamp_ms for each in metadata.snapshot_log]
+    return max(times, default=0)
+
+
+def _recount(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
+    """Set the counters as if nothing had been staged: they would disclose hidden snapshots."""
+    draft.last_column_id = max((schema.highest_field_id for schema in draft.schemas.values()), default=0)
+    draft.last_sequence_number = max((each.sequence_number for each in ancestry), default=0)
+    ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry]
+    draft.next_row_id = max(ends, default=0)
+
+
+def _named_snapshots(file: Mapping[str, Json]) -> set[Json]:
+    """The snapshots that a statistics file names, in its blobs too."""
+    blobs = file.get("blob-metadata")
+    found = [blob.get("snapshot-id") for blob in blobs if isinstance(blob, Mapping)] if isinstance(blobs, list) else []
+    return {file.get("snapshot-id"), *found}

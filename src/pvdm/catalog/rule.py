@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.visibility import shows_same
-from pvdm.errors import Code, NotAllowedError
+from pvdm.catalog.responses import shows_same
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, Raw, canonical
 from pvdm.lake.format.schema.document import normal_form
 from pvdm.lake.format.table.main_state import MainState
@@ -276,14 +276,14 @@ def as_updates(changes: Iterable[RefChange]) -> list[Json]:
     return found
 
 
-def tag_unavailable_error() -> NotAllowedError:
+def tag_unavailable_error() -> PvdmError:
     """The one error for a tag that conflicts with hidden refs. It does not disclose which, or how many."""
-    return NotAllowedError("tag_unavailable", "the table does not take this tag", hint="choose another name")
+    return Code.TAG_REFUSED(reason="tag_unavailable")
 
 
-def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:
+def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> PvdmError:
     """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
-    return NotAllowedError(Code.MAIN_GATED, f"{name} is protected: {what}; {to}")
+    return Code.MAIN_GATED(f"{name} is protected: {what}; {to}")
 
 
 def _ancestry(metadata: TableMetadata) -> list[Snapshot]:

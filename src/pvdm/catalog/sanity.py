@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.rule import added_snapshots
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
@@ -184,33 +184,20 @@ def require_document(data: bytes) -> None:
 
 def require_caps(before: TableMetadata, after: TableMetadata) -> None:
     """Branches, tags and staged snapshots have a limit. A table that had more before gets no more."""
-    for what, count, most in (
-        ("branches", lambda metadata: _count_refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
-        ("tags", lambda metadata: _count_refs(metadata, RefType.TAG), TAGS_MAX),
-        ("staged snapshots", _count_staged, STAGED_SNAPSHOTS_MAX),
-    ):
-        found = count(after)
-        if found > most and found > count(before):
+    limits: tuple[tuple[str, Callable[[TableMetadata], set[str]], int], ...] = (
+        ("branches", lambda metadata: _refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
+        ("tags", lambda metadata: _refs(metadata, RefType.TAG), TAGS_MAX),
+        ("staged snapshots", _staged_snapshots, STAGED_SNAPSHOTS_MAX),
+    )
+    for what, find, most in limits:
+        found = len(find(after))
+        if found > most and found > len(find(before)):
             raise _not_sane_error(f"number of {what}", f"at most {most}", str(found))
 
 
-def _count_refs(metadata: TableMetadata, kind: RefType) -> int:
-    return sum(name != MAIN and ref.type is kind for name, ref in metadata.refs.items())
-
-
-def _count_staged(metadata: TableMetadata) -> int:
-    current = metadata.current_snapshot_id
-    shown = set() if current is None else {each.snapshot_id for each in metadata.ancestry(current)}
-    return sum(snapshot.snapshot_id not in shown for snapshot in metadata.snapshots)
-
-
-def _not_sane_error(what: str, expected: str, got: str) -> InputError:
-    return InputError(
-        Code.STAGING_NOT_SANE,
-        f"the {what} of what is staged cannot be accepted",
-        expected=expected,
-        got=got,
-        hint="nothing was changed",
+def _not_sane_error(what: str, expected: str, got: str) -> PvdmError:
+    return Code.STAGING_NOT_SANE(
+        f"the {what} of what is staged cannot be accepted", expected=expected, got=got, hint="nothing was changed"
     )
 
 
@@ -224,7 +211,9 @@ class StagedAdditions:
     @classmethod
     def of(cls, grant: Grant, before: TableMetadata, after: TableMetadata) -> StagedAdditions:
         """The producer is the token's holder name, which later tokens and those for one attempt share."""
-        branches = [(StagedKind.BRANCH, name) for name in sorted(_branches(after) - _branches(before))]
+        branches = [
+            (StagedKind.BRANCH, name) for name in sorted(_refs(after, RefType.BRANCH) - _refs(before, RefType.BRANCH))
+        ]
         added = [(StagedKind.SNAPSHOT, str(each.snapshot_id)) for each in added_snapshots(before, after)]
         return cls(canonical_json.dump([grant.domain, grant.name]).decode(), (*branches, *added))
 
@@ -236,7 +225,7 @@ class StagedAdditions:
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
     """Limit how much of what is staged belongs to one producer. Nothing is counted below the limit."""
     for kind, there, limit in (
-        (StagedKind.BRANCH, _branches(after), PRODUCER_BRANCHES_MAX),
+        (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),
         (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),
     ):
         new = {name for made, name in additions.made if made is kind} & there
@@ -253,8 +242,8 @@ def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAddit
             )
 
 
-def _branches(metadata: TableMetadata) -> set[str]:
-    return {name for name, ref in metadata.refs.items() if name != MAIN and ref.type is RefType.BRANCH}
+def _refs(metadata: TableMetadata, kind: RefType) -> set[str]:
+    return {name for name, ref in metadata.refs.items() if name != MAIN and ref.type is kind}
 
 
 def _staged_snapshots(metadata: TableMetadata) -> set[str]:

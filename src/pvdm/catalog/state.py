@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.upstream.tables import Upstreams
-from pvdm.errors import Code, InputError
+from pvdm.catalog.upstreams import Upstreams
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
@@ -127,6 +127,6 @@ class States:
         self._documents.keep(sha256, metadata, len(metadata.to_bytes()))
 
 
-def unknown_table(levels: Levels, name: str) -> InputError:
+def unknown_table(levels: Levels, name: str) -> PvdmError:
     """The error for a table that does not exist."""
-    return InputError(Code.TABLE_UNKNOWN, f"Table does not exist: {namespaces.dotted_name((*levels, name))}")
+    return Code.TABLE_UNKNOWN(f"Table does not exist: {namespaces.dotted_name((*levels, name))}")

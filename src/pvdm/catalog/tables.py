@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Change, Commits, retry_moved
-from pvdm.catalog.names import require_name
+from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
 from pvdm.catalog.namespaces import Namespaces, names_from
-from pvdm.catalog.places import is_inside, new_place, read_metadata
 from pvdm.catalog.purge import Leftover, Purge
 from pvdm.catalog.requests import RequestKey
+from pvdm.catalog.responses import sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
-from pvdm.catalog.upstream.commit import Extra
-from pvdm.catalog.upstream.heads import require_proved
-from pvdm.catalog.visibility import sees_all
+from pvdm.catalog.upstream_commit import Extra, require_proved
 from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -32,6 +31,11 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
+
+_TABLE_CONFLICTS: Final[Mapping[str, str]] = {
+    Code.TABLE_EXISTS: "Table already exists",
+    Code.NAME_OF_VIEW: "View with same name already exists",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Tables:
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
         namespace, name, after = self._made(grant, levels, request)
-        with _name_conflicts(levels, name):
+        with name_conflicts(levels, name):
             self._parts.access.require_create(grant, namespace, name, after)
         return after
 
@@ -90,7 +94,7 @@ class Tables:
 
         def make() -> TableState:
             namespace, name, after = self._made(grant, levels, request)
-            with _name_conflicts(levels, name):
+            with name_conflicts(levels, name):
                 return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(once))
 
         return retry_moved(make)
@@ -110,7 +114,7 @@ class Tables:
         access.require_making(grant)
         namespace, old = self._place(grant, levels, require_name(name, "the table's name"))
         if old is not None and not overwrite:
-            raise _exists_error(levels, name)
+            raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
         if old is not None:
             access.require_change(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
@@ -118,7 +122,7 @@ class Tables:
         after = register_table(read_metadata(place, self._parts.stores))
         if grant.role is not Role.OPERATOR:
             _require_own_files(after, place, self._parts.warehouse)
-        with _name_conflicts(levels, name):
+        with name_conflicts(levels, name):
             return self._parts.commits.create(
                 grant, namespace, name, after, instead_of=old, returning=True, extra=_note_pointers(once)
             )
@@ -126,7 +130,7 @@ class Tables:
     def commit(self, grant: Grant, changes: Sequence[Change], *, once: RequestKey | None = None) -> list[TableState]:
         """Change tables, all or none."""
         if len(changes) == 1:
-            with _name_conflicts(changes[0].levels, changes[0].name):
+            with name_conflicts(changes[0].levels, changes[0].name):
                 return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
         return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
 
@@ -141,14 +145,14 @@ class Tables:
     ) -> None:
         """Rename the table, perhaps into another namespace of the same domain."""
         require_name(target[1], "the table's new name")
-        with _name_conflicts(*target):
+        with name_conflicts(*target):
             try:
                 retry_moved(lambda: self._rename(grant, source, target, once))
             except ConflictError as error:
                 if error.code != Code.NAME_OF_VIEW:
                     raise
                 raise Code.VIEW_EXISTS(
-                    f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. View already exists"
+                    f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. View already exists"
                 ) from None
 
     def _rename(
@@ -247,7 +251,7 @@ class Tables:
         self._parts.access.require_making(grant)
         namespace, old = self._place(grant, levels, name)
         if old is not None:
-            raise _exists_error(levels, name)
+            raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
         table_uuid = str(uuid.uuid4())
         location = node.optional_text("location") or str(new_place(self._parts.warehouse, levels, name, table_uuid))
         now_ms = self._parts.clock.now_micros() // 1_000
@@ -266,23 +270,18 @@ class Tables:
 
 
 @contextlib.contextmanager
-def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
-    """Add the namespace to errors about a taken name, as clients expect it."""
+def name_conflicts(levels: Levels, name: str, messages: Mapping[str, str] = _TABLE_CONFLICTS) -> Iterator[None]:
+    """Add the namespace to errors about a taken name, as clients expect it; `messages` by code."""
     try:
         yield
     except ConflictError as error:
-        if error.code == Code.TABLE_EXISTS:
-            raise _exists_error(levels, name) from None
-        if error.code == Code.NAME_OF_VIEW:
-            raise ConflictError(error.reason, f"View with same name already exists: {_dotted(levels, name)}") from None
-        raise
+        if error.code not in messages:
+            raise
+        raise ConflictError(error.reason, f"{messages[error.code]}: {dotted_table(levels, name)}") from None
 
 
-def _exists_error(levels: Levels, name: str) -> ConflictError:
-    return ConflictError(Code.TABLE_EXISTS, f"Table already exists: {_dotted(levels, name)}")
-
-
-def _dotted(levels: Levels, name: str) -> str:
+def dotted_table(levels: Levels, name: str) -> str:
+    """The name of a table or view with its namespace, for people."""
     return namespaces.dotted_name((*levels, name))
 
 

@@ -1,26 +1,50 @@
-"""A table of our own catalog as the gate publishes to it: swap and ledger rows are one commit."""
+"""Tables as the gate publishes to them: in our own catalog by one commit, at an upstream announced, committed, settled.
+
+docs/upstreams.md says what each step at an upstream leaves behind if it is the last one, and how that is settled.
+"""
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from pvdm import fault
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import Change
+from pvdm.catalog.commit import Change, retry_moved
 from pvdm.catalog.names import full_name
+from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.state import States, TableState
-from pvdm.errors import Code
+from pvdm.catalog.upstream_commit import is_known, pin, pins, record_snapshots, require_base
+from pvdm.errors import Code, ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.lake.format.json_document import Json
+from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.upstream import MOVED, UNKNOWN, UpstreamState
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import announced
+from pvdm.ledger.work.announced import Announced, NewAnnounced
 from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.proposal import PublishedSnapshot
-from pvdm.metadata.gate.target import Base, Next, Permit
+from pvdm.metadata.gate.target import Base, Next, Permit, Target
 from pvdm.model.statements.table import TableRef
+from pvdm.model.states import AnnouncedState
+
+UPSTREAM_TURN_MAX_SECONDS: Final = 30
+SETTLE_TRIES_MAX: Final = 5
+SETTLE_BEGIN_MAX_SECONDS: Final = 10
+_LOOK_SECONDS: Final = 0.1
+_HOLDER: Final = secrets.token_hex(16)
+"""This process, as other Stewards of the ledger see it."""
+_IN_PROGRESS: Final[set[str]] = set()
+"""Publications that threads of this process have announced and are working on."""
 
 
 class CatalogTarget:
@@ -87,3 +111,288 @@ def base_of(catalog: Catalog, levels: Levels, state: TableState) -> Base:
     """The state as the gate checks it."""
     name = full_name((*levels, state.row.name))
     return Base(TableRef(catalog.name, state.row.table_uuid, name), state.row, state.metadata)
+
+
+def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, own: Grant) -> Target:
+    """The target of the table with this UUID, in our catalog or at an upstream."""
+    with ledger.read() as unit:
+        row = tables.find_by_uuid(unit, table_uuid)
+    if row is None or row.upstream is None:
+        return CatalogTarget(ledger, catalog, table_uuid, own)
+    return UpstreamTarget(ledger, clock, catalog, table_uuid)
+
+
+def settle_announced(
+    ledger: Ledger, clock: LedgerClock, catalog: Catalog, publication: Announced
+) -> PublishedSnapshot | None:
+    """Find out the result of an open publication; see `UpstreamTarget.settle`."""
+    return UpstreamTarget(ledger, clock, catalog, publication.table_uuid).settle(publication)
+
+
+def fence_of(announced_id: str) -> str:
+    """The ref that prevents an announced publication from ever becoming visible."""
+    return f"{FENCE_PREFIX}{announced_id}"
+
+
+class UpstreamTarget:
+    """The table of one UUID at its upstream. Its branches stay until the result is known."""
+
+    removes_branches = False
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._uuid = table_uuid
+
+    def load(self) -> Base:
+        """The table as its upstream shows it now. Raises if that is not proved."""
+        with self._ledger.read() as unit:
+            levels, row = find_row_by_uuid(unit, self._uuid)
+        state = self._catalog.states.newest(row)
+        require_base(self._ledger, state)
+        return base_of(self._catalog, levels, state)
+
+    def publish(
+        self,
+        make: Callable[[Base], Next],
+        in_transaction: Callable[[Unit, TableRow], Order],
+        then: Callable[[PublishedSnapshot], None],
+    ) -> None:
+        """Announce, commit, read back, settle. A moved base is tried again."""
+        with self._ledger.read() as unit:
+            levels, row = find_row_by_uuid(unit, self._uuid)
+        with self._catalog.commits.turn(levels, row.name):
+            then(retry_moved(lambda: self._try(make, in_transaction)))
+
+    def read_back(self) -> Base:
+        """The table through new connections to ledger and upstream."""
+        with self._ledger.with_new_connections() as ledger:
+            states = self._catalog.states.on(ledger)
+            try:
+                with ledger.read() as unit:
+                    levels, row = find_row_by_uuid(unit, self._uuid)
+                return base_of(self._catalog, levels, states.of(row))
+            finally:
+                states.upstreams.close()
+
+    def settle(self, publication: Announced) -> PublishedSnapshot | None:
+        """The publication, if `main` shows it; None once it certainly never will.
+
+        Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
+        absence its request requires. Only then is it released here. If the result cannot be found out, it stays open.
+        """
+        order = Order.from_text(publication.order)
+        why: PvdmError | None = None
+        ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
+        for tried in range(SETTLE_TRIES_MAX):
+            if tried and time.monotonic() > ends:
+                break  # the upstream hangs: other work waits for this thread; a later call asks again
+            time.sleep(_LOOK_SECONDS * tried)
+            try:
+                base = self.read_back()
+                if was_shown(base.metadata, order.shown.new_snapshot_id):
+                    return self._complete(publication, order, base)
+                if fence_of(publication.announced_id) in base.metadata.refs:
+                    self._release(publication)
+                    return None
+                self._fence(publication, base)
+            except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
+                if error.code in _FOR_OPERATORS:
+                    raise
+                why = error
+        raise _unknown_error(publication, "nothing" if why is None else why.reason) from why
+
+    def _try(
+        self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]
+    ) -> PublishedSnapshot:
+        self._await_turn()
+        base = self.load()
+        self._catalog.upstreams.require_kept(base.row, _upstream_state(base))
+        made = make(base)
+        _require_fenceable(base.metadata, made)
+        after = apply_updates(
+            base.metadata,
+            made.updates,
+            now_ms=max(self._clock.now_micros() // 1_000, base.metadata.last_updated_ms),
+            previous_location=base.row.pointer.location,
+        )
+        made.permit(after, after.to_bytes())
+        publication = self._announce(base, after, in_transaction)
+        _IN_PROGRESS.add(publication.announced_id)
+        try:
+            fault.point("upstream.after_announce")
+            return self._ask(publication, base, made)
+        except StateUnknownError:
+            raise
+        except PvdmError as error:
+            if self._is_open(publication):
+                raise _unknown_error(publication, error.reason) from error
+            raise
+        finally:
+            _IN_PROGRESS.discard(publication.announced_id)
+
+    def _ask(self, publication: Announced, base: Base, made: Next) -> PublishedSnapshot:
+        """Steps 13 and 14, and the second transaction. What is read back counts, not the answer."""
+        refs = (*made.branches, fence_of(publication.announced_id))
+        refusal: PvdmError | None = None
+        try:
+            self._catalog.upstreams.commit(
+                base.row,
+                _upstream_state(base),
+                pins(base.metadata, refs),
+                made.updates,
+            )
+        except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
+            refusal = error
+        fault.point("upstream.after_swap")
+        shown = self.settle(publication)
+        if shown is not None:
+            return shown
+        if refusal is None or isinstance(refusal, StateUnknownError):
+            raise ConflictError(MOVED, "the upstream does not show the publication", got="nothing", hint="tried again")
+        raise refusal
+
+    def _announce(
+        self, base: Base, after: TableMetadata, in_transaction: Callable[[Unit, TableRow], Order]
+    ) -> Announced:
+        """Step 12: run the ledger's part as a dry run, then announce it, which keeps it valid."""
+
+        def work(unit: Unit) -> Announced:
+            tables.lock(unit, [base.row.table_uuid])
+            row = tables.observe(unit, base.row, base.row.pointer)
+            announced.require_none(unit, base.row.table_uuid)
+            with unit.dry_run():
+                order = in_transaction(unit, row)
+                carry_out(unit, order)
+            shown = order.shown
+            made = after.snapshot(shown.new_snapshot_id)
+            record_snapshots(unit, base.row.table_uuid, after, [] if made is None else [made])
+            return announced.announce(
+                unit,
+                NewAnnounced(
+                    secrets.token_hex(16),
+                    base.row.table_uuid,
+                    shown.workload_id,
+                    str(shown.new_snapshot_id),
+                    tuple((part.attempt_id, part.nonce) for part in order.parts),
+                    order.override_nonce,
+                    _HOLDER,
+                    order.to_text(),
+                ),
+            )
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _complete(self, publication: Announced, order: Order, base: Base) -> PublishedSnapshot:
+        """Store in the ledger what the upstream shows. The first Steward to do so wins."""
+        self._require_ours(base, order)
+        fault.point("upstream.after_look")
+
+        def work(unit: Unit) -> PublishedSnapshot:
+            tables.lock(unit, [base.row.table_uuid])
+            if not announced.settle(unit, publication.announced_id, AnnouncedState.DONE, reason="main shows it"):
+                raise Code.ANNOUNCED_SETTLED("another Steward has settled the publication")
+            row = tables.observe(unit, base.row, base.row.pointer)
+            seen = order.seen_as(
+                metadata_path=row.pointer.location, metadata_sha256=row.pointer.sha256, published_at=unit.at_micros
+            )
+            return carry_out(unit, seen)
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _release(self, publication: Announced) -> None:
+        def work(unit: Unit) -> None:
+            announced.settle(unit, publication.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _fence(self, publication: Announced, base: Base) -> None:
+        """A commit that only adds the fence, and only while `main` is where it was read."""
+        name = fence_of(publication.announced_id)
+        update: Json = {
+            "action": "set-snapshot-ref",
+            "ref-name": name,
+            "type": "branch",
+            "snapshot-id": _any_snapshot(base),
+        }
+        required = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, pin(base.metadata, name)]
+        fault.point("upstream.before_fence")
+        self._catalog.upstreams.commit(
+            base.row,
+            _upstream_state(base),
+            [*required, pin(base.metadata, "main")],
+            [update],
+        )
+
+    def _await_turn(self) -> None:
+        """Wait for another open publication to end; settle it if it does not in time.
+
+        One of this process without a thread was left by a crash, or could not be settled: it is settled at once.
+        """
+        ends = time.monotonic() + UPSTREAM_TURN_MAX_SECONDS
+        while (publication := self._find_open()) is not None:
+            left = publication.holder == _HOLDER and publication.announced_id not in _IN_PROGRESS
+            if left or time.monotonic() >= ends:
+                self.settle(publication)
+            else:
+                time.sleep(_LOOK_SECONDS)
+
+    def _find_open(self) -> Announced | None:
+        with self._ledger.read() as unit:
+            return announced.find_open(unit, self._uuid)
+
+    def _is_open(self, publication: Announced) -> bool:
+        with self._ledger.read() as unit:
+            return announced.get(unit, publication.announced_id).state is AnnouncedState.OPEN
+
+    def _require_ours(self, base: Base, order: Order) -> None:
+        """`main` shows exactly the snapshot that the gate made. Its facts are compared by hash."""
+        metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
+        history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+        found = history.get(wanted.new_snapshot_id)
+        if found is not None:
+            with self._ledger.read() as unit:
+                if is_known(unit, self._uuid, metadata, found):
+                    return
+        raise Code.UPSTREAM_CONTRADICTS(
+            expected=f"snapshot {wanted.new_snapshot_id} on {wanted.old_snapshot_id} in main, as it was sent",
+            got=f"main at {current}" if found is None else f"{found.manifest_list} on {found.parent_id}"[:200],
+        )
+
+
+_FOR_OPERATORS: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADICTS})
+
+
+def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
+    """Whether the table has, or had, the snapshot; a removed one is still a parent, or in the log."""
+    logged = {entry.snapshot_id for entry in metadata.snapshot_log}
+    parents = {each.parent_id for each in metadata.snapshots}
+    return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
+
+
+def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
+    """A fence is a ref, and a ref needs a snapshot."""
+    if not any(name in metadata.refs for name in made.branches):
+        raise Code.UPSTREAM_NOTHING_STAGED(got="none")
+
+
+def _upstream_state(base: Base) -> UpstreamState:
+    return UpstreamState(base.row.pointer.location, base.metadata)
+
+
+def _any_snapshot(base: Base) -> int:
+    """A snapshot for the fence: main's, or a staged one if main is empty."""
+    main = base.metadata.current_snapshot_id
+    return base.metadata.snapshots[-1].snapshot_id if main is None else main
+
+
+def _unknown_error(publication: Announced, got: str) -> StateUnknownError:
+    return StateUnknownError(
+        UNKNOWN,
+        "whether the upstream shows the publication is not known yet",
+        expected=f"snapshot {publication.snapshot_id} in main, or a fence against it",
+        got=got,
+        hint="nothing is sent again and nothing is taken back before that is known; it is asked until it answers",
+        workload_id=publication.workload_id,
+    )

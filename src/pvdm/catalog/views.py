@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.access import require_free
 from pvdm.catalog.commit import retry_moved
-from pvdm.catalog.names import require_name
+from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
 from pvdm.catalog.namespaces import names_from
-from pvdm.catalog.places import is_inside, new_place, read_metadata
 from pvdm.catalog.requests import RequestKey, after_change
-from pvdm.catalog.tables import CatalogParts
-from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.catalog.tables import CatalogParts, dotted_table, name_conflicts
+from pvdm.errors import Code, ConflictError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.view import ViewMetadata, apply_view_updates, check_view_requirements, new_view
@@ -27,6 +27,11 @@ from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.catalog.views import NewView, ViewRow
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
+
+_VIEW_CONFLICTS: Final[Mapping[str, str]] = {
+    Code.VIEW_EXISTS: "View already exists",
+    Code.NAME_OF_TABLE: "Table with same name already exists",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Views:
             after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
             return self._create(grant, home, name, after, once)
 
-        with _name_conflicts(levels, name):
+        with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_moved(make)
 
     def register(
@@ -94,7 +99,7 @@ class Views:
             after = self._foreign(grant, home, metadata_location)
             return self._create(grant, home, name, after, once)
 
-        with _name_conflicts(levels, name):
+        with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_moved(make)
 
     def commit(
@@ -128,7 +133,7 @@ class Views:
             what = taken.get(error.code)
             if what is None:
                 raise
-            message = f"Cannot rename {_dotted(*source)} to {_dotted(*target)}. {what} already exists"
+            message = f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. {what} already exists"
             raise ConflictError(error.reason, message) from None
 
     def drop(self, grant: Grant, levels: Levels, name: str, *, once: RequestKey | None = None) -> None:
@@ -273,10 +278,10 @@ class Views:
             home = namespaces.find(unit, levels)
             row = None if home is None else views.find(unit, home.namespace_id, name)
         if home is None:
-            raise _unknown_error(levels, name)
+            raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         self._parts.access.require_namespace(grant, home)
         if row is None:
-            raise _unknown_error(levels, name)
+            raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         return home, row
 
     def _state(self, row: ViewRow) -> ViewState:
@@ -295,30 +300,7 @@ def _note_pointer(unit: Unit, once: RequestKey, row: ViewRow) -> None:
     once.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 
-@contextlib.contextmanager
-def _name_conflicts(levels: Levels, name: str) -> Iterator[None]:
-    """Add the namespace to errors about a taken name, as clients expect it."""
-    try:
-        yield
-    except ConflictError as error:
-        messages: dict[str, str] = {
-            Code.VIEW_EXISTS: "View already exists",
-            Code.NAME_OF_TABLE: "Table with same name already exists",
-        }
-        if error.code not in messages:
-            raise
-        raise ConflictError(error.reason, f"{messages[error.reason]}: {_dotted(levels, name)}") from None
-
-
-def _dotted(levels: Levels, name: str) -> str:
-    return namespaces.dotted_name((*levels, name))
-
-
-def _unknown_error(levels: Levels, name: str) -> InputError:
-    return InputError(Code.VIEW_UNKNOWN, f"View does not exist: {_dotted(levels, name)}")
-
-
-def _outside_error(expected: str, got: str) -> NotAllowedError:
-    return NotAllowedError(
-        Code.LOCATION_OUTSIDE, "the metadata file is not one that may be registered", expected=expected, got=got[:200]
+def _outside_error(expected: str, got: str) -> PvdmError:
+    return Code.LOCATION_OUTSIDE(
+        "the metadata file is not one that may be registered", expected=expected, got=got[:200]
     )

@@ -29,8 +29,7 @@ from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.steward.access import OWN
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.proposals import read_verified
-from pvdm.steward.pipeline.statement_signer import logged
+from pvdm.steward.pipeline.proposals import logged, read_verified
 from pvdm.steward.work.opened import bound_contract
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.statement import payload_of, read_signed

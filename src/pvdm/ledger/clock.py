@@ -209,7 +209,11 @@ class LedgerClock:
         if self._is_jump(seen):
             self._jumped = seen
         if self._jumped is not None:
-            raise _jump_error(self._base + elapsed + self._followed, self._jumped, self._wall())
+            raise Code.CLOCK_JUMPED(
+                expected=f"about {format_micros(self._base + elapsed + self._followed)}",
+                got=f"{format_micros(self._jumped)} at the jump; "
+                f"the host's clock is at {format_micros(self._wall())} now",
+            )
         self._followed = max(self._followed, ahead)
         return self._base + elapsed + self._followed
 
@@ -253,14 +257,3 @@ def _absence_key(absence: Absence) -> str:
 def format_micros(micros: int) -> str:
     """A time as readable text."""
     return f"{datetime.fromtimestamp(micros // _MICROS, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _jump_error(expected: int, jumped: int, host: int) -> UnavailableError:
-    return UnavailableError(
-        Code.CLOCK_JUMPED,
-        "the clock jumped forward; the Steward waits until an operator confirms it",
-        expected=f"about {format_micros(expected)}",
-        got=f"{format_micros(jumped)} at the jump; the host's clock is at {format_micros(host)} now",
-        hint="set the host's clock right, then confirm it with an operator's token of every domain: "
-        "`pvdm steward confirm-clock --reason TEXT`",
-    )

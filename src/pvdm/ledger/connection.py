@@ -1,20 +1,26 @@
 """One pooled connection in one transaction: prepared statements go to the driver, others through SQLAlchemy.
 
 Sending a statement through SQLAlchemy takes ten times as long as SQLite takes to run it, and a commit of the catalog
-consists of little else. Errors are SQLAlchemy's own either way.
+consists of little else. Errors are SQLAlchemy's own either way; `translate` says what one means for the caller.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement
+
+from pvdm.errors import Code, ConflictError, PvdmError
+from pvdm.ledger.schema.sql import REFUSED_PREFIX, REFUSED_SQLSTATE
 
 _MODE: Final = "pvdm_mode"
 # psycopg's own numbers: psycopg is not installed where only SQLite is used.
@@ -27,11 +33,18 @@ Row: TypeAlias = Mapping[Any, Any]
 # Grows to the number of prepared statements in `pvdm.ledger`, once for each kind of database.
 _COMPILED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
 
+SERIALIZATION: Final = Code.LEDGER_SERIALIZATION
+
 
 def record_from(record: type[T], row: Row, **converted: Any) -> T:
     """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
     names = record.__slots__  # type: ignore[attr-defined]
     return record(**{name: row[name] for name in names if name not in converted}, **converted)
+
+
+def read_row(make: Callable[[Row], T], row: Row | None) -> T | None:
+    """The record that `make` builds from the row; None without a row."""
+    return None if row is None else make(row)
 
 
 class TransactionConnection:
@@ -167,3 +180,79 @@ def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, .
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         known = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
     return known
+
+
+class Phase(Enum):
+    """When the error came. Before COMMIT was sent nothing has happened; after it anything may have."""
+
+    CONNECT = auto()
+    WORK = auto()
+    COMMIT = auto()
+
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_HINT_BUSY: Final = "nothing was changed; try again later"
+_HINT_UNKNOWN: Final = "do not repeat it; read the ledger to see whether it was committed"
+
+
+def translate(error: SQLAlchemyError, phase: Phase) -> PvdmError:
+    """The pvdm error for a database error. It shows a state or result code and no value of any row."""
+    if isinstance(error, PoolTimeoutError):
+        return Code.LEDGER_BUSY("no connection to the ledger came free in time", hint=_HINT_BUSY)
+    if not isinstance(error, DBAPIError):
+        return Code.LEDGER_MISUSED(f"the ledger was used wrongly: {type(error).__name__}")
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite(error.orig, phase)
+    return _postgresql(error, phase)
+
+
+def _sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
+    extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    name: str = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+    primary = extended & 0xFF
+    if primary in _BUSY:
+        # A COMMIT that found readers has not begun to write: the transaction is still open and is rolled back.
+        return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=name)
+    if primary == sqlite3.SQLITE_CONSTRAINT:
+        return _constraint_error(str(error), name)
+    if phase is Phase.COMMIT:
+        return Code.COMMIT_UNKNOWN(got=name, hint=_HINT_UNKNOWN)
+    if primary in _DAMAGED:
+        return Code.LEDGER_DAMAGED(got=name)
+    if primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE):
+        return Code.LEDGER_MISUSED("the ledger was used wrongly", got=f"{name}: {_first_line(error)}")
+    return Code.LEDGER_UNREACHABLE("the ledger cannot be read or written", got=name)
+
+
+def _postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    # Without a state there is no answer from the server: the connection is lost, or the driver refused a value.
+    silent = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
+    lost = silent or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
+    if lost and phase is Phase.COMMIT:
+        return Code.COMMIT_UNKNOWN(got=state or "connection lost", hint=_HINT_UNKNOWN)
+    if lost:
+        return Code.LEDGER_UNREACHABLE("the connection to the ledger is lost", got=state or "no answer")
+    if state in ("40001", "40P01"):
+        return ConflictError(SERIALIZATION, "another transaction was first", got=state)
+    if state in ("55P03", "57014"):
+        return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=state)
+    if state == REFUSED_SQLSTATE or state.startswith("23"):
+        return _constraint_error(_first_line(error.orig), state)
+    if state.startswith(("53", "58", "28", "3D", "25")):
+        return Code.LEDGER_UNREACHABLE("the ledger cannot be read or written", got=state)
+    return Code.LEDGER_MISUSED("the ledger was used wrongly", got=f"{state}: {_first_line(error.orig)}")
+
+
+def _constraint_error(message: str, code: str) -> PvdmError:
+    if REFUSED_PREFIX in message:
+        return Code.LEDGER_RULE(
+            f"a rule of the ledger refuses it: {message.rpartition(REFUSED_PREFIX)[2]}", result=code
+        )
+    return Code.LEDGER_CONSTRAINT(got=message, result=code)
+
+
+def _first_line(error: BaseException | None) -> str:
+    """The first line of the message. The DETAIL lines after it quote values of rows."""
+    return (str(error).splitlines() or [""])[0]

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from pvdm.errors import Code, ConflictError, InputError, UnavailableError
-from pvdm.ledger.failures import SERIALIZATION, Phase, translate
+from pvdm.errors import Code, ConflictError
+from pvdm.ledger.connection import SERIALIZATION, Phase, translate
 from pvdm.ledger.locks import ReaderWriterLock, file_lock, lock_names, session_lock, transaction_lock
 from pvdm.ledger.unit import Unit, begin
 
@@ -211,25 +211,16 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise _url_invalid("another form") from None
+        raise Code.LEDGER_URL_INVALID(got="another form") from None
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
-                raise _url_invalid("not a plain file name")
+                raise Code.LEDGER_URL_INVALID(got="not a plain file name")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise _url_invalid(other)
-
-
-def _url_invalid(got: str) -> InputError:
-    return InputError(
-        Code.LEDGER_URL_INVALID,
-        "the ledger's URL is invalid",
-        expected="sqlite:///FILE or postgresql://USER@HOST/DATABASE",
-        got=got,
-    )
+            raise Code.LEDGER_URL_INVALID(got=other)
 
 
 def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
@@ -260,7 +251,7 @@ def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
     mode = connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
     if (mode, synchronous) != ("delete", _SYNCHRONOUS_EXTRA):
-        raise _not_durable("journal_mode delete, synchronous 3", f"{mode}, {synchronous}")
+        raise Code.LEDGER_NOT_DURABLE(expected="journal_mode delete, synchronous 3", got=f"{mode}, {synchronous}")
 
 
 def _make_private(path: Path) -> None:
@@ -329,10 +320,4 @@ def _require_durable(connection: Connection) -> None:
     names = ("fsync", "full_page_writes", "server_encoding")
     row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
     if tuple(row) != ("on", "on", "UTF8"):
-        raise _not_durable("fsync on, full_page_writes on, encoding UTF8", ", ".join(row))
-
-
-def _not_durable(expected: str, got: str) -> UnavailableError:
-    return UnavailableError(
-        Code.LEDGER_NOT_DURABLE, "the database could lose acknowledged writes", expected=expected, got=got
-    )
+        raise Code.LEDGER_NOT_DURABLE(expected="fsync on, full_page_writes on, encoding UTF8", got=", ".join(row))

@@ -15,17 +15,20 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pvdm.errors import Code
-from pvdm.ledger.failures import Phase, translate
+from pvdm.ledger.connection import Phase, translate
 
 _LOCK_FILE_MODE: Final = 0o600
+
+K = TypeVar("K")
+L = TypeVar("L")
 
 
 class FairLock:
@@ -73,6 +76,34 @@ class FairLock:
                 self._waiting.popleft().release()
             else:
                 self._held = False
+
+
+class KeyedLocks(Generic[K, L]):
+    """A lock for each key, which exists as long as a thread uses it."""
+
+    def __init__(self, make: Callable[[], L]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._used: dict[K, tuple[L, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    @contextlib.contextmanager
+    def use(self, key: K) -> Iterator[L]:
+        """The key's lock, for the caller to hold inside the block."""
+        with self._lock:
+            lock, users = self._used.get(key) or (self._make(), 0)
+            self._used[key] = (lock, users + 1)
+        try:
+            yield lock
+        finally:
+            with self._lock:
+                users = self._used[key][1] - 1
+                if users:
+                    self._used[key] = (lock, users)
+                else:
+                    del self._used[key]
 
 
 class ReaderWriterLock:

@@ -16,8 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
 from pvdm.errors import Code, PvdmError
-from pvdm.ledger.connection import Row, TransactionConnection
-from pvdm.ledger.failures import Phase, translate
+from pvdm.ledger.connection import Phase, Row, TransactionConnection, translate
 from pvdm.ledger.locks import ReaderWriterLock, lock_key
 from pvdm.ledger.schema.record import events
 from pvdm.model import canonical_json

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.ledger import Ledger
+from pvdm.ledger.locks import KeyedLocks
 from pvdm.trust.keys import disk
 
 WORK_HELD: Final = Code.WORK_HELD
@@ -25,25 +26,13 @@ class ThreadLocks:
     """One lock for each key, among the threads of this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[str, tuple[threading.Lock, int]] = {}
+        self._locks = KeyedLocks[str, threading.Lock](threading.Lock)
 
     @contextlib.contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """Wait for the lock of this key and hold it."""
-        with self._lock:
-            lock, users = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                users = self._held[key][1] - 1
-                if users:
-                    self._held[key] = (lock, users)
-                else:
-                    del self._held[key]
+        with self._locks.use(key) as lock, lock:
+            yield
 
 
 class ProcessLock:
@@ -95,27 +84,17 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
     if file is None:
         yield
         return
-    lock = ProcessLock(file.with_name(file.name + _SERVED), in_use=_served_error, unavailable=_unavailable_error)
+    lock = ProcessLock(
+        file.with_name(file.name + _SERVED),
+        in_use=lambda holder: Code.LEDGER_SERVED(got=f"process {holder}"),
+        unavailable=lambda error: Code.LEDGER_UNREACHABLE(
+            "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
+        ),
+    )
     try:
         yield
     finally:
         lock.release()
-
-
-def _served_error(holder: str) -> ConflictError:
-    return ConflictError(
-        Code.LEDGER_SERVED,
-        "another Steward serves this ledger",
-        expected="one Steward on a ledger in SQLite",
-        got=f"process {holder}",
-        hint="end that one first; several Stewards can share a ledger on PostgreSQL",
-    )
-
-
-def _unavailable_error(error: OSError) -> UnavailableError:
-    return UnavailableError(
-        Code.LEDGER_UNREACHABLE, "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
-    )
 
 
 @contextlib.contextmanager

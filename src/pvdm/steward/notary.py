@@ -21,32 +21,27 @@ from pvdm.ledger.migrations import migrate
 from pvdm.ledger.record import receipts, restores
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
-from pvdm.steward.approval.approvals import Approvals
-from pvdm.steward.approval.migrations import Migrations
-from pvdm.steward.approval.protections import Protections
 from pvdm.steward.cleanup.orphan_search import Leftovers
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
-from pvdm.steward.cleanup.storage_usage import VaultUsage
-from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.cleanup.vault import VaultSweep, VaultUsage
 from pvdm.steward.config.ledger_agreement import keep_common, require_common, require_in_place
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
+from pvdm.steward.migrations import Migrations
 from pvdm.steward.pipeline.assemble import PipelineParts, build_pipeline
 from pvdm.steward.pipeline.break_glass import OverridePublisher
-from pvdm.steward.pipeline.jobs import Jobs
+from pvdm.steward.pipeline.jobs import Changes, Jobs
 from pvdm.steward.pipeline.spark import SparkVerifier
-from pvdm.steward.record.archive import Archive, Archived, Repaired
+from pvdm.steward.protections import Approvals, Protections
 from pvdm.steward.record.attestations import Attestations
 from pvdm.steward.record.audit import Audits
-from pvdm.steward.record.epochs import Epochs
+from pvdm.steward.record.epochs import Epochs, LedgerEpochs, LedgerHandles
 from pvdm.steward.record.expiries import Expiries
-from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
-from pvdm.steward.record.log import LedgerLogReader, LogQueries
+from pvdm.steward.record.log import Archive, Archived, LedgerLogReader, LogQueries, Repaired
 from pvdm.steward.record.overrides import Overrides
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.notify import Changes
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.queries import Work
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
@@ -262,14 +257,10 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
     return open_keys(config.keys, book, create=True)
 
 
-def _keystore_lost(config: StewardConfig, got: str) -> UnavailableError:
+def _keystore_lost(config: StewardConfig, got: str) -> PvdmError:
     """The error where new keys would make another notary under the old name, which no trust root names."""
-    return UnavailableError(
-        Code.KEYSTORE_LOST,
-        "this Steward exists, but its keystore is missing",
-        expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore",
-        got=got,
-        hint="nothing was written; restore the keystore file from its backup, or name its path under [keys]",
+    return Code.KEYSTORE_LOST(
+        expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore", got=got
     )
 
 
@@ -282,13 +273,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
     log = LogQueries(ledger, recorder.require_covered)
     trust = TrustRoots(
-        ledger,
-        clock,
-        keys,
-        recorder,
-        notary=config.notary,
-        origin=config.origin,
-        pin=config.trust_root_sha256,
+        ledger, clock, keys, recorder, notary=config.notary, origin=config.origin, pin=config.trust_root_sha256
     )
     stores = Stores(config.s3)
     catalog = _open_catalog(config, ledger, clock, stores)

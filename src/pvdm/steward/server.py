@@ -18,11 +18,10 @@ from typing import Final, NoReturn, TextIO
 
 import uvicorn
 
-from pvdm.errors import Code, InputError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.steward.config.steward import ServiceConfig, require_door
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
-from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
+from pvdm.steward.http.listener import HEADERS_MAX_BYTES, Listener, PromptLoop, StewardProtocol, connections_most
 from pvdm.steward.locks import serve_alone
 from pvdm.steward.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.notary import Notary
@@ -232,10 +231,8 @@ def _no_password() -> NoReturn:
     raise _tls_error("a key with a passphrase")
 
 
-def _tls_error(got: str) -> InputError:
-    return InputError(
-        Code.TLS_INVALID, "certificate and key cannot be used", expected="a PEM certificate and its key", got=got
-    )
+def _tls_error(got: str) -> PvdmError:
+    return Code.TLS_INVALID("certificate and key cannot be used", expected="a PEM certificate and its key", got=got)
 
 
 def _open_listener(service: ServiceConfig) -> socket.socket:

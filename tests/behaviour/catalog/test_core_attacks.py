@@ -10,8 +10,8 @@ import pytest
 
 from pvdm import fault
 from pvdm.catalog.commit import Change
+from pvdm.catalog.responses import published_view
 from pvdm.catalog.sanity import COMMIT_ROWS_MAX, ROW_IDS_OF_A_DAY_MAX
-from pvdm.catalog.visibility import published_view
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.record.tokens import Grant

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.catalog import sanity
 from pvdm.catalog.commit import Change
-from pvdm.catalog.visibility import published_view
+from pvdm.catalog.responses import published_view
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.commit_request import UPDATES
 from pvdm.lake.format.table.main_state import MainState

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.catalog.commit import Change
-from pvdm.catalog.commit_queue import TableQueues
+from pvdm.catalog.commit import Change, TableQueues
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -196,7 +195,7 @@ def test_a_commit_that_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> N
         first = pool.submit(core.commit, "orders", setting("one"))
         assert reached.wait(10)
         second = pool.submit(core.commit, "orders", setting("two"))
-        while not next(iter(core.commits._queues._queues.values()))[0]._waiting:
+        while not next(iter(core.commits._queues._queues._used.values()))[0]._waiting:
             time.sleep(0.002)
         go.set()
         assert (first.result().row.revision, second.result().row.revision) == (2, 3)

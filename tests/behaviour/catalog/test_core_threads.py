@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.catalog.visibility import published_view
+from pvdm.catalog.responses import published_view
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.table.main_state import MainState
 from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, Doc, core_at, ref_is, set_ref, to_ref

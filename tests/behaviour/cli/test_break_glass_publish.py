@@ -15,7 +15,7 @@ from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
-from pvdm.steward.work.attempt_views import JobKind, JobStatus
+from pvdm.steward.work.queries import JobKind, JobStatus
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.ledger.databases import memory_folder

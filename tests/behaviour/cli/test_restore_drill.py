@@ -128,7 +128,7 @@ def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
 
 def remove_document(drill: Drill, workload_id: str) -> str:
     """Take the document away that this workload's receipt names."""
-    from pvdm.ledger.record import receipts
+    from pvdm.ledger.record import statements
     from pvdm.model.statements.receipt import Receipt
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
@@ -138,7 +138,7 @@ def remove_document(drill: Drill, workload_id: str) -> str:
     try:
         with notary.ledger.read() as unit:
             (record,) = receipts_of(unit, workload_id)
-            path = read_signed(receipts.envelope(unit, record.receipt_id), Receipt).metadata_path
+            path = read_signed(statements.get(unit, record.receipt_id).envelope, Receipt).metadata_path
     finally:
         notary.close()
     Path(path.removeprefix("file://")).unlink()

@@ -21,7 +21,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.role import Role
 from pvdm.model.statements.receipt import Receipt
-from pvdm.steward.work.attempt_views import decode_refusal
+from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.verify import verify_statement
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.protected_tables import HOUR, Doc, House, Row, contract, house_at
@@ -421,7 +421,7 @@ def test_a_steward_whose_receipt_nobody_would_accept_publishes_nothing(
 ) -> None:
     """As one that was configured under another name than the trust root has: the proof was another Steward's."""
     attempt = house.proved("w", NEW)
-    monkeypatch.setattr(house.notary.trust, "_notary", "steward-two")
+    monkeypatch.setattr(house.notary.trust, "notary", "steward-two")
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == (

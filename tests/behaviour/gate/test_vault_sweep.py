@@ -20,7 +20,7 @@ from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.work import nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.cleanup.vault import VaultSweep
 from tests.support.gate.attacks import NEW
 from tests.support.gate.protected_tables import House
 from tests.support.stores import places

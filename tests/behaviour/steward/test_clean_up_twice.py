@@ -157,7 +157,7 @@ def test_what_another_steward_is_cleaning_up_is_left_to_it(bench: Bench) -> None
 def test_threads_of_one_steward_wait_for_each_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = failed(bench)
     vault = _Stalled(bench.folder / "vault", "before")
-    monkeypatch.setattr(bench.disposal, "_vault", vault)
+    monkeypatch.setattr(bench.disposal, "vault", vault)
     found: list[object] = []
     threads = [
         threading.Thread(target=lambda: found.append(bench.disposal.dispose(attempt.attempt_id))) for _ in range(3)
@@ -244,7 +244,7 @@ def test_files_of_an_attempt_that_the_ledger_does_not_know_are_listed_last_and_c
     assert listed(bench) == [(attempt.attempt_id, 1), (LOST, 1)]
     desk, grant = desk_of(bench), bench.scene.grant()
     found = desk.listed(grant, table="sales.sums")[-1]
-    assert (found.workload_id, found.verdict, found.undecided, found.size_bytes) == (None, None, None, 17)
+    assert (found.workload_id, found.verdict, found.undecided, found.bytes) == (None, None, None, 17)
     assert [each.attempt_id for each in desk.listed(grant, after=attempt.attempt_id)] == [LOST]
     assert desk.listed(grant, after=LOST) == []
     assert desk.remove(grant, [LOST], "the backup was older")[0].files == 1

@@ -27,6 +27,7 @@ from pvdm.trust.commitment import commit, require_opens
 from pvdm.trust.keys.context import SourceContext
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import Stand, root_naming, signed_root, stand_at
 from tools.proof_kit import DAY, SECOND, SIGNERS, SOURCE, fixed
 
@@ -233,7 +234,7 @@ def test_an_attestation_is_taken_logged_and_listed(case: Case) -> None:
     assert (view.attestor, view.catalog, view.table_uuid) == ("source-payments", SOURCE.catalog, SOURCE.uuid)
     assert (view.snapshot_id, view.row_count, view.projection) == (REQUEST.snapshot_id, 50, CONTENT)
     assert (view.issued_at, view.log_index) == (said.issued_at, case.stand.notary.log.size() - 1)
-    assert json.loads(case.stand.notary.log.entry(view.log_index))["kind"] == "source-attestation"
+    assert json.loads(entry_of(case.stand.notary, view.log_index))["kind"] == "source-attestation"
     assert case.stand.config.outside_path.read_bytes() == case.stand.notary.log.checkpoint()
     listed = case.stand.notary.attestations.listed
     assert listed() == listed(attestor="source-payments", table_uuid=SOURCE.uuid) == [view]

@@ -11,6 +11,7 @@ from pvdm.errors import PvdmError
 from pvdm.ledger.record import events
 from pvdm.model.role import Role
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import Stand, Time, config_at, created, opened, signed_root, stand_at
 from tools.proof_kit import DAY, SECOND
 
@@ -35,7 +36,7 @@ def reasons(stand: Stand) -> list[str]:
 
 def times(stand: Stand) -> list[int]:
     log = stand.notary.log
-    return [json.loads(log.entry(index))["time"] for index in range(log.size())]
+    return [json.loads(entry_of(stand.notary, index))["time"] for index in range(log.size())]
 
 
 def test_a_steward_with_all_it_needs_is_ready(stand: Stand) -> None:

@@ -14,9 +14,9 @@ from sqlalchemy import text
 from pvdm.errors import PvdmError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.work import handles
+from pvdm.ledger.record import shared_settings
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
+from pvdm.steward.record.epochs import LedgerEpochs, LedgerHandles
 from pvdm.trust.keys.epochs import EpochBook
 from pvdm.trust.keys.handles import HandleRecord, HandleState
 from pvdm.trust.keys.service import EpochStore
@@ -175,4 +175,4 @@ def test_no_handle_is_changed_that_was_never_issued(ledger: Ledger) -> None:
     registry = LedgerHandles(ledger, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
     assert code_of(lambda: registry.change("a" * 64, lambda record: record)) == "handle_unknown"
     with ledger.read() as unit:
-        assert handles.find(unit, "a" * 64) is None
+        assert shared_settings.find_handle(unit, "a" * 64) is None

@@ -19,8 +19,7 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.notary import create_notary, log_keys
-from pvdm.steward.record.archive import ArchivedLog
-from pvdm.steward.record.log import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.record.log import ArchivedLog, LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
 from pvdm.trust.log.entry import EntryKind
@@ -29,6 +28,7 @@ from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.log import LogStorage
 from pvdm.trust.log.proof import LogProofChecker, verify_consistency
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import (
     LOG_ORIGIN,
     Stand,
@@ -97,7 +97,7 @@ def test_every_kind_of_document_is_in_ledger_log_and_outside_together(
     stand.time.pass_by(SECOND)
     step(stand)
     log = stand.notary.log
-    added = [json.loads(log.entry(index)) for index in range(before, log.size())]
+    added = [json.loads(entry_of(stand.notary, index)) for index in range(before, log.size())]
     assert [entry["kind"] for entry in added] == STEPS[step]
     with stand.notary.ledger.read() as unit:
         rows = unit.rows(select(statements_table).where(statements_table.c.log_index >= before))
@@ -270,14 +270,13 @@ def test_an_entrys_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
     stand.proved("two")
     log = stand.notary.log
     checker = LogProofChecker(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
-    checker.require_included(log.entry(recorded.log_index), log.proof(recorded.log_index))
-    assert code_of(lambda: checker.require_included(log.entry(0), log.proof(1))) == "inclusion_root"
+    checker.require_included(entry_of(stand.notary, recorded.log_index), log.proof(recorded.log_index))
+    assert code_of(lambda: checker.require_included(entry_of(stand.notary, 0), log.proof(1))) == "inclusion_root"
 
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_entry_that_is_not_there_is_an_error(stand: Stand, index: int) -> None:
     assert code_of(lambda: stand.notary.log.proof(index)) == "log_entry_unknown"
-    assert code_of(lambda: stand.notary.log.entry(index)) == "log_entry_unknown"
 
 
 def test_two_sizes_of_the_log_are_shown_to_be_consistent(stand: Stand) -> None:
@@ -298,9 +297,9 @@ def test_sizes_that_the_log_never_had_are_an_error(stand: Stand, old: int, new: 
 
 def test_tiles_and_entries_are_read_by_their_path(stand: Stand) -> None:
     log = stand.notary.log
-    leaves = [hashlib.sha256(b"\0" + log.entry(index)).digest() for index in range(3)]
+    leaves = [hashlib.sha256(b"\0" + entry_of(stand.notary, index)).digest() for index in range(3)]
     assert log.tile("tile/0/000.p/3") == b"".join(leaves)
-    entries = [log.entry(index) for index in range(3)]
+    entries = [entry_of(stand.notary, index) for index in range(3)]
     assert log.tile("tile/entries/000.p/3") == b"".join(len(one).to_bytes(2, "big") + one for one in entries)
 
 
@@ -370,7 +369,7 @@ def test_an_archive_covers_no_entry_whose_envelope_it_lacks(monkeypatch: pytest.
                 late.proved("late")
                 return export(storage, target)
 
-            monkeypatch.setattr("pvdm.steward.record.archive.export", exported_late)
+            monkeypatch.setattr("pvdm.steward.record.log.export", exported_late)
             stand.proved("one")
             late.notary.close()
             stand.proved("two")

@@ -33,6 +33,7 @@ from tests.support.gate.approvals import (
     signed,
 )
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tools.proof_kit import SECOND
 
 ELSEWHERE: list[Doc] = [{"action": "set-properties", "updates": {"elsewhere": "yes"}}]
@@ -110,7 +111,7 @@ def test_every_change_is_applied_as_approved_logged_and_shown(either: Scene) -> 
         view = either.migrate(said)
         after = either.found()
         assert state_of(after.metadata, HASH) == said.after == view.after, name
-        assert json.loads(either.notary.log.entry(view.log_index))["kind"] == "migration"
+        assert json.loads(entry_of(either.notary, view.log_index))["kind"] == "migration"
         assert view.metadata_sha256 == after.row.pointer.sha256
         assert [each.raw for each in after.metadata.snapshots] == [each.raw for each in before.snapshots]
         assert after.metadata.refs == before.refs

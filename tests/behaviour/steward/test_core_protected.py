@@ -36,21 +36,21 @@ def test_what_is_protected_now_is_listed_with_its_origin(either: Scene) -> None:
     either.protect(either.namespace_protection(action=UNPROTECT))
     either.make("free")
     desk, grant = either.notary.protections, either.grant()
-    found = {each.name: each for each in desk.tables_now(grant, count=9)}
+    found = {each.name: each for each in desk.list_protected(grant, "table", count=9)}
     assert [*found] == ["born", "orders"]
     assert (found["orders"].protection_id, found["born"].protection_id) == (first.protection_id, None)
     assert (found["born"].id, found["born"].levels, found["born"].contract_sha256) == (born.table_uuid, SALES, HASH)
-    assert desk.namespaces_now(grant, count=9) == []
+    assert desk.list_protected(grant, "namespace", count=9) == []
     assert by.action.value == "protect"
 
 
 def test_a_table_that_was_protected_again_is_so_since_then(scene: Scene) -> None:
     first = scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
-    assert scene.notary.protections.tables_now(scene.grant(), count=9) == []
+    assert scene.notary.protections.list_protected(scene.grant(), "table", count=9) == []
     scene.stand.time.pass_by(60 * SECOND)
     second = scene.protect()
-    (found,) = scene.notary.protections.tables_now(scene.grant(), count=9)
+    (found,) = scene.notary.protections.list_protected(scene.grant(), "table", count=9)
     assert found.protection_id == second.protection_id != first.protection_id
     assert found.since_micros >= scene.now
 
@@ -61,14 +61,14 @@ def test_an_unprotection_is_not_the_origin_of_a_later_protection(scene: Scene) -
     scene.protect(scene.protection(action=UNPROTECT))
     row = scene.found().row
     scene.notary.ledger.transact(lambda unit: tables.protect(unit, row, HASH), at_micros=scene.now)
-    (found,) = scene.notary.protections.tables_now(scene.grant(), count=9)
+    (found,) = scene.notary.protections.list_protected(scene.grant(), "table", count=9)
     assert found.protection_id is None
 
 
 def test_another_contract_by_a_migration_leaves_the_origin(scene: Scene) -> None:
     first = scene.protect()
     scene.migrate(scene.migration(contract=OTHER_CONTRACT))
-    (found,) = scene.notary.protections.tables_now(scene.grant(), count=9)
+    (found,) = scene.notary.protections.list_protected(scene.grant(), "table", count=9)
     assert (found.contract_sha256, found.protection_id) == (OTHER_HASH, first.protection_id)
 
 
@@ -78,22 +78,24 @@ def test_a_page_of_what_is_protected_goes_on_behind_the_last_one(either: Scene) 
         for name in ("a", "b"):
             either.make(name, levels=levels)
     desk, grant = either.notary.protections, either.grant()
-    whole = desk.tables_now(grant, count=9)
+    whole = desk.list_protected(grant, "table", count=9)
     assert [(each.levels, each.name) for each in whole] == [
         (("risk",), "a"), (("risk",), "b"), (SALES, "a"), (SALES, "b")
     ]  # fmt: skip
     for at in range(3):
-        assert desk.tables_now(grant, after=(whole[at].levels, str(whole[at].name)), count=1) == [whole[at + 1]]
-    assert desk.tables_now(grant, levels=SALES, count=9) == whole[2:]
-    assert desk.tables_now(grant, levels=SALES, name="b", count=9) == whole[3:]
-    spaces = desk.namespaces_now(grant, count=9)
+        assert desk.list_protected(grant, "table", after=(*whole[at].levels, str(whole[at].name)), count=1) == [
+            whole[at + 1]
+        ]
+    assert desk.list_protected(grant, "table", levels=SALES, count=9) == whole[2:]
+    assert desk.list_protected(grant, "table", levels=SALES, name="b", count=9) == whole[3:]
+    spaces = desk.list_protected(grant, "namespace", count=9)
     assert [each.levels for each in spaces] == [("risk",), SALES]
-    assert desk.namespaces_now(grant, after=("risk",), count=9) == spaces[1:]
-    assert desk.namespaces_now(grant, levels=("risk",), count=9) == spaces[:1]
+    assert desk.list_protected(grant, "namespace", after=("risk",), count=9) == spaces[1:]
+    assert desk.list_protected(grant, "namespace", levels=("risk",), count=9) == spaces[:1]
 
 
 def test_a_dropped_table_is_not_protected_now(scene: Scene) -> None:
     scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")
-    assert scene.notary.protections.tables_now(scene.grant(), count=9) == []
+    assert scene.notary.protections.list_protected(scene.grant(), "table", count=9) == []

@@ -13,7 +13,7 @@ from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction
-from pvdm.steward.approval import protections
+from pvdm.steward import protections
 from pvdm.steward.record.recorder import Recorder
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import CONTRACT as SOLD

@@ -34,6 +34,7 @@ from tests.support.gate.approvals import (
     signed,
 )
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import root_naming, signed_root
 from tools.proof_kit import SECOND
 
@@ -81,7 +82,7 @@ def test_a_protected_table_is_gated_from_then_on(either: Scene) -> None:
     either.commit(WORD)
     view = either.protect()
     assert (either.contract_of(), view.contract_sha256, view.action) == (HASH, HASH, PROTECT)
-    assert json.loads(either.notary.log.entry(view.log_index))["kind"] == "protection"
+    assert json.loads(entry_of(either.notary, view.log_index))["kind"] == "protection"
     with pytest.raises(NotAllowedError):
         either.commit([{"action": "set-properties", "updates": {"word": "other"}}])
     either.stage()

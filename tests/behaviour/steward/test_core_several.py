@@ -23,6 +23,7 @@ from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import verify_threshold
 from tests.behaviour.keys.conftest import REGION, kms_endpoint
 from tests.support.ledger.databases import Postgresql, memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import (
     LOG_ORIGIN,
     Stand,
@@ -113,7 +114,7 @@ def require_sound(pair: Pair, proof_ids: list[str], folder: Path) -> None:
     indexes = sorted(statement.log_index for found in stored.values() for statement in found)
     assert indexes == list(range(notary.log.size()))
     assert sorted(statement.statement_id for statement in stored[StatementKind.PROOF]) == sorted(proof_ids)
-    entries = [json.loads(notary.log.entry(index)) for index in indexes]
+    entries = [json.loads(entry_of(notary, index)) for index in indexes]
     assert len({entry["sha256"] for entry in entries}) == len(entries)
     assert [entry["time"] for entry in entries] == sorted(entry["time"] for entry in entries)
     export(LedgerLogReader(notary.ledger), folder)

@@ -12,6 +12,7 @@ from pvdm.errors import PvdmError
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.root import TrustRoot, sign_root
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import Stand, created, opened, root_naming, signed_root, stand_at
 from tools.proof_kit import KEYS, SIGNERS, fixed
 
@@ -104,7 +105,7 @@ def test_a_first_root_that_its_own_signers_did_not_sign_is_refused(bare: Stand) 
 def test_every_version_is_an_entry_of_the_log(stand: Stand) -> None:
     stand.notary.trust.accept(signed_root(following(stand)))
     log = stand.notary.log
-    kinds = [json.loads(log.entry(index))["kind"] for index in range(log.size())]
+    kinds = [json.loads(entry_of(stand.notary, index))["kind"] for index in range(log.size())]
     assert kinds == ["epoch", "epoch", "trust-root", "trust-root"]
 
 

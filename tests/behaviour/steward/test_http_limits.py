@@ -18,7 +18,7 @@ from pvdm.model.role import Role
 from pvdm.steward.access import Access
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http import limits, listener
-from pvdm.steward.http.protocol import StewardProtocol
+from pvdm.steward.http.listener import StewardProtocol
 from tests.support.steward.http import REASON, Rude, bearer, blocked_commits, error_of, head, limited, refusal, served
 
 

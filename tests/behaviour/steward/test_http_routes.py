@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pvdm
-from pvdm.ledger.record import overrides
+from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import BearerToken
 from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.unit import Unit
@@ -237,7 +237,7 @@ def test_only_the_newest_overrides_are_listed(steward: Served, monkeypatch: pyte
         made.append(steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()["override_id"])
         steward.stand.time.pass_by(1_000)
     assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[::-1]
-    monkeypatch.setattr(overrides, "OVERRIDES_PAGE_MAX_ROWS", 1)
+    monkeypatch.setattr(proofs, "OVERRIDES_PAGE_MAX_ROWS", 1)
     assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[1:]
 
 

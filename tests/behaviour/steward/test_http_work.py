@@ -19,7 +19,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.http.long_poll import WAITS_AT_ONCE_MAX
 from pvdm.steward.pipeline.jobs import Jobs
-from pvdm.steward.work.attempt_views import JobKind, JobStatus
+from pvdm.steward.work.queries import JobKind, JobStatus
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer

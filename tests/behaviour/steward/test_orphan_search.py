@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.api.work import OrphanView
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog.tables import TableRow
@@ -17,7 +18,7 @@ from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.orphan_search import Leftovers, Orphan
+from pvdm.steward.cleanup.orphan_search import Leftovers
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, bench_at, write
 
@@ -256,7 +257,7 @@ def test_who_asks_while_a_search_runs_is_given_its_result(bench: Bench, monkeypa
     leftovers = Leftovers(bench.scene.notary.catalog, bench.orphans)
     find, begun, go = bench.orphans.find, threading.Semaphore(0), threading.Event()
 
-    def slow(row: TableRow) -> list[Orphan]:
+    def slow(row: TableRow) -> list[OrphanView]:
         begun.release()
         assert go.wait(60)
         return find(row)

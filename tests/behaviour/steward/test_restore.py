@@ -26,6 +26,7 @@ from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import require_epoch, verify_statement, verify_threshold
 from tests.support.ledger.rows import receipts_of
+from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
 from tests.support.steward.restore import ORDER, Scene, refused, scene_at
 from tools.proof_kit import ATTESTATION, DAY, SECOND, SOURCE
@@ -49,13 +50,13 @@ def test_a_restored_backup_does_not_start_by_itself(scene: Scene) -> None:
 def test_the_log_is_refilled_with_the_very_entries_and_envelopes(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("after")
-    size, entry = scene.notary.log.size(), scene.notary.log.entry(recorded.log_index)
+    size, entry = scene.notary.log.size(), entry_of(scene.notary, recorded.log_index)
     scene.lose_the_database()
     done = scene.restore()
     assert (done.refilled, done.lost, done.missing) == (1, 0, 0)
     assert done.outside_size == size
     notary = scene.start()
-    assert notary.log.entry(recorded.log_index) == entry
+    assert entry_of(notary, recorded.log_index) == entry
     with notary.ledger.read() as unit:
         assert statements.get(unit, recorded.statement_id).envelope == recorded.envelope
 

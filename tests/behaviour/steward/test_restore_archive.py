@@ -13,7 +13,7 @@ import pytest
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
-from pvdm.steward.record.archive import ArchivedLog, envelope_path, log_folder
+from pvdm.steward.record.log import ArchivedLog, envelope_path, log_folder
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import PublicKey, SigningKey

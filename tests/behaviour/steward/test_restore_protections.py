@@ -83,7 +83,7 @@ def test_what_a_restore_brought_back_is_protected_since_the_time_that_the_log_ha
 
     def since() -> list[int]:
         desk, grant = lost.scene.notary.protections, lost.scene.grant()
-        found = [*desk.tables_now(grant, count=10), *desk.namespaces_now(grant, count=10)]
+        found = desk.list_protected(grant, "table", count=10) + desk.list_protected(grant, "namespace", count=10)
         return [each.since_micros for each in found]
 
     before = since()

@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import func, select
 
-from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema import metadata
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.steward.config.steward import ServiceConfig

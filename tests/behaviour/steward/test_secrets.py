@@ -16,7 +16,7 @@ from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.v1 import service as service_routes
 from pvdm.steward.logs import log_exception
-from pvdm.steward.record.ledger_keys import LedgerEpochs
+from pvdm.steward.record.epochs import LedgerEpochs
 from pvdm.steward.server import start
 from tests.support.ledger.databases import Postgresql
 from tests.support.steward.notary import Stand

@@ -20,7 +20,7 @@ from pvdm.lake.read.entries import listed_manifests
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.work.attempt_views import decode_refusal
+from pvdm.steward.work.opened import decode_refusal
 from tests.support.gate.approvals import scene_at
 from tests.support.verify.attempts import RAW, ROWS, SALES, SCHEMA, Bench, arrow, bench_at, contract, write
 

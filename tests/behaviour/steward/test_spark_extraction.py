@@ -152,11 +152,11 @@ def test_a_steward_without_spark_takes_no_such_contract(tmp_path: Path) -> None:
 
 def test_a_workload_is_not_opened_where_spark_was_taken_away(lab: Lab) -> None:
     workloads = lab.bench.workloads
-    workloads._extracts = None
+    workloads.extracts = None
     try:
         code = code_of(lambda: lab.bench.attempt("late"), UnavailableError)
     finally:
-        workloads._extracts = lab.desk.extraction
+        workloads.extracts = lab.desk.extraction
     assert code == "extraction_not_configured"
     attempt, _ = lab.bench.staged(ROWS, workload_id=f"work-{next(_NUMBERS)}")
     tools = replace(lab.tools, extraction=None)

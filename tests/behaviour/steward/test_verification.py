@@ -15,15 +15,15 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
-from pvdm.ledger.record import proofs
+from pvdm.ledger.record import proofs, shared_settings
 from pvdm.ledger.schema.work import HandleWord
-from pvdm.ledger.work import attempts, handles, nonces, verified
+from pvdm.ledger.work import attempts, nonces, verified
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.proposals import read_verified
-from pvdm.steward.work.attempt_views import decode_refusal
+from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.verify.fetch import Fetched, Files, Seen
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
@@ -185,7 +185,7 @@ def test_a_fail_before_any_digest_derives_no_key(shared: Bench) -> None:
     core = shared.verify(attempt)
     with shared.scene.notary.ledger.read() as unit:
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
-        assert handles.find_job(unit, f"verify:{core.attempt.nonce}:0") is None
+        assert shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0") is None
     assert proof.context is None
     assert (core.rows.intent, core.rows.staged) == (None, None)
 
@@ -195,7 +195,7 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: 
     core = shared.verify(attempt)
     with shared.scene.notary.ledger.read() as unit:
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
-        handle = handles.find_job(unit, f"verify:{core.attempt.nonce}:0")
+        handle = shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0")
     assert handle is not None
     assert handle.state is HandleWord.ENDED
     assert handle.context == proof.context

@@ -19,13 +19,13 @@ from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.next_snapshot import next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
-from pvdm.ledger.record import overrides, proofs, statements
+from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.work import nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.cleanup.vault import VaultSweep
 from pvdm.steward.pipeline.break_glass import OverridePublisher
 from pvdm.steward.record.proofs import Recorded
 from tests.support.steward.notary import override_of, signed_override
@@ -140,7 +140,7 @@ def test_an_override_that_was_used_waives_nothing_any_more(bench: Bench) -> None
     notary = bench.scene.notary
 
     def use(unit: Unit) -> None:
-        found = overrides.find(unit, override_id)
+        found = proofs.find_override(unit, override_id)
         assert found is not None
         nonces.commit(unit, found.record.nonce, snapshot_id=None)
 

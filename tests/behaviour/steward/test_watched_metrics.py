@@ -23,7 +23,7 @@ from pvdm.errors import InputError
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.storage_usage import VaultUsage
+from pvdm.steward.cleanup.vault import VaultUsage
 from pvdm.steward.http import app
 from pvdm.steward.record import expiries
 from pvdm.steward.record.expiries import certificate_end

@@ -16,7 +16,7 @@ from pvdm.lake.stores.stores import ObjectPath, Stores
 from pvdm.ledger.record import statements
 from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig, load_config
-from pvdm.steward.record.archive import Archive, archived_size, log_folder
+from pvdm.steward.record.log import Archive, archived_size, log_folder
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck

@@ -22,7 +22,7 @@ from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.steward.work.adopted_branches import require_adoptable
+from pvdm.steward.work.opened import require_adoptable
 from pvdm.verify.fetch import Files
 from tests.behaviour.stores.conftest import Lake
 from tests.support.audit.crafted_history import codes

@@ -26,8 +26,8 @@ from pvdm.lake.upstream import CommitRequest, Place
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_mounts
+from pvdm.steward.config.sections import GlueUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.config.upstreams import GlueUpstreamConfig, UpstreamConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
 from tests.support.catalog.core import request
 from tests.support.catalog.upstream import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of

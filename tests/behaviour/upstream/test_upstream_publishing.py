@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.catalog.upstream import target as upstream_target
-from pvdm.catalog.upstream.target import UpstreamTarget
+from pvdm.catalog import target
+from pvdm.catalog.target import UpstreamTarget
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.lake.read.entries import live_entries
 from pvdm.ledger.work import attempts
@@ -312,12 +312,12 @@ def either(ledger_url: str, tmp_path: Path, there: There) -> Iterator[House]:
 def test_it_is_the_same_on_each_database(either: House, there: There, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal of the ledger is found before anything is sent, and another Steward's publication is waited for."""
     attempt = either.proved("w", NEW)
-    monkeypatch.setattr("pvdm.catalog.upstream.target._HOLDER", "another-steward")
+    monkeypatch.setattr("pvdm.catalog.target._HOLDER", "another-steward")
     there.proxy.plan.append(lost_after)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(either, attempt)
     monkeypatch.undo()
-    monkeypatch.setattr("pvdm.catalog.upstream.target.UPSTREAM_TURN_MAX_SECONDS", 0.2)
+    monkeypatch.setattr("pvdm.catalog.target.UPSTREAM_TURN_MAX_SECONDS", 0.2)
     second, before = either.proved("w2", [(9, 1, "Ulm")]), len(there.proxy.seen)
     assert code_of(either, second) == "claim_overlaps"
     assert len(there.proxy.seen) == before  # the overlap was found in the ledger
@@ -369,9 +369,9 @@ def test_a_publication_whose_upstream_hangs_is_not_looked_for_again_and_again(
     with monkeypatch.context() as patch:
         patch.setattr(UpstreamTarget, "read_back", hanging)
         settle(house)
-        assert len(looks) == upstream_target.SETTLE_TRIES_MAX
-        patch.setattr(upstream_target, "SETTLE_BEGIN_MAX_SECONDS", -1)
+        assert len(looks) == target.SETTLE_TRIES_MAX
+        patch.setattr(target, "SETTLE_BEGIN_MAX_SECONDS", -1)
         settle(house)
-        assert len(looks) == upstream_target.SETTLE_TRIES_MAX + 1
+        assert len(looks) == target.SETTLE_TRIES_MAX + 1
     publish(house, attempt)
     assert announced_of(house, attempt) == ["DONE", "RELEASED"]

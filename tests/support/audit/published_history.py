@@ -29,7 +29,7 @@ from pvdm.model.statements.core import FileSet, Operation, ProofCore, RowCounts,
 from pvdm.model.statements.migration import contract_sha256
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.statement_signer import StatementSigner
+from pvdm.steward.pipeline.proposals import StatementSigner
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_signed
 from tests.support.audit.crafted_history import bound

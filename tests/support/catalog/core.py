@@ -13,7 +13,7 @@ from typing import Any
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Change, Commits, PermitMaker
 from pvdm.catalog.state import States, TableState
-from pvdm.catalog.upstream.tables import Upstreams
+from pvdm.catalog.upstreams import Upstreams
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata

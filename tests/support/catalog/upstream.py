@@ -20,8 +20,8 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
+from pvdm.steward.config.sections import RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.config.upstreams import RestUpstreamConfig, UpstreamConfig
 from tests.support.catalog.core import request
 from tests.support.gate.approvals import SALES, Scene, with_catalog
 from tests.support.gate.protected_tables import House, Row

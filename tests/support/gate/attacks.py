@@ -22,6 +22,7 @@ from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.statement import read_signed
 from tests.support.gate.protected_tables import House, Row
+from tests.support.steward.logged import entry_of
 from tools.proof_kit import fixed
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
@@ -54,7 +55,7 @@ def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PR
     """These bytes as an entry of the log: nobody looks at them there."""
     places: list[int] = []
     house.notary.recorder.record([Document(kind, fixed("any"), envelope)], lambda _, found: places.extend(found))
-    entry = json.loads(house.notary.log.entry(places[0]))
+    entry = json.loads(entry_of(house.notary, places[0]))
     return Logged(kind, envelope, places[0], entry["time"])
 
 

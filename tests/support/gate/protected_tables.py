@@ -54,9 +54,8 @@ from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Outcome, Verdict
 from pvdm.steward.access import OWN
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline.proposals import Proposals, verified_manifest
-from pvdm.steward.pipeline.publishing import Publishing, PublishingParts
-from pvdm.steward.pipeline.statement_signer import StatementSigner
+from pvdm.steward.pipeline.proposals import Proposals, StatementSigner, verified_manifest
+from pvdm.steward.pipeline.publishing import Publishing
 from pvdm.steward.record.proofs import Recorded
 from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
@@ -434,7 +433,7 @@ class House:
     def publishing(self) -> Publishing:
         notary, vault, files = self.notary, self.vault, self.files
         witness = StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
-        ground = PublishingParts(
+        return Publishing(
             notary.ledger,
             notary.clock,
             notary.catalog,
@@ -444,8 +443,9 @@ class House:
             files,
             notary.config.origin,
             self.disposed.append,
+            self.proposals(witness),
+            witness,
         )
-        return Publishing(ground, self.proposals(witness), witness)
 
     disposed: list[str] = field(default_factory=list)
 

@@ -8,11 +8,11 @@ from typing import Final
 from sqlalchemy import select
 
 from pvdm.ledger.record import receipts
-from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
-from pvdm.ledger.record.log_storage import LedgerLog
-from pvdm.ledger.record.overrides import OverrideRecord
-from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.events import LedgerLog
+from pvdm.ledger.record.proofs import OverrideRecord, ProofRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.shared_settings import StoredHandle
+from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord
 from pvdm.ledger.schema.record import receipts as receipts_table
 from pvdm.ledger.schema.work import Atomicity, HandleWord
 from pvdm.ledger.schema.work import verified as verified_table
@@ -20,7 +20,6 @@ from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.handles import StoredHandle
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Pinned, Workload
 from pvdm.model.states import AttemptState

@@ -22,7 +22,7 @@ from pvdm.ledger.work import attempts
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
-from pvdm.steward.record.archive import envelope_path
+from pvdm.steward.record.log import envelope_path
 from pvdm.steward.record.proofs import Recorded
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.restore.pointers import Pointers

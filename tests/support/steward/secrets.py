@@ -25,7 +25,7 @@ from pvdm.errors import PvdmError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import wall_micros
 from pvdm.ledger.record import events
-from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema import metadata
 from pvdm.ledger.work import attempts
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role

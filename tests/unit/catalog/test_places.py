@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from pvdm.catalog.places import namespace_folder, new_place
+from pvdm.catalog.names import namespace_folder, new_place
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.catalog.namespaces import Levels
 from tests.support.for_each import for_each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pvdm.catalog.commit_queue import TableQueues
+from pvdm.catalog.commit import TableQueues
 
 ORDERS = (("sales",), "orders")
 TOWNS = (("sales",), "towns")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.catalog import rule
-from pvdm.catalog.visibility import published_view
+from pvdm.catalog.responses import published_view
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import MainState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from pvdm.catalog.visibility import published_view, sees_all
+from pvdm.catalog.responses import published_view, sees_all
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from pvdm.ledger import open_ledger
 from pvdm.ledger.migrations import migrate
-from pvdm.ledger.record.log_storage import _select_hashes
+from pvdm.ledger.record.events import _select_hashes
 from tests.support.ledger.databases import NOW
 
 

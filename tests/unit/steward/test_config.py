@@ -14,6 +14,7 @@ from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config.resources import open_mounts
+from pvdm.steward.config.sections import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import (
     CONFIG_SIZE_MAX_BYTES,
     CatalogConfig,
@@ -27,7 +28,6 @@ from pvdm.steward.config.steward import (
     load_config,
     require_door,
 )
-from pvdm.steward.config.upstreams import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.trust.keys.public import Algorithm
 
 SMALL = """

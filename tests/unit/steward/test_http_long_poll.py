@@ -10,7 +10,7 @@ from typing import Any
 
 from pvdm.errors import UnavailableError
 from pvdm.steward.http.long_poll import Waiting
-from pvdm.steward.work.notify import Changes
+from pvdm.steward.pipeline.jobs import Changes
 
 ATTEMPT = "ab" * 16
 SECONDS = 20.0

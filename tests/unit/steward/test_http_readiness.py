@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.steward.http.readiness import READINESS_CHECKS_MAX, Readiness
+from pvdm.steward.http.dependencies import READINESS_CHECKS_MAX, Readiness
 
 GONE = UnavailableError("ledger_unreachable", "gone")
 

@@ -17,7 +17,7 @@ from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
-from pvdm.steward.work.attempt_views import JobStatus
+from pvdm.steward.work.queries import JobStatus
 from tests.support.steward.job_tasks import JobTasks
 from tests.support.steward.notary import stand_at
 from tests.support.waiting import eventually

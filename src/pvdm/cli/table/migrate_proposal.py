@@ -25,7 +25,7 @@ from pvdm.model.fields import Fields
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.migration import TableState, contract_sha256
 from pvdm.model.statements.table import TableRef
-from pvdm.steward.approval.migrations import parse_updates
+from pvdm.steward.migrations import parse_updates
 
 PROPOSAL_SIZE_MAX_BYTES: Final = 33_554_432
 _FORMAT: Final = "pvdm-migration-proposal/v1"

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, read_row
 from pvdm.ledger.schema.catalog import namespaces, tables, views
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
@@ -64,8 +64,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
     """The namespace, or None."""
-    row = unit.row(_BY_LEVELS, of_levels=levels_key(levels))
-    return None if row is None else namespace_from(row)
+    return read_row(namespace_from, unit.row(_BY_LEVELS, of_levels=levels_key(levels)))
 
 
 def get(unit: Unit, levels: Levels) -> Namespace:
@@ -78,8 +77,7 @@ def get(unit: Unit, levels: Levels) -> Namespace:
 
 def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
     """The namespace by its own id, or None."""
-    row = unit.row(_BY_ID, of_id=namespace_id)
-    return None if row is None else namespace_from(row)
+    return read_row(namespace_from, unit.row(_BY_ID, of_id=namespace_id))
 
 
 def list_children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:

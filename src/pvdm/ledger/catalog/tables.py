@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, update
 
-from pvdm.errors import Code, ConflictError
+from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
 from pvdm.ledger.schema.record import events
 from pvdm.ledger.unit import Unit, in_batches
@@ -118,7 +118,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
     _require_namespace(unit, new.namespace_id)
     lock(unit, [new.table_uuid])
     if find(unit, new.namespace_id, new.name) is not None:
-        raise _exists_error(new.name)
+        raise Code.TABLE_EXISTS(f"Table already exists: {new.name}")
     require_no_view(unit, new.namespace_id, new.name)
     _require_uuid_free(unit, new)
     table_id = secrets.token_hex(16)
@@ -145,8 +145,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
 
 def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
     """The table of that name, or None."""
-    row = unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name)
-    return None if row is None else _table(row)
+    return read_row(_table, unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name))
 
 
 def find_with_namespace(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | None, TableRow | None]:
@@ -160,8 +159,7 @@ def find_with_namespace(unit: Unit, levels: Levels, name: str) -> tuple[Namespac
 
 def find_by_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
     """The table of that UUID in any letter case, or None."""
-    row = unit.row(_BY_UUID, of_uuid=table_uuid.lower())
-    return None if row is None else _table(row)
+    return read_row(_table, unit.row(_BY_UUID, of_uuid=table_uuid.lower()))
 
 
 def list_ids(unit: Unit, table_uuid: str) -> list[str]:
@@ -196,8 +194,7 @@ def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int 
 def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
     """The newest table that was dropped while this metadata file was current, or None."""
     wanted = select(tables).where(tables.c.metadata_location == metadata_location, tables.c.dropped_micros.is_not(None))
-    row = unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1))
-    return None if row is None else _table(row)
+    return read_row(_table, unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1)))
 
 
 def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
@@ -306,7 +303,11 @@ def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
     row = unit.lock_row(tables, table_id=judged.table_id)
     known = None if row is None or row["dropped_micros"] is not None else _table(row)
     if known is None or _without_pointer(known) != _without_pointer(judged):
-        raise _moved_error(judged, known)
+        raise Code.TABLE_MOVED(
+            "the table has changed since it was read",
+            expected=f"revision {judged.revision}",
+            got="none" if known is None else f"revision {known.revision}",
+        )
     if known.pointer != seen:
         values = {
             "metadata_location": seen.location,
@@ -327,7 +328,7 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Tab
     _require_namespace(unit, namespace_id)
     require_unchanged(unit, judged)
     if find(unit, namespace_id, name) is not None:
-        raise _exists_error(name)
+        raise Code.TABLE_EXISTS(f"Table already exists: {name}")
     require_no_view(unit, namespace_id, name)
     _change(unit, judged, namespace_id=namespace_id, name=ids.require_name(name, "table name"))
     return get_by_id(unit, judged.table_id)
@@ -371,9 +372,9 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
     for row in rows:
         if row["dropped_micros"] is None:
-            raise _uuid_taken_error("a table with this UUID is in the catalog", new)
+            raise Code.TABLE_UUID_TAKEN("a table with this UUID is in the catalog", got=new.table_uuid)
         if row["protected_micros"] is not None:
-            raise _uuid_taken_error("a protected table had this UUID, and proofs name it", new)
+            raise Code.TABLE_UUID_TAKEN("a protected table had this UUID, and proofs name it", got=new.table_uuid)
     if not rows:
         return
     # It may have been registered again and moved: its last place counts.
@@ -381,33 +382,18 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     place = place_key(parse_location(new.location))
     last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
     if not new.returning or (new.domain, place, new.upstream) not in last:
-        raise _uuid_taken_error("a dropped table had this UUID", new)
-
-
-def _uuid_taken_error(message: str, new: NewTable) -> ConflictError:
-    return ConflictError(
-        Code.TABLE_UUID_TAKEN,
-        message,
-        expected="a UUID of its own",
-        got=new.table_uuid,
-        hint="create a new table; one that was never protected can be registered again in its own place",
-    )
+        raise Code.TABLE_UUID_TAKEN("a dropped table had this UUID", got=new.table_uuid)
 
 
 def require_unchanged(unit: Unit, judged: TableRow) -> None:
     """Lock the row until the end of the unit. Raises `table_moved` if it is not `judged` any more."""
     row = unit.lock_row(tables, table_id=judged.table_id)
     if row is None or row["dropped_micros"] is not None or _table(row) != judged:
-        raise _moved_error(judged, None if row is None else _table(row))
-
-
-def _moved_error(judged: TableRow, found: TableRow | None) -> ConflictError:
-    return ConflictError(
-        Code.TABLE_MOVED,
-        "the table has changed since it was read",
-        expected=f"revision {judged.revision}",
-        got="none" if found is None else f"revision {found.revision}",
-    )
+        raise Code.TABLE_MOVED(
+            "the table has changed since it was read",
+            expected=f"revision {judged.revision}",
+            got="none" if row is None else f"revision {row['revision']}",
+        )
 
 
 def _compared_columns(judged: TableRow) -> dict[str, str | int | None]:
@@ -419,10 +405,6 @@ def _compared_columns(judged: TableRow) -> dict[str, str | int | None]:
 def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
     values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
     unit.execute(update(tables).where(tables.c.table_id == judged.table_id).values(**values))
-
-
-def _exists_error(name: str) -> ConflictError:
-    return ConflictError(Code.TABLE_EXISTS, f"Table already exists: {name}")
 
 
 def _table(row: Row) -> TableRow:

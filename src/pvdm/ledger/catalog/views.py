@@ -12,7 +12,7 @@ from pvdm.ledger import ids
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import Pointer
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.unit import Unit
 
@@ -70,8 +70,7 @@ def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
     wanted = select(views).where(
         views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
     )
-    row = unit.row(wanted)
-    return None if row is None else _view(row)
+    return read_row(_view, unit.row(wanted))
 
 
 def find_by_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
@@ -83,8 +82,7 @@ def find_by_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
 def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
     """The newest view that was dropped while this metadata file was current, or None."""
     wanted = select(views).where(views.c.metadata_location == metadata_location, views.c.dropped_micros.is_not(None))
-    row = unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1))
-    return None if row is None else _view(row)
+    return read_row(_view, unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1)))
 
 
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[ViewRow]:

@@ -1,23 +1,31 @@
-"""The step log: append-only. Triggers write every inserted and changed row into it; code adds notes."""
+"""The two logs: the step log, to which triggers add every changed row, and the tables of the transparency log."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import TextClause, func, or_, select, text
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
-from pvdm.ledger.schema.record import events
+from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.schema.record import events, log_checkpoints, log_entries, log_hashes
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
 
 EVENTS_PAGE_MAX_ROWS: Final = 1000
 _BY_TRIGGER: Final = frozenset({"insert", "update"})
+
+# A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
+NodeT = TypeVar("NodeT", bound=tuple[int, int])
+
+_NODES_AT_ONCE: Final = 512
+_LOCK: Final = "log"
+_LAST: Final = select(func.max(log_entries.c.entry_index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +82,7 @@ def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about
 def newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
     """The last step of this kind about one row, or None."""
     about = (events.c.subject == subject) & (events.c.row_key == row_key) & (events.c.kind == kind)
-    row = unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1))
-    return None if row is None else _event(row)
+    return read_row(_event, unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1)))
 
 
 def high_water_micros(unit: Unit) -> int | None:
@@ -87,3 +94,71 @@ def high_water_micros(unit: Unit) -> int | None:
 def _event(row: Row) -> Event:
     old, new = (None if row[name] is None else json.loads(row[name]) for name in ("old", "new"))
     return record_from(Event, row, old=old, new=new)
+
+
+class LedgerLog:
+    """The transparency log in one unit of work; the protocol `LogStorage` of `pvdm.trust.log`, without its import."""
+
+    __slots__ = ("_unit",)
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def hold(self) -> None:
+        """Wait until no other unit appends. The size that is read then is still the size at `append`."""
+        self._unit.lock_name(_LOCK)
+
+    def size(self) -> int:
+        """The number of entries."""
+        last: int | None = self._unit.execute(_LAST).scalar_one()
+        return 0 if last is None else last + 1
+
+    def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """The hashes of complete subtrees, in the order of `nodes`. Raises `log_incomplete`."""
+        found: dict[tuple[int, int], bytes] = {}
+        wanted = sorted({(node[0], node[1]) for node in nodes})
+        for at in range(0, len(wanted), _NODES_AT_ONCE):
+            part = wanted[at : at + _NODES_AT_ONCE]
+            levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
+            positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
+            rows = self._unit.execute(_select_hashes(len(part)), {**levels, **positions}).mappings().all()
+            found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
+        missing = [node for node in wanted if node not in found]
+        if missing:
+            raise Code.LOG_INCOMPLETE(expected=f"hash {missing[0][1]} of level {missing[0][0]}", got="nothing")
+        return [found[node[0], node[1]] for node in nodes]
+
+    def read_entries(self, start: int, end: int) -> Sequence[bytes]:
+        """The entries from `start` up to, but without, `end`. Raises `log_incomplete`."""
+        index = log_entries.c.entry_index
+        rows = self._unit.rows(select(log_entries).where(index >= start, index < end).order_by(index))
+        if [row["entry_index"] for row in rows] != list(range(start, end)):
+            raise Code.LOG_INCOMPLETE(expected=f"entries {start} to {end}", got="nothing")
+        return [bytes(row["entry"]) for row in rows]
+
+    def newest_checkpoint(self) -> bytes | None:
+        """The signed note that was stored with the last append. None while the log is empty."""
+        row = self._unit.row(select(log_checkpoints).order_by(log_checkpoints.c.size.desc()).limit(1))
+        return None if row is None else bytes(row["note"])
+
+    def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[NodeT, bytes], checkpoint: bytes) -> None:
+        """Store all of it in the caller's transaction. Raises `log_moved` if the size is not `at`."""
+        self.hold()
+        size = self.size()
+        if size != at:
+            raise Code.LOG_MOVED(expected=f"size {at}", got=f"size {size}")
+        numbered = enumerate(entries, start=at)
+        self._unit.insert_many(log_entries, [{"entry_index": index, "entry": entry} for index, entry in numbered])
+        nodes = [{"level": node[0], "position": node[1], "hash": value} for node, value in hashes.items()]
+        self._unit.insert_many(log_hashes, nodes)
+        self._unit.insert(log_checkpoints, size=at + len(entries), note=checkpoint)
+
+
+@functools.cache
+def _select_hashes(count: int) -> TextClause:
+    """Hashes by level and position. SQLite scans the table for `IN (VALUES ...)`, but not around a SELECT."""
+    places = ", ".join(f"(:level_{number}, :position_{number})" for number in range(count))
+    return text(
+        "SELECT level, position, hash FROM log_hashes"  # noqa: S608 - made of numbers only
+        f" WHERE (level, position) IN (SELECT * FROM (VALUES {places}) AS wanted)"
+    )

@@ -1,23 +1,28 @@
-"""Proofs: one notary's envelope for one nonce, PASS or FAIL; never deleted."""
+"""Proofs: one notary's envelope for one nonce, PASS or FAIL, never deleted; and the overrides that waive a FAIL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from sqlalchemy import select
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind, VerdictWord, proofs
+from pvdm.ledger.schema.record import StatementKind, VerdictWord, overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
-from pvdm.ledger.schema.work import attempts, nonces, workloads
+from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
+from pvdm.ledger.schema.work import nonces as nonce_table
 from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import nonces
+from pvdm.model.states import NonceState
 
 PROOFS_PAGE_MAX_ROWS: Final = 1_000
+
+OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +52,17 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
 
 def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
     """Add the row of a proof whose envelope a restore has stored. The ledger may have lost its attempt."""
-    wanted = select(nonces.c.nonce).where(nonces.c.nonce == proof.nonce, nonces.c.attempt_id == proof.attempt_id)
+    wanted = select(nonce_table.c.nonce).where(
+        nonce_table.c.nonce == proof.nonce, nonce_table.c.attempt_id == proof.attempt_id
+    )
     held = unit.row(wanted)
     _insert(unit, proof, workload_id, domain=domain, held_nonce=None if held is None else proof.nonce)
 
 
 def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, held_nonce: str | None) -> None:
-    new = unit.insert_new(
-        proofs,
-        proof_id=proof.proof_id,
-        workload_id=ids.require_workload_id(workload_id),
-        domain=ids.require_name(domain, "domain"),
-        attempt_id=proof.attempt_id,
-        nonce=proof.nonce,
-        held_nonce=held_nonce,
-        verdict=proof.verdict,
-        notary=ids.require_name(proof.notary, "notary"),
-        expires_micros=proof.expires_micros,
-        summary=proof.summary,
-        context=proof.context,
-    )
+    home = {"workload_id": ids.require_workload_id(workload_id), "domain": ids.require_name(domain, "domain")}
+    ids.require_name(proof.notary, "notary")
+    new = unit.insert_new(proofs, **asdict(proof), **home, held_nonce=held_nonce)
     if not new and get(unit, proof.proof_id) != proof:
         raise Code.STATEMENT_DIFFERS("other facts are stored under this proof", got=proof.proof_id)
 
@@ -75,7 +71,7 @@ def get(unit: Unit, proof_id: str) -> ProofRecord:
     """The proof's record. Raises `proof_unknown`."""
     row = unit.find(proofs, proof_id=proof_id)
     if row is None:
-        raise _unknown_error(proof_id)
+        raise Code.PROOF_UNKNOWN(got=ascii(proof_id[:80]))
     return _proof(row)
 
 
@@ -104,8 +100,7 @@ def newest_of_each(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRec
 
 def find_by_notary(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
     """This notary's proof for this nonce, or None."""
-    row = unit.find(proofs, nonce=nonce, notary=notary)
-    return None if row is None else _proof(row)
+    return read_row(_proof, unit.find(proofs, nonce=nonce, notary=notary))
 
 
 def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
@@ -117,7 +112,7 @@ def domain_of(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
     row = unit.find(proofs, proof_id=proof_id)
     if row is None:
-        raise _unknown_error(proof_id)
+        raise Code.PROOF_UNKNOWN(got=ascii(proof_id[:80]))
     return str(row["domain"])
 
 
@@ -146,9 +141,88 @@ def page(
     return [(_proof(row), row["log_index"]) for row in unit.rows(wanted)]
 
 
-def _unknown_error(proof_id: str) -> InputError:
-    return InputError(Code.PROOF_UNKNOWN, "the ledger holds no such proof", got=ascii(proof_id[:80]))
-
-
 def _proof(row: Row) -> ProofRecord:
     return record_from(ProofRecord, row, verdict=VerdictWord(row["verdict"]))
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideRecord:
+    """What the ledger indexes of an override. The rest is in the envelope."""
+
+    override_id: str
+    fail_proof_id: str
+    nonce: str
+    operator: str
+    expires_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOverride:
+    """An override with the state of its nonce: RESERVED until it is used, COMMITTED once it has been."""
+
+    record: OverrideRecord
+    state: NonceState
+    domain: str
+
+
+def put_override(unit: Unit, override: OverrideRecord, envelope: bytes, *, log_index: int) -> None:
+    """Reserve the nonce and store the override. Raises `nonce_taken` if the nonce was ever used."""
+    nonces.reserve(unit, override.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=override.operator)
+    statements.put(unit, StatementKind.BREAK_GLASS, override.override_id, envelope, log_index=log_index)
+    insert_override(unit, override)
+
+
+def insert_override(unit: Unit, override: OverrideRecord) -> None:
+    """Add the row of an override whose envelope and nonce are stored."""
+    ids.require_name(override.operator, "operator")
+    unit.insert(overrides, **asdict(override))
+
+
+def find_override(unit: Unit, override_id: str) -> StoredOverride | None:
+    """The override, or None."""
+    return read_row(_stored_override, unit.row(_select_overrides().where(overrides.c.override_id == override_id)))
+
+
+def list_newest_overrides(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
+    """The newest overrides."""
+    wanted = _select_overrides().order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
+    if domain is not None:
+        wanted = wanted.where(proofs.c.domain == domain)
+    return [_stored_override(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
+
+
+def find_live_override(unit: Unit, fail_proof_id: str) -> str | None:
+    """The id of this proof's override whose nonce is not ABORTED, or None."""
+    wanted = _select_overrides().where(
+        overrides.c.fail_proof_id == fail_proof_id, nonce_table.c.state != NonceState.ABORTED
+    )
+    row = unit.row(wanted.limit(1))
+    return None if row is None else str(row["override_id"])
+
+
+def overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
+    """The overrides of these proofs, by proof id."""
+    wanted = select(overrides).where(overrides.c.fail_proof_id.in_(proof_ids)).order_by(overrides.c.at_micros)
+    return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
+
+
+def overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """For each workload that published by break-glass, the override of each snapshot."""
+    mine = proofs.c.workload_id.in_(list(workload_ids))
+    wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, mine)
+    found: dict[str, dict[str, str]] = {}
+    for row in unit.rows(wanted.add_columns(nonce_table.c.snapshot_id, proofs.c.workload_id)):
+        found.setdefault(row["workload_id"], {})[row["snapshot_id"]] = row["override_id"]
+    return found
+
+
+def _select_overrides() -> Any:
+    return (
+        select(overrides, nonce_table.c.state, proofs.c.domain)
+        .join(nonce_table, nonce_table.c.nonce == overrides.c.nonce)
+        .join(proofs, proofs.c.proof_id == overrides.c.fail_proof_id)
+    )
+
+
+def _stored_override(row: Row) -> StoredOverride:
+    return StoredOverride(record_from(OverrideRecord, row), NonceState(row["state"]), row["domain"])

@@ -1,17 +1,20 @@
-"""Operators' approvals: contracts by their hash, protections, and migrations of protected tables."""
+"""Operators' approvals: contracts by their hash, protections and migrations, and what is protected now."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, RowMapping, Table, and_, or_, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import statements
+from pvdm.ledger.schema.catalog import namespaces, tables
 from pvdm.ledger.schema.record import ActionWord, StatementKind, contracts, protections, table_migrations
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import NoncePurpose
@@ -63,12 +66,9 @@ def put(unit: Unit, record: ProtectionRecord, envelope: bytes, *, log_index: int
 
 def insert_protection(unit: Unit, record: ProtectionRecord) -> None:
     """Add the row of a protection whose envelope is stored."""
-    _use_nonce(unit, record.nonce, NoncePurpose.PROTECTION, record.operator)
-    ids.require_name(record.domain, "domain")
-    ids.require_name(record.operator, "operator")
     if record.found_sha256 is not None:
         ids.require_sha256(record.found_sha256, "hash of what was found")
-    unit.insert(protections, **asdict(record))
+    _insert(unit, protections, record, NoncePurpose.PROTECTION)
 
 
 def put_migration(unit: Unit, record: MigrationRecord, envelope: bytes, *, log_index: int) -> None:
@@ -79,10 +79,16 @@ def put_migration(unit: Unit, record: MigrationRecord, envelope: bytes, *, log_i
 
 def insert_migration(unit: Unit, record: MigrationRecord) -> None:
     """Add the row of a migration whose envelope is stored."""
-    _use_nonce(unit, record.nonce, NoncePurpose.MIGRATION, record.operator)
+    _insert(unit, table_migrations, record, NoncePurpose.MIGRATION)
+
+
+def _insert(unit: Unit, table: Table, record: ProtectionRecord | MigrationRecord, purpose: NoncePurpose) -> None:
+    """Add the row, and use up its nonce: an approval is used in the transaction that stores it."""
+    nonces.reserve(unit, record.nonce, purpose=purpose, holder=record.operator)
+    nonces.commit(unit, record.nonce, snapshot_id=None)
     ids.require_name(record.domain, "domain")
     ids.require_name(record.operator, "operator")
-    unit.insert(table_migrations, **asdict(record))
+    unit.insert(table, **asdict(record))
 
 
 def store_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
@@ -116,33 +122,31 @@ def contract_domains(unit: Unit, sha256: str) -> set[str]:
 
 def find(unit: Unit, protection_id: str) -> ProtectionRecord | None:
     """The protection, or None."""
-    row = unit.find(protections, protection_id=protection_id)
-    return None if row is None else _protection(row)
+    return read_row(_protection, unit.find(protections, protection_id=protection_id))
 
 
 def find_migration(unit: Unit, migration_id: str) -> MigrationRecord | None:
     """The migration, or None."""
     row = unit.find(table_migrations, migration_id=migration_id)
-    return None if row is None else _migration(row)
+    return None if row is None else record_from(MigrationRecord, row)
 
 
 def list_newest(unit: Unit, *, domain: str | None = None) -> list[ProtectionRecord]:
     """The newest protections, by their log index."""
-    wanted = select(protections).join(statement_table, statement_table.c.statement_id == protections.c.protection_id)
-    if domain is not None:
-        wanted = wanted.where(protections.c.domain == domain)
-    wanted = wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS)
-    return [_protection(row) for row in unit.rows(wanted)]
+    return [_protection(row) for row in _newest_rows(unit, protections, protections.c.protection_id, domain)]
 
 
 def list_newest_migrations(unit: Unit, *, domain: str | None = None) -> list[MigrationRecord]:
     """The newest migrations, by their log index."""
-    found = table_migrations
-    wanted = select(found).join(statement_table, statement_table.c.statement_id == found.c.migration_id)
+    rows = _newest_rows(unit, table_migrations, table_migrations.c.migration_id, domain)
+    return [record_from(MigrationRecord, row) for row in rows]
+
+
+def _newest_rows(unit: Unit, table: Table, key: ColumnElement[str], domain: str | None) -> list[RowMapping]:
+    wanted = select(table).join(statement_table, statement_table.c.statement_id == key)
     if domain is not None:
-        wanted = wanted.where(found.c.domain == domain)
-    wanted = wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS)
-    return [_migration(row) for row in unit.rows(wanted)]
+        wanted = wanted.where(table.c.domain == domain)
+    return unit.rows(wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS))
 
 
 def newest_of(unit: Unit, table_uuid: str) -> str | None:
@@ -166,21 +170,12 @@ def current_contract(unit: Unit, table_uuid: str) -> str | None:
     """The contract under the newest approval about this UUID, whether or not the table exists."""
     found: list[tuple[int, str | None]] = []
     index = statement_table.c.log_index
-    protected_last = (
-        select(protections, index)
-        .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)
-        .where(protections.c.table_uuid == table_uuid.lower())
-    )
-    for row in unit.rows(protected_last.order_by(index.desc()).limit(1)):
-        protected = row["action"] == ActionWord.PROTECT
-        found.append((row["log_index"], row["contract_sha256"] if protected else None))
-    migrated_last = (
-        select(table_migrations, index)
-        .join(statement_table, statement_table.c.statement_id == table_migrations.c.migration_id)
-        .where(table_migrations.c.table_uuid == table_uuid.lower())
-    )
-    for row in unit.rows(migrated_last.order_by(index.desc()).limit(1)):
-        found.append((row["log_index"], row["contract_sha256"]))
+    for table, key in ((protections, protections.c.protection_id), (table_migrations, table_migrations.c.migration_id)):
+        wanted = select(table, index).join(statement_table, statement_table.c.statement_id == key)
+        wanted = wanted.where(table.c.table_uuid == table_uuid.lower()).order_by(index.desc()).limit(1)
+        for row in unit.rows(wanted):
+            ended = table is protections and row["action"] != ActionWord.PROTECT
+            found.append((row["log_index"], None if ended else row["contract_sha256"]))
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
@@ -197,15 +192,90 @@ def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     return [row["statement_id"] for row in unit.rows(wanted.limit(AUDIT_APPROVALS_MAX))]
 
 
-def _use_nonce(unit: Unit, nonce: str, purpose: NoncePurpose, operator: str) -> None:
-    """Reserve and commit the nonce: an approval is used in the transaction that stores it."""
-    nonces.reserve(unit, nonce, purpose=purpose, holder=operator)
-    nonces.commit(unit, nonce, snapshot_id=None)
-
-
 def _protection(row: Row) -> ProtectionRecord:
     return record_from(ProtectionRecord, row, action=ActionWord(row["action"]))
 
 
-def _migration(row: Row) -> MigrationRecord:
-    return record_from(MigrationRecord, row)
+@dataclass(frozen=True, slots=True)
+class ProtectedObject:
+    """A table (id: its UUID) or a namespace under its contract. Without a protection it was created protected."""
+
+    levels: Levels
+    name: str | None
+    id: str
+    contract_sha256: str
+    since_micros: int
+    protection_id: str | None
+
+
+def list_protected_tables(
+    unit: Unit,
+    *,
+    domain: str | None = None,
+    levels: Levels | None = None,
+    name: str | None = None,
+    after: tuple[Levels, str] | None = None,
+    count: int,
+) -> list[ProtectedObject]:
+    """The live protected tables, by namespace and name; of one namespace, or one table, on request."""
+    wanted = (
+        select(tables, namespaces.c.levels)
+        .join(namespaces, namespaces.c.namespace_id == tables.c.namespace_id)
+        .where(tables.c.contract_hash.is_not(None), tables.c.dropped_micros.is_(None))
+    )
+    if domain is not None:
+        wanted = wanted.where(tables.c.domain == domain)
+    if levels is not None:
+        wanted = wanted.where(namespaces.c.levels == levels_key(levels))
+    if name is not None:
+        wanted = wanted.where(tables.c.name == name)
+    if after is not None:
+        within, last_name = levels_key(after[0]), after[1]
+        same = and_(namespaces.c.levels == within, tables.c.name > last_name)
+        wanted = wanted.where(or_(namespaces.c.levels > within, same))
+    rows = unit.rows(wanted.order_by(namespaces.c.levels, tables.c.name).limit(count))
+    newest = _newest_protections(unit, protections.c.table_uuid, [row["table_uuid"] for row in rows])
+    return [
+        _protected_object(row, row["name"], row["table_uuid"], row["contract_hash"], newest.get(row["table_uuid"]))
+        for row in rows
+    ]
+
+
+def list_protected_namespaces(
+    unit: Unit, *, domain: str | None = None, levels: Levels | None = None, after: Levels | None = None, count: int
+) -> list[ProtectedObject]:
+    """The live protected namespaces, by key; one of them on request."""
+    wanted = select(namespaces).where(namespaces.c.protected_by.is_not(None), namespaces.c.dropped_micros.is_(None))
+    if domain is not None:
+        wanted = wanted.where(namespaces.c.domain == domain)
+    if levels is not None:
+        wanted = wanted.where(namespaces.c.levels == levels_key(levels))
+    if after is not None:
+        wanted = wanted.where(namespaces.c.levels > levels_key(after))
+    rows = unit.rows(wanted.order_by(namespaces.c.levels).limit(count))
+    newest = _newest_protections(unit, protections.c.namespace_id, [row["namespace_id"] for row in rows])
+    return [
+        _protected_object(row, None, row["namespace_id"], row["protected_by"], newest.get(row["namespace_id"]))
+        for row in rows
+    ]
+
+
+def _newest_protections(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dict[str, RowMapping]:
+    """The newest protection of each id. What was created protected has none."""
+    logged = (
+        select(protections, column.label("about"), statement_table.c.at_micros.label("logged_micros"))
+        .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)
+        .where(column.in_(wanted))
+        .order_by(statement_table.c.log_index)
+    )
+    newest = {row["about"]: row for row in unit.rows(logged)}
+    return {about: row for about, row in newest.items() if row["action"] == ActionWord.PROTECT}
+
+
+def _protected_object(
+    row: Row, name: str | None, object_id: str, contract: str, protection: Row | None
+) -> ProtectedObject:
+    # The time of the statement in the log: a restore writes the row again, and keeps the time of the statement.
+    since = row["protected_micros"] if protection is None else protection["logged_micros"]
+    protection_id = None if protection is None else protection["protection_id"]
+    return ProtectedObject(levels_of_key(row["levels"]), name, object_id, contract, since, protection_id)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind, receipts
 from pvdm.ledger.schema.record import statements as statement_table
@@ -30,14 +30,9 @@ class ReceiptRecord:
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
     """Store a receipt with its envelope. The same again is no change; a second one for a snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
-    new = unit.insert_new(
-        receipts,
-        receipt_id=receipt.receipt_id,
-        workload_id=receipt.workload_id,
-        table_uuid=ids.require_name(receipt.table_uuid, "table UUID"),
-        snapshot_id=ids.require_snapshot_id(receipt.snapshot_id),
-    )
-    if not new and get(unit, receipt.receipt_id) != receipt:
+    ids.require_name(receipt.table_uuid, "table UUID")
+    ids.require_snapshot_id(receipt.snapshot_id)
+    if not unit.insert_new(receipts, **asdict(receipt)) and get(unit, receipt.receipt_id) != receipt:
         raise Code.STATEMENT_DIFFERS("other facts are stored under this receipt", got=receipt.receipt_id)
 
 
@@ -49,16 +44,10 @@ def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     return _receipt(row)
 
 
-def envelope(unit: Unit, receipt_id: str) -> bytes:
-    """The signed bytes."""
-    return statements.get(unit, receipt_id).envelope
-
-
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
     """The receipt of a snapshot. None if the publication crashed before it; start-up then writes it."""
     wanted = select(receipts).where(receipts.c.table_uuid == table_uuid, receipts.c.snapshot_id == snapshot_id)
-    row = unit.row(wanted)
-    return None if row is None else _receipt(row)
+    return read_row(_receipt, unit.row(wanted))
 
 
 def any_exist(unit: Unit) -> bool:

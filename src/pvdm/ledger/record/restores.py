@@ -6,14 +6,14 @@ A restore that is under way keeps everything else out until it has finished.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import Code, NotAllowedError, VerificationError
+from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.record import StatementKind, lost_claims, restores, statements, used_chunks
 from pvdm.ledger.schema.work import claims
 from pvdm.ledger.unit import Unit
@@ -41,14 +41,12 @@ class Restore:
 
 def find_unfinished(unit: Unit) -> Restore | None:
     """The restore that is under way, or None."""
-    row = unit.row(select(restores).where(restores.c.finished_micros.is_(None)))
-    return None if row is None else _restore(row)
+    return read_row(_restore, unit.row(select(restores).where(restores.c.finished_micros.is_(None))))
 
 
 def newest(unit: Unit) -> Restore | None:
     """The last restore, or None."""
-    row = unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1))
-    return None if row is None else _restore(row)
+    return read_row(_restore, unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1)))
 
 
 def next_id(unit: Unit) -> int:
@@ -61,18 +59,15 @@ def begin(unit: Unit, restore: Restore) -> None:
     """Keep everything else out from the end of this transaction on."""
     unit.lock_name(_LOCK)
     require_none(unit)
-    unit.insert(
-        restores,
-        restore_id=restore.restore_id,
-        operator=ids.require_name(restore.operator, "operator"),
-        reason=ids.require_reason(restore.reason),
-        backup_size=restore.backup_size,
-        outside_note=restore.outside_note,
-        epoch_before=restore.epoch_before,
-        log_keys=json.dumps([der.hex() for der in restore.log_keys]),
-        outcome=json.dumps(restore.outcome, sort_keys=True),
-        finished_micros=None,
-    )
+    ids.require_name(restore.operator, "operator")
+    ids.require_reason(restore.reason)
+    values = {
+        **asdict(restore),
+        "log_keys": json.dumps([der.hex() for der in restore.log_keys]),
+        "outcome": json.dumps(restore.outcome, sort_keys=True),
+        "finished_micros": None,
+    }
+    unit.insert(restores, **values)
 
 
 def finish(unit: Unit, restore_id: int) -> None:
@@ -217,15 +212,8 @@ def require_unused(unit: Unit, workload_id: str) -> None:
         raise used_workload_error(workload_id, f"chunk {held[0].chunk_id} as snapshot {held[0].snapshot_id}")
 
 
-def used_workload_error(workload_id: str, published: str) -> VerificationError:
+def used_workload_error(workload_id: str, published: str) -> PvdmError:
     """The error for a workload id that was used in the lost time."""
-    return VerificationError(
-        Code.WORKLOAD_SPENT,
-        f"workload {workload_id} was published before the ledger was restored",
-        expected="a workload that no receipt names",
-        got=published,
-        hint="nothing was changed; the rows are in the table, unless the restore named the publication as unclear: "
-        "compare the table then. Do not publish these chunks under another workload id; chunks of this workload that "
-        "the table lacks are published under another id",
-        workload_id=workload_id,
+    return Code.WORKLOAD_SPENT(
+        f"workload {workload_id} was published before the ledger was restored", got=published, workload_id=workload_id
     )

@@ -1,19 +1,23 @@
-"""Signed envelopes by id: every kind of statement, immutable, each with its log index."""
+"""Signed envelopes by id: every kind of statement, immutable, each with its log index; and attestations of sources."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
-from pvdm.ledger.schema.record import StatementKind, statements
+from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.schema.record import StatementKind, attestations, challenges, statements
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import nonces
 
 STORED_ENVELOPE_MAX_BYTES: Final = 67_108_864
+
+ATTESTATIONS_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
     """The envelope, or None."""
-    row = unit.find(statements, statement_id=statement_id)
-    return None if row is None else _statement(row)
+    return read_row(_statement, unit.find(statements, statement_id=statement_id))
 
 
 def get(unit: Unit, statement_id: str) -> Statement:
@@ -79,3 +82,85 @@ def between(unit: Unit, start: int, end: int) -> list[Statement]:
 
 def _statement(row: Row) -> Statement:
     return record_from(Statement, row, kind=StatementKind(row["kind"]), envelope=bytes(row["envelope"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeRecord:
+    """An attestor's challenge. `request` is the canonical text of everything its keys are bound to."""
+
+    nonce: str
+    attestor: str
+    epoch: int
+    request: str
+    expires_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttestationRecord:
+    """What the ledger indexes of an attestation. The rest is in the envelope."""
+
+    attestation_id: str
+    nonce: str
+    attestor: str
+    catalog: str
+    table_uuid: str
+    snapshot_id: str
+
+
+def add_challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
+    """Store the challenge. The same request under the same nonce returns the first one; another is `nonce_taken`."""
+    unit.lock_name(f"challenge {asked.nonce}")
+    known = find_challenge(unit, asked.nonce)
+    if known is not None:
+        if (known.attestor, known.request) != (asked.attestor, asked.request):
+            raise Code.NONCE_TAKEN(got=asked.nonce)
+        return known
+    nonces.reserve(unit, asked.nonce, purpose=NoncePurpose.SOURCE_ATTESTATION, holder=asked.attestor)
+    ids.require_name(asked.attestor, "attestor")
+    unit.insert(challenges, **asdict(asked))
+    return asked
+
+
+def find_challenge(unit: Unit, nonce: str) -> ChallengeRecord | None:
+    """The challenge of that nonce, or None."""
+    row = unit.find(challenges, nonce=nonce)
+    return None if row is None else record_from(ChallengeRecord, row)
+
+
+def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
+    """The challenge of that nonce. Raises `challenge_unknown`."""
+    found = find_challenge(unit, nonce)
+    if found is None:
+        raise Code.CHALLENGE_UNKNOWN(got=ascii(nonce[:80]))
+    return found
+
+
+def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:
+    """Store the attestation and use up its nonce. A second answer to one challenge is refused."""
+    nonces.commit(unit, attestation.nonce, snapshot_id=None)
+    put(unit, StatementKind.SOURCE_ATTESTATION, attestation.attestation_id, envelope, log_index=log_index)
+    ids.require_name(attestation.catalog, "catalog")
+    ids.require_name(attestation.table_uuid, "table UUID")
+    ids.require_snapshot_id(attestation.snapshot_id)
+    unit.insert(attestations, **asdict(attestation))
+
+
+def find_attestation(unit: Unit, attestation_id: str) -> AttestationRecord | None:
+    """The attestation, or None."""
+    return read_row(_attestation, unit.find(attestations, attestation_id=attestation_id))
+
+
+def list_newest_attestations(
+    unit: Unit, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: str | None = None
+) -> list[AttestationRecord]:
+    """The newest attestations, of one attestor or source or of all."""
+    wanted = select(attestations).order_by(attestations.c.at_micros.desc(), attestations.c.attestation_id)
+    asked = {"attestor": attestor, "table_uuid": table_uuid, "snapshot_id": snapshot_id}
+    for name, value in asked.items():
+        if value is not None:
+            wanted = wanted.where(attestations.c[name] == value)
+    return [_attestation(row) for row in unit.rows(wanted.limit(ATTESTATIONS_PAGE_MAX_ROWS))]
+
+
+def _attestation(row: Row) -> AttestationRecord:
+    return record_from(AttestationRecord, row)

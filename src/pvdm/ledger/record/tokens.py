@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
 from sqlalchemy import bindparam, case, func, select, update
@@ -115,21 +115,8 @@ def issue(
         parent_id=parent_id,
         issued_micros=unit.at_micros,
     )
-    unit.insert(
-        tokens,
-        token_id=grant.token_id,
-        secret_sha256=secret_sha256,
-        role=role,
-        domain=domain,
-        name=name,
-        attempt_id=attempt_id,
-        parent_id=parent_id,
-        issued_micros=unit.at_micros,
-        expires_micros=expires_micros,
-        replaced_micros=None,
-        successor_id=None,
-        revoked_micros=None,
-    )
+    values = {name: value for name, value in asdict(grant).items() if name != "ended"}
+    unit.insert(tokens, secret_sha256=secret_sha256, **values)
     return grant
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, text
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index
 
-from pvdm.ledger.schema.columns import exact, hex_text, number, one_of, states, table, time, word
+from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, states, table, time, word
 from pvdm.model.states import ANNOUNCED
 
 namespaces: Final = table(
@@ -24,8 +24,8 @@ namespaces: Final = table(
     Index("namespaces_parent", "parent"),
     changes=("properties", "protected_by", "dropped_micros", "at_micros"),
 )
-_there = text("dropped_micros IS NULL")
-Index("namespaces_levels_once", namespaces.c.levels, unique=True, sqlite_where=_there, postgresql_where=_there)
+_LIVE: Final = "dropped_micros IS NULL"
+index_where("namespaces_levels_once", _LIVE, namespaces.c.levels, unique=True)
 
 tables: Final = table(
     "tables",
@@ -62,17 +62,13 @@ tables: Final = table(
         "at_micros",
     ),
 )
-Index(
-    "tables_name_once", tables.c.namespace_id, tables.c.name, unique=True, sqlite_where=_there, postgresql_where=_there
-)
-Index("tables_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_there, postgresql_where=_there)
+index_where("tables_name_once", _LIVE, tables.c.namespace_id, tables.c.name, unique=True)
+index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
 Index("tables_uuid", tables.c.table_uuid)
-Index("tables_place", tables.c.place, sqlite_where=_there, postgresql_where=_there)
-_gone = text("dropped_micros IS NOT NULL")
-Index("tables_place_dropped", tables.c.place, sqlite_where=_gone, postgresql_where=_gone)
+index_where("tables_place", _LIVE, tables.c.place)
+index_where("tables_place_dropped", "dropped_micros IS NOT NULL", tables.c.place)
 # Proofs, claims and nonces name a protected table by its UUID: no second table ever has it.
-_gated = text("protected_micros IS NOT NULL")
-Index("tables_protected_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_gated, postgresql_where=_gated)
+index_where("tables_protected_uuid_once", "protected_micros IS NOT NULL", tables.c.table_uuid, unique=True)
 
 
 class StagedKind(StrEnum):
@@ -142,16 +138,8 @@ views: Final = table(
         "at_micros",
     ),
 )
-_live_view = text("dropped_micros IS NULL")
-Index(
-    "views_name_once",
-    views.c.namespace_id,
-    views.c.name,
-    unique=True,
-    sqlite_where=_live_view,
-    postgresql_where=_live_view,
-)
-Index("views_uuid_once", views.c.view_uuid, unique=True, sqlite_where=_live_view, postgresql_where=_live_view)
+index_where("views_name_once", _LIVE, views.c.namespace_id, views.c.name, unique=True)
+index_where("views_uuid_once", _LIVE, views.c.view_uuid, unique=True)
 
 
 announced: Final = table(
@@ -170,11 +158,10 @@ announced: Final = table(
     changes=("state", "reason", "at_micros"),
     unlogged=("order_text",),
 )
-_open = text("state = 'OPEN'")
 # One open publication for each table, across Stewards.
-Index("announced_open_once", announced.c.table_uuid, unique=True, sqlite_where=_open, postgresql_where=_open)
+index_where("announced_open_once", "state = 'OPEN'", announced.c.table_uuid, unique=True)
 Index("announced_snapshot_once", announced.c.table_uuid, announced.c.snapshot_id, unique=True)
-Index("announced_open", announced.c.state, sqlite_where=_open, postgresql_where=_open)
+index_where("announced_open", "state = 'OPEN'", announced.c.state)
 
 announced_attempts: Final = table(
     "announced_attempts",

@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from pvdm.ledger.schema.columns import big, hex_text, metadata, number, one_of, table, time, word
+from pvdm.ledger.schema import big, hex_text, metadata, number, one_of, table, time, word
 from pvdm.model.role import Role
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import LargeBinary, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema import catalog, metadata, record, work
 from pvdm.model.states import MACHINES, AttemptState, Machine
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
@@ -25,6 +25,8 @@ DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
 REFUSED_SQLSTATE: Final = "PV001"
 REFUSED_PREFIX: Final = "pvdm rule: "
 
+# Importing these modules defines their tables.
+_TABLE_MODULES: Final = (catalog, record, work)
 _DIALECTS: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
 # Finds another workload's claim that overlaps a new one. Valid SQL in both databases.
@@ -82,14 +84,6 @@ def _logged(table: Table) -> list[tuple[str, bool]]:
     return [(c.name, isinstance(c.type, LargeBinary)) for c in table.columns if c.name not in left_out]
 
 
-def _fixed(table: Table) -> list[str]:
-    return [column.name for column in table.columns if column.name not in table.info["changes"]]
-
-
-def _machine(table: Table) -> Machine | None:
-    return next((machine for machine in MACHINES if machine.table == table.name), None)
-
-
 def _step(machine: Machine) -> str:
     """SQL that is true if the update is a step of the machine."""
     steps = [f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions]
@@ -103,9 +97,12 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
     if not table.info["changes"]:
         yield "no_update", "UPDATE", None, f"rows of {table.name} never change"
         return
-    changed = "\n    OR ".join(f"NEW.{name} {distinct} OLD.{name}" for name in _fixed(table))
+    changed = "\n    OR ".join(
+        f"NEW.{name} {distinct} OLD.{name}"
+        for name in [column.name for column in table.columns if column.name not in table.info["changes"]]
+    )
     yield "fixed", "UPDATE", changed, f"only {', '.join(table.info['changes'])} of {table.name} change"
-    machine = _machine(table)
+    machine = next((machine for machine in MACHINES if machine.table == table.name), None)
     if machine is not None:
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
         yield "step", "UPDATE", f"NOT ({_step(machine)})", f"no such step of the {machine.name}"

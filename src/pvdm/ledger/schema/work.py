@@ -5,18 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    LargeBinary,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint
 
-from pvdm.ledger.schema.columns import hex_text, number, one_of, states, table, time, word
+from pvdm.ledger.schema import hex_text, index_where, number, one_of, states, table, time, word
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
 
 
@@ -101,15 +92,8 @@ attempts: Final = table(
     changes=("state", "staged_snapshot_id", "reason", "at_micros"),
 )
 # A second live attempt of a chunk cannot be stored, even if the code fails to check it.
-_live = text(f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})")
-Index(
-    "attempts_one_live",
-    attempts.c.workload_id,
-    attempts.c.chunk_id,
-    unique=True,
-    sqlite_where=_live,
-    postgresql_where=_live,
-)
+_LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
+index_where("attempts_one_live", _LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
 
 nonces: Final = table(
     "nonces",
@@ -130,8 +114,7 @@ nonces: Final = table(
     UniqueConstraint("attempt_id", "nonce", name="nonces_of_attempt"),
     changes=("state", "snapshot_id", "reason", "at_micros"),
 )
-_held = text(f"state <> '{NonceState.ABORTED}'")
-Index("nonces_one_held", nonces.c.attempt_id, unique=True, sqlite_where=_held, postgresql_where=_held)
+index_where("nonces_one_held", f"state <> '{NonceState.ABORTED}'", nonces.c.attempt_id, unique=True)
 
 published: Final = table(
     "published",

@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import announced, announced_attempts
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import ANNOUNCED, AnnouncedState
@@ -86,8 +86,7 @@ def list_open(unit: Unit) -> list[Announced]:
 def find_open(unit: Unit, table_uuid: str) -> Announced | None:
     """The open one at this table, or None."""
     wanted = select(announced).where(announced.c.table_uuid == table_uuid, announced.c.state == AnnouncedState.OPEN)
-    row = unit.row(wanted)
-    return None if row is None else _announced(row)
+    return read_row(_announced, unit.row(wanted))
 
 
 def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
@@ -104,8 +103,7 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | No
         announced.c.snapshot_id == snapshot_id,
         announced.c.state != AnnouncedState.RELEASED,
     )
-    row = unit.row(wanted)
-    return None if row is None else _announced(row)
+    return read_row(_announced, unit.row(wanted))
 
 
 def snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:

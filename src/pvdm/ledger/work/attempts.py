@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import Code, ConflictError, VerificationError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit
@@ -53,8 +53,7 @@ class Attempt:
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
     """The attempt, or None."""
-    row = unit.find(attempts, attempt_id=attempt_id)
-    return None if row is None else _attempt(row)
+    return read_row(_attempt, unit.find(attempts, attempt_id=attempt_id))
 
 
 def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
@@ -74,8 +73,9 @@ def get(unit: Unit, attempt_id: str) -> Attempt:
 
 
 def lock(unit: Unit, attempt_id: str) -> Attempt:
-    """The attempt, locked until the end of the unit."""
-    return _lock(unit, attempt_id)
+    """The attempt, locked until the end of the unit. Raises `attempt_unknown`."""
+    row = unit.lock_row(attempts, attempt_id=attempt_id)
+    return get(unit, attempt_id) if row is None else _attempt(row)
 
 
 def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
@@ -156,8 +156,7 @@ def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | N
     both = workload_table.c.workload_id == attempts.c.workload_id
     wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
     wanted = wanted.where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live())).limit(1)
-    row = unit.row(wanted)
-    return None if row is None else _attempt(row)
+    return read_row(_attempt, unit.row(wanted))
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
@@ -174,19 +173,13 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
     if workload.state is not WorkloadState.OPEN:
         raise Code.WORKLOAD_MOVED("the workload has ended", expected="OPEN", got=workload.state)
     number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
-    unit.insert(
-        attempts,
-        attempt_id=opening.attempt_id,
-        workload_id=opening.workload_id,
-        chunk_id=opening.chunk_id,
-        number=number,
-        branch=ids.require_name(opening.branch, "branch"),
-        prefix=ids.require_name(opening.prefix, "prefix"),
-        state=ATTEMPT.initial,
-        staged_snapshot_id=None,
-        reason=ids.require_reason(opening.reason),
-    )
-    _reserve_nonce(unit, opening.attempt_id, opening.nonce)
+    ids.require_name(opening.branch, "branch")
+    ids.require_name(opening.prefix, "prefix")
+    ids.require_reason(opening.reason)
+    values = asdict(opening)
+    nonce = values.pop("nonce")
+    unit.insert(attempts, **values, number=number, state=ATTEMPT.initial, staged_snapshot_id=None)
+    _reserve_nonce(unit, opening.attempt_id, nonce)
     return get(unit, opening.attempt_id)
 
 
@@ -195,7 +188,7 @@ def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_
 
     A chunk without rows has no staged snapshot.
     """
-    found = _lock(unit, attempt_id)
+    found = lock(unit, attempt_id)
     staged = None if staged_snapshot_id is None else ids.require_snapshot_id(staged_snapshot_id)
     moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
     held = nonces.held_by(unit, attempt_id)
@@ -207,14 +200,14 @@ def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_
 
 def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
     """VERIFYING to COMMITTING: PASS, or FAIL waived by break-glass."""
-    return _move(unit, _lock(unit, attempt_id), AttemptState.COMMITTING, reason)
+    return _move(unit, lock(unit, attempt_id), AttemptState.COMMITTING, reason)
 
 
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
     """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
         raise Code.ATTEMPT_END_INVALID(_END_INVALID, got=to)
-    found = _lock(unit, attempt_id)
+    found = lock(unit, attempt_id)
     if found.state is to:
         return found
     moved = _move(unit, found, to, reason)
@@ -228,26 +221,26 @@ def publish(
     unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
     """COMMITTING to COMMITTED: nonce, publication and state, in the transaction that swaps the pointer."""
-    found = _lock(unit, attempt_id)
+    found = lock(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
         raise _moved_error(found, AttemptState.COMMITTING)
-    held = nonces.find(unit, nonce)
-    if held is None or held.attempt_id != attempt_id:
-        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
+    _require_nonce_of(unit, attempt_id, nonce)
     nonces.commit(unit, nonce, snapshot_id=snapshot_id)
     return _store_publication(unit, found, nonce, snapshot_id, extent)
 
 
-def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer) -> Attempt:
-    """Settle the nonce. If the catalog shows the snapshot, the attempt is published as well. Idempotent."""
-    found = _lock(unit, attempt_id)
+def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt:
+    """Settle the nonce, and publish the attempt: the catalog shows its snapshot. Idempotent."""
+    found = lock(unit, attempt_id)
+    _require_nonce_of(unit, attempt_id, nonce)
+    nonces.settle(unit, nonce, snapshot_id)
+    return found if found.state is AttemptState.COMMITTED else _store_publication(unit, found, nonce, snapshot_id)
+
+
+def _require_nonce_of(unit: Unit, attempt_id: str, nonce: str) -> None:
     known = nonces.find(unit, nonce)
     if known is None or known.attempt_id != attempt_id:
         raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
-    settled = nonces.settle(unit, nonce, answer)
-    if isinstance(answer, nonces.CommittedAs) and found.state is not AttemptState.COMMITTED:
-        return _store_publication(unit, found, settled.nonce, answer.snapshot_id)
-    return found
 
 
 def _store_publication(
@@ -260,22 +253,17 @@ def _store_publication(
         attempt_id=found.attempt_id,
         nonce=nonce,
         snapshot_id=snapshot_id,
-        rows_added=None if extent is None else extent.rows_added,
-        files_added=None if extent is None else extent.files_added,
-        rows_removed=None if extent is None else extent.rows_removed,
-        files_removed=None if extent is None else extent.files_removed,
+        **(dict.fromkeys(chunks.EXTENT_COLUMNS) if extent is None else asdict(extent)),
     )
     if not first:
         raise _published_error(unit, found.workload_id, found.chunk_id)
     return _move(unit, found, AttemptState.COMMITTED, f"published as snapshot {snapshot_id}")
 
 
-def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
+def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> PvdmError:
     before = chunks.publication(unit, workload_id, chunk_id)
-    return VerificationError(
-        Code.CHUNK_PUBLISHED,
+    return Code.CHUNK_PUBLISHED(
         f"chunk {chunk_id} of workload {workload_id} is published",
-        expected="an unpublished chunk",
         got="unknown" if before is None else f"snapshot {before.snapshot_id}",
     )
 
@@ -318,11 +306,6 @@ def _reserve_nonce(unit: Unit, attempt_id: str, nonce: str) -> None:
     nonces.reserve(unit, nonce, purpose=NoncePurpose.ATTEMPT, holder=attempt_id, attempt_id=attempt_id)
 
 
-def _lock(unit: Unit, attempt_id: str) -> Attempt:
-    row = unit.lock_row(attempts, attempt_id=attempt_id)
-    return get(unit, attempt_id) if row is None else _attempt(row)
-
-
 def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved_error(found, to)
@@ -333,10 +316,9 @@ def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str
     return get(unit, found.attempt_id)
 
 
-def _moved_error(found: Attempt, to: AttemptState) -> ConflictError:
+def _moved_error(found: Attempt, to: AttemptState) -> PvdmError:
     before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
-    return ConflictError(
-        Code.ATTEMPT_MOVED,
+    return Code.ATTEMPT_MOVED(
         f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}",
         expected=" or ".join(before) or "no state at all",
         got=found.state,

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.work import chunks, published, workloads
 from pvdm.ledger.unit import Unit, in_batches
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
@@ -18,6 +18,7 @@ from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 CHUNKS_MAX: Final = 100_000
 CHUNKS_PAGE_MAX_ROWS: Final = 1_000
 CHUNKS_PAGE_MAX_BYTES: Final = 4_194_304
+EXTENT_COLUMNS: Final = ("rows_added", "files_added", "rows_removed", "files_removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,7 @@ def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
 def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
     """The chunk's publication, or None."""
     wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
-    row = unit.row(wanted)
-    return None if row is None else _published(row)
+    return read_row(_published, unit.row(wanted))
 
 
 def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
@@ -169,5 +169,5 @@ def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
 
 
 def _published(row: Row) -> Published:
-    counts = (row["rows_added"], row["files_added"], row["rows_removed"], row["files_removed"])
+    counts = [row[name] for name in EXTENT_COLUMNS]
     return record_from(Published, row, extent=None if None in counts else Extent(*counts))

@@ -11,9 +11,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, or_, select, update
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, read_row
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import claims, target_sources, workloads
 from pvdm.ledger.unit import Unit, in_batches
@@ -81,8 +81,7 @@ def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> 
 
 def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
     """The workload's own claim on this target, or None."""
-    row = unit.find(claims, workload_id=workload_id, target=target)
-    return None if row is None else _claim(row)
+    return read_row(_claim, unit.find(claims, workload_id=workload_id, target=target))
 
 
 def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
@@ -121,7 +120,7 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
         )
 
 
-def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> PvdmError:
     other = unit.find(workloads, workload_id=workload_id)
     unfinished = other is not None and other["state"] == WorkloadState.OPEN
     resume = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
@@ -131,8 +130,7 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
         why = "; its claim is on another column, or another type of it, and may hold the same rows"
     else:
         why = ""
-    return VerificationError(
-        Code.CLAIM_OVERLAPS,
+    return Code.CLAIM_OVERLAPS(
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,

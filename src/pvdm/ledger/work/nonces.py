@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import NONCE, NonceState
@@ -33,26 +33,6 @@ class Nonce:
     at_micros: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedAs:
-    """The catalog shows this snapshot, which names the nonce."""
-
-    snapshot_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotCommitted:
-    """The catalog was read, does not show such a snapshot, and never will."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownYet:
-    """The catalog could not be read."""
-
-
-CatalogAnswer = CommittedAs | NotCommitted | UnknownYet
-
-
 def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attempt_id: str | None = None) -> None:
     """Reserve the nonce. Raises `nonce_taken`; one insert on the primary key decides."""
     won = unit.insert_new(
@@ -71,14 +51,12 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
     """The nonce, or None."""
-    row = unit.find(nonces, nonce=nonce)
-    return None if row is None else _nonce(row)
+    return read_row(_nonce, unit.find(nonces, nonce=nonce))
 
 
 def held_by(unit: Unit, attempt_id: str) -> Nonce | None:
     """The attempt's one nonce that is not ABORTED, or None."""
-    row = unit.row(_HELD, of_attempt=attempt_id)
-    return None if row is None else _nonce(row)
+    return read_row(_nonce, unit.row(_HELD, of_attempt=attempt_id))
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
@@ -99,26 +77,20 @@ def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
     return _move(unit, found, NonceState.ABORTED, reason=reason, snapshot_id=None)
 
 
-def settle(unit: Unit, nonce: str, answer: CatalogAnswer) -> Nonce:
-    """After a crash: bring the ledger in line with the catalog. Idempotent.
+def settle(unit: Unit, nonce: str, snapshot_id: str) -> Nonce:
+    """Note that the catalog shows this snapshot, which names the nonce. Idempotent.
 
     If ledger and catalog contradict each other, StateUnknownError is raised and nothing is overwritten.
     """
     found = _lock(unit, nonce)
-    match answer, found.state:
-        case UnknownYet(), _:
-            return found
-        case CommittedAs(snapshot_id), NonceState.RESERVED:
-            return _move(unit, found, NonceState.COMMITTED, reason="settled: published", snapshot_id=snapshot_id)
-        case NotCommitted(), NonceState.RESERVED:
-            return _move(unit, found, NonceState.ABORTED, reason="settled: not published", snapshot_id=None)
-        case CommittedAs(snapshot_id), NonceState.COMMITTED if found.snapshot_id == snapshot_id:
-            return found
-        case NotCommitted(), NonceState.ABORTED:
-            return found
-    shown = f"snapshot {answer.snapshot_id}" if isinstance(answer, CommittedAs) else "no snapshot"
+    if found.state is NonceState.RESERVED:
+        return _move(unit, found, NonceState.COMMITTED, reason="settled: published", snapshot_id=snapshot_id)
+    if (found.state, found.snapshot_id) == (NonceState.COMMITTED, snapshot_id):
+        return found
     stored = found.state + (f" as snapshot {found.snapshot_id}" if found.snapshot_id else "")
-    raise Code.NONCE_SETTLEMENT_CONTRADICTS(expected=f"{stored} (ledger)", got=f"{shown} (catalog)", nonce=nonce)
+    raise Code.NONCE_SETTLEMENT_CONTRADICTS(
+        expected=f"{stored} (ledger)", got=f"snapshot {snapshot_id} (catalog)", nonce=nonce
+    )
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:

@@ -1,29 +1,32 @@
-"""What verification found for each nonce: the verified manifest, or why there is none; stored before the proof."""
+"""What verification found for each nonce, what became of the files of ended attempts, and what is in quarantine."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
-from sqlalchemy import select, update
+from sqlalchemy import and_, or_, select, update
 
 from pvdm.errors import Code
-from pvdm.ledger.connection import Row
-from pvdm.ledger.record import proofs
-from pvdm.ledger.schema.work import DisposalWord, disposals, verified
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.record import events, proofs
+from pvdm.ledger.schema.work import DisposalWord, disposals, quarantine_removals, verified, workloads
 from pvdm.ledger.schema.work import attempts as attempts_table
 from pvdm.ledger.unit import Unit, in_batches
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model import canonical_json
 from pvdm.model.located import Located
-from pvdm.model.states import ATTEMPT
+from pvdm.model.states import ATTEMPT, AttemptState
 
 FINDINGS_KEPT_MAX: Final = 100
 PENDING_PAGE_MAX_ROWS: Final = 1_000
 _TEXT_CHARACTERS: Final = 1_000
+
+QUARANTINE_PAGE_MAX_ROWS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
         "sha256": record.sha256,
         "files": record.files,
         "rows": record.rows,
-        "findings": _dump(record.findings),
+        "findings": canonical_json.dump([asdict(each) for each in record.findings]).decode(),
         "findings_more": record.findings_more,
         "located": None if record.located is None else canonical_json.dump(record.located.to_json()).decode(),
     }
@@ -95,8 +98,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
 
 def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
     """What was found for the nonce, or None."""
-    row = unit.find(verified, nonce=nonce)
-    return None if row is None else _record(row)
+    return read_row(_record, unit.find(verified, nonce=nonce))
 
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
@@ -127,14 +129,7 @@ def manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
 
 def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
     """Note that an ended attempt is cleaned up. The first note stays."""
-    unit.insert_new(
-        disposals,
-        attempt_id=record.attempt_id,
-        outcome=record.outcome,
-        removed=record.removed,
-        kept=record.kept,
-        note=record.note[:_TEXT_CHARACTERS],
-    )
+    unit.insert_new(disposals, **asdict(replace(record, note=record.note[:_TEXT_CHARACTERS])))
     found = find_disposal(unit, record.attempt_id)
     if found is None:
         raise AssertionError("it was just put there")
@@ -144,9 +139,7 @@ def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
     """What became of the attempt's files, or None."""
     row = unit.find(disposals, attempt_id=attempt_id)
-    if row is None:
-        return None
-    return DisposalRecord(row["attempt_id"], DisposalWord(row["outcome"]), row["removed"], row["kept"], row["note"])
+    return None if row is None else record_from(DisposalRecord, row, outcome=DisposalWord(row["outcome"]))
 
 
 def list_undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_micros: int = 0) -> list[Attempt]:
@@ -160,24 +153,9 @@ def list_undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_mic
     return [attempts.get(unit, row["attempt_id"]) for row in rows]
 
 
-def _dump(findings: Sequence[StoredFinding]) -> str:
-    return canonical_json.dump([asdict(each) for each in findings]).decode()
-
-
 def _shorten(record: VerifiedRecord) -> VerifiedRecord:
     kept = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
-    return VerifiedRecord(
-        record.nonce,
-        record.attempt_id,
-        record.core_sha256,
-        record.location,
-        record.sha256,
-        record.files,
-        record.rows,
-        kept,
-        record.findings_more + max(0, len(record.findings) - FINDINGS_KEPT_MAX),
-        record.located,
-    )
+    return replace(record, findings=kept, findings_more=record.findings_more + len(record.findings) - len(kept))
 
 
 def _shorten_finding(found: StoredFinding) -> StoredFinding:
@@ -192,16 +170,144 @@ def _writable(text: str) -> str:
 
 
 def _record(row: Row) -> VerifiedRecord:
-    found = tuple(StoredFinding(**each) for each in json.loads(row["findings"]))
-    return VerifiedRecord(
-        row["nonce"],
-        row["attempt_id"],
-        row["core_sha256"],
-        row["location"],
-        row["sha256"],
-        row["files"],
-        row["rows"],
-        found,
-        row["findings_more"],
-        None if row["located"] is None else Located.from_json(json.loads(row["located"])),
+    return record_from(
+        VerifiedRecord,
+        row,
+        findings=tuple(StoredFinding(**each) for each in json.loads(row["findings"])),
+        located=None if row["located"] is None else Located.from_json(json.loads(row["located"])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Who removed an attempt's files, and why. `done` once all of them are removed."""
+
+    attempt_id: str
+    token_id: str
+    name: str
+    reason: str
+    files: int
+    size_bytes: int
+    done: bool
+
+
+def page_quarantined(
+    unit: Unit,
+    *,
+    domain: str | None,
+    table_uuid: str | None = None,
+    after: str | None = None,
+    count: int = QUARANTINE_PAGE_MAX_ROWS,
+    back: Collection[str] = (),
+) -> list[Attempt]:
+    """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one.
+
+    `back` are attempts whose files were removed, but of which some are there again.
+    """
+    wanted = _select_quarantined(back)
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    if table_uuid is not None:
+        wanted = wanted.where(workloads.c.table_uuid == table_uuid)
+    if after is not None:
+        last = attempts.get(unit, after)
+        at, name = attempts_table.c.at_micros, attempts_table.c.attempt_id
+        wanted = wanted.where(or_(at > last.at_micros, and_(at == last.at_micros, name > last.attempt_id)))
+    wanted = wanted.order_by(attempts_table.c.at_micros, attempts_table.c.attempt_id)
+    rows = unit.rows(wanted.limit(min(count, QUARANTINE_PAGE_MAX_ROWS)))
+    return [attempts.get(unit, row["attempt_id"]) for row in rows]
+
+
+def is_in_quarantine(unit: Unit, attempt_id: str) -> bool:
+    """Whether the attempt's files are in quarantine, or some may be after an interrupted removal."""
+    return unit.row(_select_quarantined().where(attempts_table.c.attempt_id == attempt_id)) is not None
+
+
+def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
+    """Who removed the attempt's files, or None."""
+    return read_row(_removal, unit.find(quarantine_removals, attempt_id=attempt_id))
+
+
+def begin_removal(unit: Unit, removal: Removal) -> Removal:
+    """Note who removes the attempt's files and why, before the first is deleted. The first note stays."""
+    unit.insert_new(
+        quarantine_removals,
+        attempt_id=removal.attempt_id,
+        token_id=removal.token_id,
+        name=ids.require_name(removal.name, "name"),
+        reason=ids.require_reason(removal.reason),
+        files=removal.files,
+        bytes=removal.size_bytes,
+        done=0,
+    )
+    found = find_removal(unit, removal.attempt_id)
+    if found is None:
+        raise AssertionError("it was just put there")
+    return found
+
+
+def note_again(unit: Unit, removal: Removal) -> Removal:
+    """Note who removes files that are there again after a removal, and why. The first record stays."""
+    return _note(unit, "quarantine_removed_again", removal)
+
+
+def note_unknown(unit: Unit, removal: Removal) -> Removal:
+    """Note who removes files of an attempt that the ledger does not know, and why."""
+    return _note(unit, "quarantine_removed_unknown", removal)
+
+
+def _note(unit: Unit, kind: str, removal: Removal) -> Removal:
+    facts: dict[str, str | int] = {
+        "token_id": removal.token_id,
+        "name": ids.require_name(removal.name, "name"),
+        "reason": ids.require_reason(removal.reason),
+        "files": removal.files,
+        "bytes": removal.size_bytes,
+    }
+    events.note(unit, kind, "quarantine_removals", removal.attempt_id, facts)
+    return replace(removal, done=True)
+
+
+def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+    """Those of the attempts whose files were all removed."""
+    found: list[str] = []
+    c = quarantine_removals.c
+    for some in in_batches(attempt_ids):
+        wanted = select(c.attempt_id).where(c.attempt_id.in_(some), c.done == 1)
+        found += [row["attempt_id"] for row in unit.rows(wanted)]
+    return found
+
+
+def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+    """Those ids that belong to no attempt of this ledger."""
+    known: set[str] = set()
+    c = attempts_table.c
+    for some in in_batches(attempt_ids):
+        known.update(row["attempt_id"] for row in unit.rows(select(c.attempt_id).where(c.attempt_id.in_(some))))
+    return [each for each in attempt_ids if each not in known]
+
+
+def end_removal(unit: Unit, attempt_id: str) -> None:
+    """Note that all files of the attempt are removed."""
+    wanted = update(quarantine_removals).where(quarantine_removals.c.attempt_id == attempt_id)
+    unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
+
+
+def _select_quarantined(back: Collection[str] = ()) -> Any:
+    """Failed attempts in quarantine whose files were not removed, or are there again."""
+    both = workloads.c.workload_id == attempts_table.c.workload_id
+    kept = disposals.c.attempt_id == attempts_table.c.attempt_id
+    gone = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
+    wanted = select(attempts_table.c.attempt_id).join(workloads, both).join(disposals, kept)
+    wanted = wanted.outerjoin(quarantine_removals, gone)
+    return wanted.where(
+        attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
+        disposals.c.outcome == DisposalWord.QUARANTINED,
+        or_(
+            quarantine_removals.c.done.is_(None), quarantine_removals.c.done == 0, attempts_table.c.attempt_id.in_(back)
+        ),
+    )
+
+
+def _removal(row: Row) -> Removal:
+    return record_from(Removal, row, size_bytes=row["bytes"], done=bool(row["done"]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import func, select, update
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import Atomicity, published, workloads
 from pvdm.ledger.unit import Unit, in_batches
@@ -64,8 +64,7 @@ class Workload:
 
 def find(unit: Unit, workload_id: str) -> Workload | None:
     """The workload, or None."""
-    row = unit.find(workloads, workload_id=workload_id)
-    return None if row is None else _workload(row)
+    return read_row(_workload, unit.find(workloads, workload_id=workload_id))
 
 
 def get(unit: Unit, workload_id: str) -> Workload:
@@ -97,11 +96,10 @@ def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload
 
 def total(unit: Unit, *, domain: str | None) -> int:
     """The number of workloads; of one domain, or of all."""
-    wanted = select(func.count().label("total")).select_from(workloads)
+    wanted = select(func.count()).select_from(workloads)
     if domain is not None:
         wanted = wanted.where(workloads.c.domain == domain)
-    row = unit.row(wanted)
-    return 0 if row is None else int(row["total"])
+    return int(unit.execute(wanted).scalar_one())
 
 
 def list_open(unit: Unit) -> list[Workload]:
@@ -144,14 +142,8 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
     restores.require_unused(unit, opening.workload_id)
     created = unit.insert_new(
         workloads,
-        workload_id=opening.workload_id,
-        contract_hash=opening.contract_hash,
-        table_uuid=opening.table_uuid,
-        source=opening.source,
+        **{**asdict(opening), "parameters": opening.parameters.decode()},
         source_snapshot_id=pinned.source_snapshot_id,
-        parameters=opening.parameters.decode(),
-        atomicity=opening.atomicity,
-        domain=opening.domain,
         plan_hash=pinned.plan_hash,
         epoch=pinned.epoch,
         newer_columns=pinned.newer_columns.decode(),
@@ -222,22 +214,7 @@ def _shorten(parameters: bytes) -> str:
 
 
 def _workload(row: Row) -> Workload:
-    opening = Opening(
-        row["workload_id"],
-        row["contract_hash"],
-        row["table_uuid"],
-        row["source"],
-        row["parameters"].encode(),
-        Atomicity(row["atomicity"]),
-        row["domain"],
-    )
-    return Workload(
-        opening,
-        row["source_snapshot_id"],
-        row["plan_hash"],
-        row["epoch"],
-        row["newer_columns"].encode(),
-        WorkloadState(row["state"]),
-        row["reason"],
-        row["at_micros"],
-    )
+    parameters, atomicity = row["parameters"].encode(), Atomicity(row["atomicity"])
+    opening = record_from(Opening, row, parameters=parameters, atomicity=atomicity)
+    newer_columns, state = row["newer_columns"].encode(), WorkloadState(row["state"])
+    return record_from(Workload, row, opening=opening, newer_columns=newer_columns, state=state)

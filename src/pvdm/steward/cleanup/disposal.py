@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm import fault
@@ -12,13 +12,13 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.references import NamedFiles, References, Search, UndecidedError
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
-from pvdm.catalog.upstream.target import fence_of
+from pvdm.catalog.target import fence_of
 from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.prefix import Prefix, PrefixFile, prefix_at
+from pvdm.lake.prefix import Prefix, prefix_at
 from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
@@ -27,7 +27,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs
 from pvdm.ledger.schema.work import DisposalWord
-from pvdm.ledger.work import announced, attempts, quarantine, verified, workloads
+from pvdm.ledger.work import announced, attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.contract import OnFail
@@ -76,27 +76,21 @@ class _DoneError(Exception):
         self.record = record
 
 
+@dataclass(eq=False)
 class Disposal:
-    """Cleans up after attempts; each step can be repeated, and `settle` continues after a crash."""
+    """Cleans up after attempts; each step can be repeated, and `settle` continues after a crash.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        catalog: Catalog,
-        vault: Vault,
-        files: Files,
-        require_consistent: Callable[[], None],
-    ) -> None:
-        """`require_consistent` raises where the ledger's log is not the one of the outside checkpoint."""
-        self._ledger = ledger
-        self._clock = clock
-        self._catalog = catalog
-        self._vault = vault
-        self._files = files
-        self._require_consistent = require_consistent
-        self._locks = ThreadLocks()
-        self._named = NamedFiles()
+    `require_consistent` raises where the ledger's log is not the one of the outside checkpoint.
+    """
+
+    ledger: Ledger
+    clock: LedgerClock
+    catalog: Catalog
+    vault: Vault
+    files: Files
+    require_consistent: Callable[[], None]
+    _locks: ThreadLocks = field(default_factory=ThreadLocks, init=False)
+    _named: NamedFiles = field(default_factory=NamedFiles, init=False)
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
         """Quarantine or delete unpublished files of the attempt, and remove its branch and own snapshots.
@@ -107,8 +101,8 @@ class Disposal:
         if done is not None:
             return done
         # A ledger restored elsewhere may have published files that are leftovers by this one.
-        self._require_consistent()
-        with self._locks.hold(attempt_id), hold_work(self._ledger, f"the clean-up of {attempt_id}"):
+        self.require_consistent()
+        with self._locks.hold(attempt_id), hold_work(self.ledger, f"the clean-up of {attempt_id}"):
             try:
                 self._require_undone(attempt_id)
                 return self._dispose(attempt_id)
@@ -123,7 +117,8 @@ class Disposal:
             )
         note = self._quarantine(ended)
         fault.point("disposal.after_quarantine")
-        if _removes_branch(ended):
+        # An adopted branch is removed only after its publication.
+        if not is_adopted(ended.attempt) or ended.published:
             self._remove_branch(ended.attempt, ended.row)
         fault.point("disposal.after_branch")
         with require_decided():
@@ -132,7 +127,7 @@ class Disposal:
         return self._store_record(ended, _outcome(ended), removed, kept, note)
 
     def _find_done(self, attempt_id: str) -> DisposalRecord | None:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             return verified.find_disposal(unit, attempt_id)
 
     def _require_undone(self, attempt_id: str) -> None:
@@ -146,7 +141,7 @@ class Disposal:
 
         All are tried; then the first error about something unavailable is raised, so that settling is retried.
         """
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             waiting = verified.list_undisposed(unit)
         found, away = [], list[UnavailableError]()
         for attempt in waiting:
@@ -163,7 +158,7 @@ class Disposal:
 
     def ended_at(self, row: TableRow) -> list[EndedAttempt]:
         """Every attempt at the table that has ended, oldest first."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             listed = attempts.list_ended(unit, row.table_uuid)
         return [self._load(each.attempt_id) for each in listed]
 
@@ -171,13 +166,13 @@ class Disposal:
         """Remove a branch that was written after the clean-up; an adopted branch stays."""
         if ended.row is None or is_adopted(ended.attempt):
             return
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             fences = _fences(unit, ended.attempt)
         if branch_removal(metadata, ended.attempt, fences)[0]:
             self._remove_branch(ended.attempt, ended.row)
 
     def _load(self, attempt_id: str) -> EndedAttempt:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, attempt.workload_id)
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
@@ -216,17 +211,17 @@ class Disposal:
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
     def _quarantine_file(self, ended: EndedAttempt, seen: Seen) -> None:
-        self._put_in_quarantine(ended, self._files.fetch_frozen(seen).data)
+        self._put_in_quarantine(ended, self.files.fetch_frozen(seen).data)
 
     def _put_in_quarantine(self, ended: EndedAttempt, data: bytes) -> None:
         """Write a file into quarantine; checked before and after, so that a removal by an operator stays final."""
         attempt_id = ended.attempt.attempt_id
         self._require_undone(attempt_id)
-        location = self._vault.quarantine(ended.table_uuid, attempt_id, data)
-        with self._ledger.read() as unit:
-            removal = quarantine.find_removal(unit, attempt_id)
+        location = self.vault.quarantine(ended.table_uuid, attempt_id, data)
+        with self.ledger.read() as unit:
+            removal = verified.find_removal(unit, attempt_id)
         if removal is not None:
-            self._vault.remove(location)
+            self.vault.remove(location)
             self._require_undone(attempt_id)
 
     def _quarantine_published_copy(self, ended: EndedAttempt, file: AddedFile) -> str:
@@ -245,14 +240,15 @@ class Disposal:
         bound = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
         lost, room = [], ended.bytes_max
-        for left in self.files_left(ended):
+        prefix = self.prefix_of(ended)
+        for left in [] if prefix is None else prefix.files():
             if left.location in bound or not left.location.is_under(folder):
                 continue
             if left.size > room or left.location.link_below(folder) is not None:
                 lost.append(f"{left.location.parts[-1]}: {'limit' if left.size > room else 'link'}")
                 continue
             try:
-                fetched = self._files.fetch(left.location)
+                fetched = self.files.fetch(left.location)
             except VerificationError as error:
                 lost.append(f"{left.location.parts[-1]}: {error.reason}")
                 continue
@@ -262,17 +258,18 @@ class Disposal:
 
     def in_quarantine(self, ended: EndedAttempt) -> set[str]:
         """The hashes of the attempt's files in quarantine."""
-        listed = self._vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
+        listed = self.vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
         return {location.rpartition("/")[2] for location in listed}
 
     def _remove_branch(self, attempt: Attempt, row: TableRow) -> None:
         """Remove the branch and its own snapshots in one commit; snapshots of other refs stay."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             levels = levels_of(unit, row)
             fences = _fences(unit, attempt)
         for _ in range(BRANCH_TRIES_MAX):
-            fresh = self._reload_row(row)
-            metadata = self._catalog.states.of(fresh).metadata
+            with self.ledger.read() as unit:
+                fresh = tables.get_by_id(unit, row.table_id)
+            metadata = self.catalog.states.of(fresh).metadata
             if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
                 return
             updates, requirements = branch_removal(metadata, attempt, fences)
@@ -280,16 +277,12 @@ class Disposal:
                 return
             try:
                 grant = OWN if fresh.protected else OWN_WHERE_UNPROTECTED
-                self._catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
+                self.catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
                 if not error.reason.startswith("requirement_ref"):
                     raise
         raise Code.BRANCH_MOVING(got=attempt.branch)
-
-    def _reload_row(self, row: TableRow) -> TableRow:
-        with self._ledger.read() as unit:
-            return tables.get_by_id(unit, row.table_id)
 
     def _remove_files(self, ended: EndedAttempt) -> tuple[int, int]:
         """Delete the files in the attempt's folder and their copies in the vault, unless a snapshot references them.
@@ -311,30 +304,21 @@ class Disposal:
             prefix.remove_empty()
         at = {parse_location(each): each for each in copies}
         for place in search.unnamed(place for place in at if place not in kept):
-            self._vault.remove(at[place])
+            self.vault.remove(at[place])
             removed += 1
         return removed, len(left) + len(copies) - removed
 
     def remove_unfinished(self, ended: EndedAttempt) -> None:
         """Remove unfinished files of the attempt from the vault; a crash left them, and nothing references them."""
         for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
-            for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
-                self._vault.remove(each)
-
-    def remove_copy(self, location: str) -> None:
-        """Remove an unreferenced copy from the vault."""
-        self._vault.remove(location)
-
-    def files_left(self, ended: EndedAttempt) -> list[PrefixFile]:
-        """All files in the attempt's folder."""
-        prefix = self.prefix_of(ended)
-        return [] if prefix is None else prefix.files()
+            for each in self.vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
+                self.vault.remove(each)
 
     def _search(self, ended: EndedAttempt) -> Search:
         """The search for references to the attempt's files, over the snapshots of all tables."""
         folders = [parse_location(ended.attempt.prefix)]
-        folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
-        references = References(self._ledger, self._catalog.states, self._files, self._named)
+        folders.append(parse_location(self.vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
+        references = References(self.ledger, self.catalog.states, self.files, self._named)
         known = {ended.table_uuid: self._older_snapshot(ended)}
         return references.under(folders, after_event=ended.opened_event, known=known)
 
@@ -344,11 +328,11 @@ class Disposal:
             return ended.core.target.base_snapshot_id
         if ended.row is None:
             return None
-        return shown_before(self._catalog.states.of(ended.row).metadata, ended.opened_micros)
+        return shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
 
     def copies_of(self, ended: EndedAttempt) -> list[str]:
         """The Steward's copies of the attempt's files in the vault."""
-        return self._vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+        return self.vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
     def prefix_of(self, ended: EndedAttempt) -> Prefix | None:
         """The attempt's own folder; files that an adopted branch staged elsewhere are not in it."""
@@ -357,20 +341,21 @@ class Disposal:
         folder = parse_location(ended.attempt.prefix)
         if not folder.is_under(parse_location(ended.row.location)):
             raise UndecidedError("the table has moved away from the attempt's folder")
-        return self.folder_of(ended.row, folder)
-
-    def folder_of(self, row: TableRow, folder: Location) -> Prefix:
-        """A folder below the table's location; links below the warehouse are not followed."""
-        table, warehouse = parse_location(row.location), parse_location(self._catalog.warehouse)
-        root = warehouse if table.is_under(warehouse) and table != warehouse else table
-        return prefix_at(root, folder, self._files.stores)
+        return open_folder(self.catalog, self.files, ended.row, folder)
 
     def _store_record(
         self, ended: EndedAttempt, outcome: DisposalWord, removed: int, kept: int, note: str
     ) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
-        at = self._clock.now_micros()
-        return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+        at = self.clock.now_micros()
+        return self.ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def open_folder(catalog: Catalog, files: Files, row: TableRow, folder: Location) -> Prefix:
+    """A folder below the table's location; links below the warehouse are not followed."""
+    table, warehouse = parse_location(row.location), parse_location(catalog.warehouse)
+    root = warehouse if table.is_under(warehouse) and table != warehouse else table
+    return prefix_at(root, folder, files.stores)
 
 
 def published_files(ended: EndedAttempt) -> set[Location]:
@@ -413,11 +398,6 @@ def branch_removal(
     updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()
     held: Json = None if ref is None else ref.snapshot_id
     return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
-
-
-def _removes_branch(ended: EndedAttempt) -> bool:
-    """Whether the branch is removed: an adopted one only after its publication."""
-    return not is_adopted(ended.attempt) or ended.published
 
 
 def is_quarantined(ended: EndedAttempt) -> bool:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.api.work import OrphanView
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_full_name
 from pvdm.catalog.references import References, Search
@@ -26,13 +27,14 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.work import attempts, quarantine, workloads
+from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.access import require_attempt
 from pvdm.steward.cleanup.disposal import (
     Disposal,
     EndedAttempt,
     is_quarantined,
+    open_folder,
     published_files,
     require_decided,
     shown_before,
@@ -45,15 +47,6 @@ _LIST: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """An unreferenced file of an ended attempt, or of the job whose branch the attempt adopted."""
-
-    attempt_id: str
-    location: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Candidate:
     """A file that may be an orphan; `prefix` is the folder that it is removed from."""
 
@@ -63,8 +56,9 @@ class _Candidate:
     of_job: bool
 
     @property
-    def orphan(self) -> Orphan:
-        return Orphan(self.ended.attempt.attempt_id, str(self.left.location), self.left.size)
+    def orphan(self) -> OrphanView:
+        attempt_id = self.ended.attempt.attempt_id
+        return OrphanView(location=str(self.left.location), size=self.left.size, attempt_id=attempt_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +81,14 @@ class OrphanSearch:
         self._files = files
         self._disposal = disposal
 
-    def find(self, row: TableRow) -> list[Orphan]:
+    def find(self, row: TableRow) -> list[OrphanView]:
         """The orphans of the table's ended attempts."""
         with require_decided():
             found = self._candidates(row, self._disposal.ended_at(row))
             named = self._search(row, found, {}).referenced if found else set()
         return [each.orphan for each in found if each.left.location not in named]
 
-    def remove(self, row: TableRow) -> list[Orphan]:
+    def remove(self, row: TableRow) -> list[OrphanView]:
         """Remove the table's orphans and late branches; returns the removed files."""
         ended = self._disposal.ended_at(row)
         with require_decided():
@@ -124,7 +118,7 @@ class OrphanSearch:
                 prefix.remove_empty()
         copied = {parse_location(copy): copy for copy in copies}
         for place in search.unnamed(copied):
-            self._disposal.remove_copy(copied[place])
+            self._disposal.vault.remove(copied[place])
 
     def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> Search:
         """Search all tables that may reference one of these files."""
@@ -191,11 +185,11 @@ class OrphanSearch:
         table = parse_location(row.location)
         for file in () if ended.core is None else ended.core.files.added:
             location = parse_location(file.staged_path)
-            above = _parent_folder(location)
+            above = Location(location.scheme, location.authority, location.parts[:-1])
             # Files directly at the table's location are left alone.
             if not above.is_under(table) or above == table or (kept is not None and file.staged_sha256 not in kept):
                 continue
-            prefix = self._disposal.folder_of(row, above)
+            prefix = open_folder(self._catalog, self._disposal.files, row, above)
             left = prefix.find(location)
             if left is not None and left.size == file.staged_size_bytes:
                 yield _Candidate(ended, left, prefix, of_job=True)
@@ -205,12 +199,12 @@ class OrphanSearch:
         if not is_quarantined(ended):
             return None
         with self._ledger.read() as unit:
-            removal = quarantine.find_removal(unit, ended.attempt.attempt_id)
+            removal = verified.find_removal(unit, ended.attempt.attempt_id)
         return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
 
     def _staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
         """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
-        prefix = self._disposal.folder_of(row, parse_location(row.location).child("metadata"))
+        prefix = open_folder(self._catalog, self._disposal.files, row, parse_location(row.location).child("metadata"))
         there = {each.location: each for each in prefix.files()}
         lists: dict[int, list[PrefixFile]] = {}
         for left in there.values():
@@ -242,10 +236,6 @@ def _opening_of(ended: EndedAttempt) -> tuple[int, int]:
     return ended.opened_micros, ended.opened_event
 
 
-def _parent_folder(location: Location) -> Location:
-    return Location(location.scheme, location.authority, location.parts[:-1])
-
-
 class Leftovers:
     """Searches for orphans on behalf of callers; concurrent searches of one table share the result."""
 
@@ -253,15 +243,15 @@ class Leftovers:
         self._catalog = catalog
         self._search = search
         self._lock = threading.Lock()
-        self._running: dict[str, Future[list[Orphan]]] = {}
+        self._running: dict[str, Future[list[OrphanView]]] = {}
 
-    def orphans(self, grant: Grant, table: str) -> list[Orphan]:
+    def orphans(self, grant: Grant, table: str) -> list[OrphanView]:
         """The orphans of a table; a call during a search of the same table waits for its result."""
         row = self._load_table(grant, table)
         with self._lock:
             running = self._running.get(row.table_uuid)
             if running is None:
-                mine = self._running[row.table_uuid] = Future[list[Orphan]]()
+                mine = self._running[row.table_uuid] = Future[list[OrphanView]]()
         if running is not None:
             return running.result()
         try:
@@ -274,7 +264,7 @@ class Leftovers:
                 del self._running[row.table_uuid]
         return mine.result()
 
-    def remove(self, grant: Grant, table: str) -> list[Orphan]:
+    def remove(self, grant: Grant, table: str) -> list[OrphanView]:
         """Remove the orphans of a table; returns the removed files."""
         return self._search.remove(self._load_table(grant, table))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.api.work import QuarantinedView
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_full_name
 from pvdm.errors import Code
@@ -17,37 +18,15 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.work import attempts, chunks, quarantine, workloads
+from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.quarantine import QUARANTINE_PAGE_MAX_ROWS, Removal
+from pvdm.ledger.work.verified import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.logs import log_event
 from pvdm.steward.work.sources import table_name
 
 _ATTEMPT_ID: Final = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """The files of one failed attempt; `undecided` says why they cannot be removed yet, None where they can.
-
-    An attempt that the ledger does not know has no workload, and `failed_micros` is when its files were written.
-    """
-
-    attempt_id: str
-    workload_id: str | None
-    chunk_id: str | None
-    failed_micros: int
-    table: str | None
-    table_uuid: str
-    verdict: str | None
-    proof_id: str | None
-    age_seconds: int
-    files: int
-    size_bytes: int
-    folder: str
-    undecided: str | None
 
 
 class QuarantineFiles:
@@ -59,7 +38,7 @@ class QuarantineFiles:
         self._catalog = catalog
         self._vault = vault
 
-    def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[Quarantined]:
+    def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[QuarantinedView]:
         """A page of the quarantine of the caller's domain, or of one table, oldest first.
 
         Attempts that the ledger does not know come last, by their ids.
@@ -71,13 +50,14 @@ class QuarantineFiles:
             last = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if last is None:
-                found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
-            facts_of = [(each, _facts(unit, each)) for each in found]
-        now = self._clock.trusted_micros()
-        known = [self._describe(attempt, facts, now) for attempt, facts in facts_of]
-        room = QUARANTINE_PAGE_MAX_ROWS - len(known)
+                found = verified.page_quarantined(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
+            facts_of = [(each, *_facts(unit, each)) for each in found]
+        known = [
+            self._view(each.attempt_id, uuid, each.at_micros, self._files(uuid, each.attempt_id), facts)
+            for each, uuid, facts in facts_of
+        ]
         unknown = [each for each in self._unknown(grant, uuid) if last is None or each.attempt_id > last]
-        return [*known, *(self._describe_unknown(each, now) for each in unknown[:room])]
+        return [*known, *(self._view_unknown(each) for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(known)])]
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
         """Remove the files of these attempts, and record it.
@@ -86,7 +66,7 @@ class QuarantineFiles:
         """
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            asked = quarantine.unknown_among(unit, attempt_ids)
+            asked = verified.unknown_among(unit, attempt_ids)
         lying = self._unknown(grant, None) if asked else []
         unknown = {each.attempt_id: each for each in lying if each.attempt_id in asked}
         known = [each for each in attempt_ids if each not in unknown]
@@ -100,7 +80,7 @@ class QuarantineFiles:
     def _is_returned(self, attempt_id: str) -> bool:
         """Whether removed files are there again: a delayed clean-up may have written them after the removal."""
         with self._ledger.read() as unit:
-            removal = quarantine.find_removal(unit, attempt_id)
+            removal = verified.find_removal(unit, attempt_id)
             if removal is None or not removal.done:
                 return False
             uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
@@ -111,7 +91,7 @@ class QuarantineFiles:
         asked = self._vault.tables() if table_uuid is None else [table_uuid]
         lying = [name for uuid in asked for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
-            removed = quarantine.removed_among(unit, lying)
+            removed = verified.removed_among(unit, lying)
         return [each for each in removed if self._is_returned(each)]
 
     def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
@@ -126,14 +106,14 @@ class QuarantineFiles:
         def begin(unit: Unit) -> Removal:
             # Checked in the transaction that records it; a decided workload stays decided.
             _require_removable(unit, grant, attempt_id, back=back)
-            return quarantine.note_again(unit, noted) if back else quarantine.begin_removal(unit, noted)
+            return verified.note_again(unit, noted) if back else verified.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        # ListedFile again: a file written before the record is in this list, and a later writer finds the record and
+        # Listed again: a file written before the record is in this list, and a later writer finds the record and
         # removes its own file.
         for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
-        self._ledger.transact(lambda unit: quarantine.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
+        self._ledger.transact(lambda unit: verified.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
         _log_removed(begun, table=name, table_uuid=uuid, workload_id=attempt.workload_id)
         return begun
 
@@ -141,7 +121,7 @@ class QuarantineFiles:
         noted = Removal(
             found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
         )
-        self._ledger.transact(lambda unit: quarantine.note_unknown(unit, noted), at_micros=self._clock.now_micros())
+        self._ledger.transact(lambda unit: verified.note_unknown(unit, noted), at_micros=self._clock.now_micros())
         for each in found.files:
             self._vault.remove(str(each.place))
         _log_removed(noted, table=found.table, table_uuid=found.table_uuid, workload_id=None)
@@ -157,49 +137,28 @@ class QuarantineFiles:
     def _files(self, table_uuid: str, attempt_id: str) -> list[ListedFile]:
         return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
 
-    def _describe(self, attempt: Attempt, facts: _Facts, now: int) -> Quarantined:
-        files = self._files(facts.table_uuid, attempt.attempt_id)
-        return Quarantined(
-            attempt.attempt_id,
-            attempt.workload_id,
-            attempt.chunk_id,
-            attempt.at_micros,
-            facts.table,
-            facts.table_uuid,
-            facts.verdict,
-            facts.proof_id,
-            max(0, (now - attempt.at_micros) // 1_000_000),
-            len(files),
-            sum(each.size for each in files),
-            self._vault.place(facts.table_uuid, VaultKind.QUARANTINE, attempt.attempt_id),
-            facts.undecided,
+    def _view_unknown(self, found: UnknownFolder) -> QuarantinedView:
+        facts = {**dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided")), "table": found.table}
+        return self._view(found.attempt_id, found.table_uuid, found.written_micros, found.files, facts)
+
+    def _view(
+        self,
+        attempt_id: str,
+        table_uuid: str,
+        failed_micros: int,
+        files: Sequence[ListedFile],
+        facts: Mapping[str, str | None],
+    ) -> QuarantinedView:
+        return QuarantinedView(
+            attempt_id=attempt_id,
+            table_uuid=table_uuid,
+            failed_at=failed_micros,
+            age_seconds=max(0, (self._clock.trusted_micros() - failed_micros) // 1_000_000),
+            files=len(files),
+            bytes=sum(each.size for each in files),
+            folder=self._vault.place(table_uuid, VaultKind.QUARANTINE, attempt_id),
+            **facts,
         )
-
-    def _describe_unknown(self, found: UnknownFolder, now: int) -> Quarantined:
-        return Quarantined(
-            found.attempt_id,
-            None,
-            None,
-            found.written_micros,
-            found.table,
-            found.table_uuid,
-            verdict=None,
-            proof_id=None,
-            age_seconds=max(0, (now - found.written_micros) // 1_000_000),
-            files=len(found.files),
-            size_bytes=found.size_bytes,
-            folder=self._vault.place(found.table_uuid, VaultKind.QUARANTINE, found.attempt_id),
-            undecided=None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    table: str | None
-    table_uuid: str
-    verdict: str | None
-    proof_id: str | None
-    undecided: str | None
 
 
 def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, workload_id: str | None) -> None:
@@ -215,11 +174,18 @@ def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, worklo
     )
 
 
-def _facts(unit: Unit, attempt: Attempt) -> _Facts:
+def _facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
+    """The UUID of the attempt's table, and the facts of its view that the ledger has."""
     uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
     said = proofs.of_attempt(unit, attempt.attempt_id)
-    verdict, proof_id = (said[-1].verdict.value, said[-1].proof_id) if said else (None, None)
-    return _Facts(table_name(unit, uuid), uuid, verdict, proof_id, _why_undecided(unit, attempt))
+    return uuid, {
+        "workload_id": attempt.workload_id,
+        "chunk_id": attempt.chunk_id,
+        "table": table_name(unit, uuid),
+        "verdict": said[-1].verdict.value if said else None,
+        "proof_id": said[-1].proof_id if said else None,
+        "undecided": _why_undecided(unit, attempt),
+    }
 
 
 def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
@@ -238,7 +204,7 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
         raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
-    if not back and not quarantine.holds(unit, attempt_id):
+    if not back and not verified.is_in_quarantine(unit, attempt_id):
         raise Code.QUARANTINE_UNKNOWN(got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:
@@ -284,7 +250,7 @@ def find_unknown(ledger: Ledger, vault: Vault, *, domain: str | None, table_uuid
             row = tables.find_by_uuid(unit, uuid)
             if domain is not None and (row is None or row.domain != domain):
                 continue
-            unknown, name = quarantine.unknown_among(unit, named), table_name(unit, uuid)
+            unknown, name = verified.unknown_among(unit, named), table_name(unit, uuid)
         for attempt_id in unknown:
             files = tuple(vault.files(uuid, VaultKind.QUARANTINE, attempt_id))
             if files:

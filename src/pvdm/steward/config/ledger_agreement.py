@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.stores import place_of
 from pvdm.ledger import Ledger, Unit
@@ -99,15 +99,15 @@ def _is_empty(unit: Unit) -> bool:
     return all(row is None for row in found)
 
 
-def _differs_error(name: str, before: str, now: str) -> UnavailableError:
+def _differs_error(name: str, before: str, now: str) -> PvdmError:
     hint = "nothing was changed; write the expected value into steward.toml, or name another ledger"
     if name == "origin":
         hint += "; where the log's end is lost, only `pvdm steward restore --lost-origin` gives it a new one"
     if name in _CATALOG:
         hint += "; while the catalog is empty, `pvdm steward init` takes the new one, with every Steward stopped"
-    return UnavailableError(
-        "steward_differs",
+    return Code.STEWARD_FOLDER_UNAVAILABLE(
         f"the Stewards of this ledger have another {(_NAMES | _CATALOG)[name]}",
+        reason="steward_differs",
         expected=before,
         got=now,
         hint=hint,
@@ -168,10 +168,10 @@ def _ancestor(place: Location, levels: int) -> Location:
     return Location(place.scheme, place.authority, place.parts[:-levels])
 
 
-def _moved_error(name: str, there: Location, named: Location) -> UnavailableError:
-    return UnavailableError(
-        "steward_folders_moved",
+def _moved_error(name: str, there: Location, named: Location) -> PvdmError:
+    return Code.STEWARD_FOLDER_UNAVAILABLE(
         f"the tables of this ledger do not lie in the {name} folder that steward.toml names",
+        reason="steward_folders_moved",
         expected=str(there),
         got=str(named),
         hint="nothing was changed; tables name their files by full paths, so bring the folder back to its old path, "

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pvdm.catalog.upstream.tables import Mount
+from pvdm.catalog.upstreams import Mount
 from pvdm.errors import Code, UnavailableError
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.stores import FilePath, Stores, path_at
 from pvdm.lake.upstream import Upstream
 from pvdm.model.secret import Secret
+from pvdm.steward.config.sections import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import FileKeys, KeysConfig, KmsKeys, Pkcs11Keys, StewardConfig
-from pvdm.steward.config.upstreams import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
 from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
@@ -38,14 +38,9 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
             case RestUpstreamConfig() as given:
                 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 
-                token, credential = (
-                    _read_upstream_secret(given.token_file),
-                    _read_upstream_secret(given.credential_file),
-                )
-                return RestUpstream(
-                    config.name,
-                    RestSettings(given.uri, given.warehouse, token, credential, given.timeout_seconds),
-                )
+                token, credential = map(_read_upstream_secret, (given.token_file, given.credential_file))
+                rest = RestSettings(given.uri, given.warehouse, token, credential, given.timeout_seconds)
+                return RestUpstream(config.name, rest)
             case GlueUpstreamConfig() as found:
                 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 

@@ -10,14 +10,21 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
 from pvdm.model.statements.proof import Isolation
-from pvdm.steward.config.spark import SparkTable, spark_settings
-from pvdm.steward.config.upstreams import IDENTITY, UPSTREAMS_MAX, UpstreamConfig, UpstreamTable, upstream_configs
+from pvdm.steward.config.sections import (
+    IDENTITY,
+    UPSTREAMS_MAX,
+    SparkTable,
+    UpstreamConfig,
+    UpstreamTable,
+    spark_settings,
+    upstream_configs,
+)
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
 from pvdm.trust.keys.public import Algorithm
 from pvdm.verify.spark.settings import SparkSettings
@@ -386,7 +393,7 @@ def _path(text: str | None, folder: Path) -> Path | None:
     return None if text is None else folder / text
 
 
-def _field_invalid(path: Path, error: ValidationError) -> InputError:
+def _field_invalid(path: Path, error: ValidationError) -> PvdmError:
     """The error about the first wrong field; its value is not shown, as it may be a misplaced password."""
     found: list[Any] = list(error.errors(include_url=False))
     # An unknown field explains more than the field that is missing in its place.
@@ -397,9 +404,7 @@ def _field_invalid(path: Path, error: ValidationError) -> InputError:
     expected, got = _expected(first, parts)
     place = ".".join(parts) or "the file"
     hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
-    return InputError(
-        Code.CONFIG_INVALID, f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint
-    )
+    return Code.CONFIG_INVALID(f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint)
 
 
 def _hint(path: Path, parts: list[str]) -> str | None:
@@ -440,5 +445,5 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
             return "a table", kind
 
 
-def _invalid(path: Path, expected: str, got: str) -> InputError:
-    return InputError(Code.CONFIG_INVALID, f"{path.name} cannot be accepted", expected=expected, got=got)
+def _invalid(path: Path, expected: str, got: str) -> PvdmError:
+    return Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected=expected, got=got)

@@ -1,22 +1,24 @@
-"""A Steward inside the caller's process: the same service on a loopback port, everything it keeps in one folder."""
+"""A Steward inside the caller's process: the same service on a loopback port, with all of its files in one folder."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import json
 import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from pvdm.api.service import ClockConfirmed, TrustRootVersion
 from pvdm.client import AccessToken, LentToken, StewardClient
-from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
@@ -24,7 +26,6 @@ from pvdm.steward import server
 from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
 from pvdm.steward.config.steward import StewardConfig, is_loopback, load_config, parse_config
 from pvdm.steward.embedded.root import Person, bring_up_to_date, require_people
-from pvdm.steward.embedded.store import StoreFile, require_same_store
 from pvdm.steward.locks import ProcessLock
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
@@ -41,6 +42,11 @@ _CONFIG: Final = "steward.toml"
 _LOCK: Final = ".lock"
 _ROOT_SIGNER: Final = "root-signer.pem"
 _OUTSIDE: Final = "outside"
+
+# Compared even where the store file does not name them; [s3.vending] is a separate value of the configuration.
+_DESCRIBED: Final = ("catalog", "s3", "vending")
+_TABLES: Final = ("catalog", "s3", "service", "spark")
+_SHOWN: Final = {"vending": "s3.vending"}
 
 
 class EmbeddedSteward(StewardClient):
@@ -78,35 +84,35 @@ class EmbeddedSteward(StewardClient):
 
     @property
     def folder(self) -> Path:
-        """Where everything lies."""
+        """The folder of all files of the Steward."""
         return self._folder
 
     @property
     def config(self) -> Path:
-        """Its `steward.toml`; the commands of `pvdm` take it when this process has let go of the folder."""
+        """Its `steward.toml`, for commands of `pvdm`; they need this Steward to be closed."""
         return self.folder / _CONFIG
 
     @property
     def notary(self) -> Notary:
-        """The Steward itself: code in its process can reach all of it, and that is what `embedded` in a proof says."""
+        """The Steward itself. Code in its process can reach all of it, which is why its proofs say `embedded`."""
         return self._notary
 
     @property
     def pin(self) -> str:
-        """The SHA-256 of the first trust root; whoever checks proofs of this Steward offline needs it."""
+        """The SHA-256 of the first trust root, which offline checks of this Steward's proofs need."""
         return _require_pin(self._notary.config)
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
         """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
 
-        One that is killed cannot end its tokens: the next start in its folder does.
+        If the process is killed, the next start in its folder revokes the token.
         """
         return self._giver(role, domain, name)()
 
     def write_token(
         self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
     ) -> None:
-        """Put a token for another role into a file that only its owner may read, instead of what the file had."""
+        """Write a token for another role to a file that only its owner may read; an old file is replaced."""
         token = self.token_for(Role(role), domain, name=name)
         disk.write(Path(path), token, mode=disk.PRIVATE_MODE)
 
@@ -117,7 +123,7 @@ class EmbeddedSteward(StewardClient):
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
         """A token of any role for an engine of this process, such as Spark: the same one until this Steward is closed.
 
-        Its own if none is named. Spark keeps what it was first told, so a second session must be told the same.
+        The default is the operator's role. Spark keeps its first token, so a second session must get the same one.
         """
         wanted = (Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain)
         with self._lending:
@@ -127,22 +133,22 @@ class EmbeddedSteward(StewardClient):
             return self._lent[wanted]
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
-        """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
+        """Sign a trust root that names all epochs' keys and these people; a new epoch needs it before it is active."""
         require_people(people)
         root = bring_up_to_date(self._notary, self._signer, people)
         return TrustRootVersion(version=root.version, sha256=root.sha256)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
-        """Say that the clock is right now; without a token, since none is given out while the time is in doubt."""
+        """Confirm that the clock is right now; no token is needed, since none is issued while the time is in doubt."""
         found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
         confirmed = ClockConfirmed(at=found.at_micros, confirmed=found.was_jumped)
-        # What the start left undone since it could not tell the time.
+        # The start skips these steps while the time is in doubt.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)
         return confirmed
 
     def close(self) -> None:
-        """Stop the service, end the tokens it gave out, let go of the folder; a second time does nothing."""
+        """Stop the service, revoke the tokens that it issued, and release the folder; a second call does nothing."""
         with self._closing:
             super().close()
             if not self._lock.is_held:
@@ -171,11 +177,11 @@ def start(
     people: Sequence[Person] = (),
     store: Path | str | None = None,
 ) -> EmbeddedSteward:
-    """Start the Steward of that folder, or make one there; another process, or a second start, is refused meanwhile.
+    """Start the Steward of that folder, or create one there; a second start is refused while it runs.
 
-    `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
-    folder, and who restores or loses that disk loses both. `store` is a file with the tables [catalog] and [s3] that
-    its configuration begins with; a later start that names a file with other values is refused.
+    `outside` names a folder on another disk for the newest checkpoint of the log. By default it lies in the same
+    folder, so that a restored or lost disk affects both. `store` is a file with the tables [catalog] and [s3] that the
+    configuration begins with; a later start that names a file with other values is refused.
     """
     return start_as(EmbeddedSteward, path, outside=outside, people=people, store=store)
 
@@ -188,11 +194,15 @@ def start_as(
     people: Sequence[Person] = (),
     store: Path | str | None = None,
 ) -> _S:
-    """The same as `start`, for a kind of embedded Steward; a folder of another kind is refused."""
+    """As `start`, for a kind of embedded Steward; a folder of another kind is refused."""
     require_people(people)
     with contextlib.ExitStack() as undo:
         folder = _folder(Path(path))
-        lock = ProcessLock(folder / _LOCK, in_use=_in_use, unavailable=_unavailable)
+        lock = ProcessLock(
+            folder / _LOCK,
+            in_use=lambda holder: Code.EMBEDDED_IN_USE(got=f"process {holder}"),
+            unavailable=_unavailable,
+        )
         undo.callback(lock.release)
         tables = None if store is None else StoreFile.read(Path(store))
         config = _configured(folder, None if outside is None else Path(outside), tables, kind.development)
@@ -210,34 +220,19 @@ def start_as(
 
 
 def _end_tokens(notary: Notary) -> None:
-    """End what is still good: a process that was killed could not, and its tokens end with it all the same."""
+    """Revoke valid tokens: a process that was killed could not, and its tokens end with it."""
     now = notary.clock.trusted_micros()
     for grant in notary.access.listed():
         if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
             notary.access.revoke(grant.token_id)
 
 
-def _in_use(holder: str) -> ConflictError:
-    return ConflictError(
-        Code.EMBEDDED_IN_USE,
-        "another Steward is running in this folder",
-        expected="a folder that nobody uses",
-        got=f"process {holder}",
-        hint="close() it first, or connect to a Steward that serves several processes",
-    )
-
-
-def _unavailable(error: OSError) -> UnavailableError:
-    return UnavailableError(
-        Code.EMBEDDED_FOLDER_UNAVAILABLE,
-        "the folder cannot be used",
-        expected="a folder that can be made and written, on a disk that knows locks",
-        got=str(error.strerror),
-    )
+def _unavailable(error: OSError) -> PvdmError:
+    return Code.EMBEDDED_FOLDER_UNAVAILABLE(got=str(error.strerror))
 
 
 def _folder(path: Path) -> Path:
-    """The folder, made for its owner alone; one that others can look into, or that holds other things, is refused."""
+    """The folder, created for its owner alone; one that others can read, or that has other files, is refused."""
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
         found = path.stat()
@@ -259,7 +254,7 @@ def _folder(path: Path) -> Path:
 
 
 def _configured(folder: Path, outside: Path | None, store: StoreFile | None, development: bool) -> StewardConfig:
-    """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
+    """The folder's configuration, written at the first start; names are random, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
         if outside is not None and not outside.is_dir():
@@ -283,7 +278,7 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
 
 
 def _require_kind(config: StewardConfig, development: bool) -> None:
-    """A Steward with its own people never gets an automatic operator, and one that has one never loses the mark."""
+    """Refuse to open a development Steward as an ordinary one, or the other way round."""
     if config.development != development:
         raise Code.DEVELOPMENT_DIFFERS(
             expected="a development Steward" if development else "a Steward that was not created for development",
@@ -294,7 +289,7 @@ def _require_kind(config: StewardConfig, development: bool) -> None:
 
 
 def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
-    """The configuration, if it is what the caller's store file says; one without a pin never served: it may change."""
+    """The configuration, if it agrees with the store file; without a pin it was never served, and is written again."""
     if store is None:
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
@@ -305,7 +300,7 @@ def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> Ste
 
 
 def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardConfig:
-    """Only what can be read: a file that is wrong would stand in the way of every later start."""
+    """Write a valid configuration only: an invalid file would make every later start fail."""
     config = parse_config(text, path, source=None if store is None else store.path)
     disk.write(path, Secret(text), mode=disk.PRIVATE_MODE)
     return config
@@ -327,13 +322,13 @@ def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | Non
 
 
 def _pin(path: Path, pin: str) -> None:
-    """The pin among the first lines; all else in the file stays as it is."""
+    """Write the pin into the configuration; everything else in the file stays."""
     head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
     disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
 
 
 def _opened(config: StewardConfig) -> Notary:
-    """A Steward whose making was interrupted is made to its end; one that was made is opened and never made anew."""
+    """Open the Steward; one without a pin is created, or its interrupted creation is completed."""
     if config.trust_root_sha256 is None:
         return create_notary(config, reason="first start of an embedded Steward")
     return open_notary(config)
@@ -346,7 +341,7 @@ def _root_signer(path: Path) -> OperatorKey:
 
 
 def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
-    """The configuration with its pin, once the first root is in the log; renewal waits while the time is in doubt."""
+    """The configuration with its pin, after the first root is logged; renewal waits while the time is in doubt."""
     config = notary.config
     try:
         bring_up_to_date(notary, signer, people)
@@ -364,3 +359,68 @@ def _require_pin(config: StewardConfig) -> str:
     if config.trust_root_sha256 is None:
         raise AssertionError("a started Steward has its pin")
     return config.trust_root_sha256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file with tables of a configuration."""
+
+    path: Path
+    tables: str
+
+    @classmethod
+    def read(cls, path: Path) -> StoreFile:
+        """Read the file. Raises `config_invalid`."""
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Code.CONFIG_INVALID(
+                "the store's tables cannot be read", expected=str(path), got=type(error).__name__
+            ) from None
+        _require_tables(path, text)
+        return cls(path, f"\n{text}")
+
+
+def _require_tables(path: Path, text: str) -> None:
+    """Refuse lines outside of tables: the file becomes the end of a longer one, where they mean something else."""
+    try:
+        read = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=str(error)[:200]) from None
+    for name, value in read.items():
+        if name not in _TABLES or not isinstance(value, dict):
+            raise Code.CONFIG_INVALID(
+                f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
+                expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
+                got="another table" if isinstance(value, dict) else "another line",
+            )
+
+
+def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:
+    """Refuse a configuration that differs from the store file: the caller would get another store than named.
+
+    The configuration is not changed: tables lie where the first start put them.
+    """
+    more = tuple(name for name in tomllib.loads(store.tables) if name in ("service", "spark"))
+    # Values are not shown: one may be a password in the wrong line.
+    differing = [
+        place
+        for name in (*_DESCRIBED, *more)
+        for place in _differing(_SHOWN.get(name, name), getattr(config, name), getattr(given, name))
+    ]
+    if differing:
+        raise Code.EMBEDDED_SETTINGS_INVALID(
+            reason="embedded_store_differs",
+            expected=f"what {path} says, or no `store`",
+            got=f"other values of {', '.join(differing)}",
+            hint=f"to change it, edit {path.name} itself; a Steward with tables elsewhere is one in another folder",
+        )
+
+
+def _differing(place: str, one: object, other: object) -> Iterator[str]:
+    """The names of the settings that differ."""
+    if dataclasses.is_dataclass(one) and type(one) is type(other):
+        for field in dataclasses.fields(one):
+            yield from _differing(f"{place}.{field.name}", getattr(one, field.name), getattr(other, field.name))
+    elif one != other:
+        yield place

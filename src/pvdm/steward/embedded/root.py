@@ -1,4 +1,4 @@
-"""The trust root of an embedded Steward: made from its own epochs, signed by its own root signer, renewed in time."""
+"""The trust root of an embedded Steward: built from its epochs, signed by its own root signer, and renewed in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody whom the trust root names: the public half of a key that was made on that person's side."""
+    """A person whom the trust root names, with the public half of a key that the person created."""
 
     identity: str
     role: RootRole
@@ -44,7 +44,7 @@ class Person:
 
 
 def require_people(people: Sequence[object]) -> None:
-    """Each is a `Person`; a bare name has no key that could be named."""
+    """Refuse anything but a `Person`; a bare name has no key."""
     given = people if isinstance(people, list | tuple) else [people]
     for each in given:
         if not isinstance(each, Person):
@@ -52,7 +52,7 @@ def require_people(people: Sequence[object]) -> None:
 
 
 def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
-    """The newest root; a next version where it lacks an epoch's keys or a person, or half of its time is over."""
+    """The newest root; a next version is signed if a key or person is missing, or half of its lifetime is over."""
     now = notary.clock.now_micros()
     current = notary.trust.current() if notary.trust.chain() else None
     wanted = _keys(notary, signer, people, current, now)
@@ -72,7 +72,7 @@ def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Perso
 def _keys(
     notary: Notary, signer: OperatorKey, people: Sequence[Person], current: TrustRoot | None, now: int
 ) -> tuple[RootKey, ...]:
-    """What was named before stays named, with its times; new keys are added, those of revoked epochs are revoked."""
+    """The keys of the next root: known ones with their times, new ones, and revoked ones of revoked epochs."""
     since, until = _born(notary, now), now + KEY_LIFETIME_SECONDS * _MICROS
     wanted = [RootKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
     gone = set()
@@ -83,14 +83,14 @@ def _keys(
     wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
     known = {} if current is None else {key.key_id: key for key in current.keys}
     _require_in_force(people, known, now)
-    # Two wanted keys of one id are two wishes about one key: both are kept, so that the root refuses them.
+    # Two entries with one key id contradict each other: both are kept, so that the root is refused.
     added = [key for key in wanted if _same(known.get(key.key_id), key) is None]
     merged = [_revoked(key, now) if key.key_id in gone else key for key in (*known.values(), *added)]
     return tuple(sorted(merged, key=lambda key: key.key_id))
 
 
 def _require_in_force(people: Sequence[Person], known: Mapping[str, RootKey], now: int) -> None:
-    """Who is named again must not be taken for somebody whose signature counts if it does not any more."""
+    """Refuse a person whose key has expired or was revoked: its signatures do not count any more."""
     for each in people:
         key = known.get(each.public.key_id)
         if key is not None and (key.revoked_at is not None or key.valid_until <= now):
@@ -120,7 +120,7 @@ def _of_epoch(notary: Notary, epoch: Epoch, since: int, until: int) -> list[Root
 
 
 def _born(notary: Notary, now: int) -> int:
-    """When the ledger began: the first epoch signed its own beginning before any root named it."""
+    """When the ledger began: the first epoch signed its own creation before any root named it."""
     with notary.ledger.read() as unit:
         first = events.page(unit, count=1)
     return max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)

@@ -20,13 +20,13 @@ from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.catalog import namespaces, tables, views
+from pvdm.steward.http.dependencies import Readiness
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter, TokenLookup
 from pvdm.steward.http.long_poll import Waiting
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.routes import RouteTable
-from pvdm.steward.http.v1 import audit, cleanup, proofs, protection, service, trust, work
+from pvdm.steward.http.v1 import audit, service, statements, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
@@ -40,11 +40,8 @@ VAULT_COUNT_SECONDS: Final = 600
 _ROUTERS: Final = (
     service.router,
     oauth.router,
-    trust.router,
     work.router,
-    cleanup.router,
-    proofs.router,
-    protection.router,
+    statements.router,
     audit.router,
     namespaces.router,
     tables.router,

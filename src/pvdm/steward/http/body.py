@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Receive, Send
 
 from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, error_place, expected_value
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
@@ -99,7 +99,7 @@ async def read_body(
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
-        raise _too_large(most)
+        raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
     if kind in _TYPES:
         require_type(header(scope, b"content-type"), _TYPES[kind])
     try:
@@ -117,7 +117,7 @@ async def _receive_all(receive: Receive, most: int, take: Callable[[int], None])
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
         if len(found) + len(piece) > most:
-            raise _too_large(most)
+            raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
         take(len(piece))
         found += piece
         if not message.get("more_body", False):
@@ -145,10 +145,6 @@ def require_no_body(receiver: BodyReceiver, rule: Rule) -> None:
     """Raise if the route takes no body and the headers announce one."""
     if rule.body is Body.NONE and not receiver.ended:
         raise Code.BODY_INVALID(reason="body_unexpected", expected="no body", got="one")
-
-
-def _too_large(most: int) -> InputError:
-    return InputError(Code.BODY_TOO_LARGE, "the body is too large", expected=f"at most {most} bytes", got="more")
 
 
 def require_type(given: str | None, expected: str) -> None:
@@ -221,17 +217,15 @@ def _refuse_constant(text: str) -> NoReturn:
     raise _malformed(text)
 
 
-def _malformed(got: str) -> InputError:
-    return InputError("body_malformed", "the body is not JSON", expected="one JSON value in UTF-8", got=got)
+def _malformed(got: str) -> PvdmError:
+    return Code.BODY_INVALID(reason="body_malformed", got=got)
 
 
-def invalid_request(errors: Any) -> InputError:
+def invalid_request(errors: Any) -> PvdmError:
     """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
     place = error_place(first) or "the request"
-    return InputError(
-        Code.REQUEST_INVALID, f"{place} cannot be accepted", expected=expected_value(first), got=_got(first)
-    )
+    return Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got=_got(first))
 
 
 def _got(error: Any) -> str:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.api.errors import kind_of
-from pvdm.errors import Code, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger.unit import Actor, acting_as
 from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
@@ -27,11 +27,10 @@ from pvdm.steward.http.body import (
     require_one_length,
     send_refusal,
 )
-from pvdm.steward.http.catalog import errors, path
-from pvdm.steward.http.errors import Refusal, refusal
+from pvdm.steward.http.errors import Refusal, catalog_refusal, refusal
 from pvdm.steward.http.limits import Limiter, TokenLookup, peer_of, token_identity
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.request import RequestContext, begin, header
+from pvdm.steward.http.request import RequestContext, begin, header, is_catalog, segments_kept
 from pvdm.steward.http.roles import Body, require_allowed
 from pvdm.steward.http.routes import FoundRoute, RouteTable, require_query
 from pvdm.steward.logs import log_exception, log_request
@@ -102,8 +101,8 @@ class Door:
             await self._handle_other(scope, receive, send)
             return
         context = begin(scope)
-        context.of_catalog = path.is_catalog(scope["path"])
-        scope["path"] = path.segments_kept(scope)
+        context.of_catalog = is_catalog(scope["path"])
+        scope["path"] = segments_kept(scope)
         sender = _ResponseSender(context, send, self._metrics, self._notary.config.service.limits.request_seconds)
         receiver = BodyReceiver(scope, receive)
         self._metrics.in_flight.inc()
@@ -112,7 +111,7 @@ class Door:
         except DisconnectedError:
             pass
         except asyncio.CancelledError:
-            await self._refuse(_stopped_error(), receiver, sender)
+            await self._refuse(Code.SERVICE_STOPPED(), receiver, sender)
             raise
         except Exception as error:
             await self._refuse(error, receiver, sender)
@@ -231,15 +230,7 @@ def _error_response(error: Exception, context: RequestContext) -> Refusal:
     """The error in the form of the API that was called: the Steward's, OAuth2's or Iceberg's."""
     if context.route == oauth.PATH:
         return oauth.refusal(error)
-    return errors.refusal(error) if context.of_catalog else refusal(error, context.request_id)
-
-
-def _stopped_error() -> StateUnknownError:
-    return StateUnknownError(
-        Code.SERVICE_STOPPED,
-        "the Steward stopped before the request was done: it may have happened or not",
-        hint="ask for the state of things before sending it again",
-    )
+    return catalog_refusal(error) if context.of_catalog else refusal(error, context.request_id)
 
 
 def bearer(scope: Mapping[str, Any]) -> str:

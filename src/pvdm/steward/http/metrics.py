@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.work import attempts
-from pvdm.steward.cleanup.storage_usage import local_folders, measure_disk_space
+from pvdm.steward.cleanup.vault import local_folders, measure_disk_space
 from pvdm.steward.http.errors import status_of
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.notary import Notary
@@ -83,15 +83,13 @@ class _LedgerFacts(Collector):
         """What the ledger, log, clock and epoch book say; what cannot be read is left out."""
         yield from self._of_clock()
         readable = 1
-        for read in (self._counted, self._of_log, self._of_epochs, *self._watched()):
+        watched: list[Callable[[], Iterator[Metric]]] = [partial(each, self._notary) for each in _WATCHED]
+        for read in [self._counted, self._of_log, self._of_epochs, *watched]:
             try:
                 yield from list(read())
             except PvdmError:
                 readable = 0
         yield _gauge("facts_readable", "Whether ledger, log, epoch book and certificate could be read", readable)
-
-    def _watched(self) -> list[Callable[[], Iterator[Metric]]]:
-        return [partial(read, self._notary) for read in _WATCHED]
 
     def _of_clock(self) -> Iterator[Metric]:
         clock = self._notary.clock
@@ -129,22 +127,17 @@ class _LedgerFacts(Collector):
 
 def expiry_facts(notary: Notary) -> Iterator[Metric]:
     """Seconds until the nearest expiry of each kind; raises PvdmError where one cannot be read."""
-    found = GaugeMetricFamily(
-        "pvdm_steward_expiry_seconds", "Seconds until the first of a kind expires; negative after it", labels=["kind"]
-    )
-    for kind, seconds in sorted(notary.expiries.seconds().items()):
-        found.add_metric([kind], seconds)
-    yield found
+    seconds = dict(sorted(notary.expiries.seconds().items()))
+    yield _gauges("expiry_seconds", "Seconds until the first of a kind expires; negative after it", "kind", seconds)
 
 
 def room_facts(notary: Notary) -> Iterator[Metric]:
     """Free and all bytes of the file system of each folder on this machine."""
-    free = GaugeMetricFamily("pvdm_steward_folder_free_bytes", "Free bytes where the folder lies", labels=["folder"])
-    size = GaugeMetricFamily("pvdm_steward_folder_size_bytes", "All bytes where the folder lies", labels=["folder"])
-    for name, room in measure_disk_space(local_folders(notary.config, notary.ledger.file)).items():
-        free.add_metric([name], room.free_bytes)
-        size.add_metric([name], room.size_bytes)
-    yield from (free, size)
+    found = measure_disk_space(local_folders(notary.config, notary.ledger.file))
+    free = {name: room.free_bytes for name, room in found.items()}
+    size = {name: room.size_bytes for name, room in found.items()}
+    yield _gauges("folder_free_bytes", "Free bytes where the folder lies", "folder", free)
+    yield _gauges("folder_size_bytes", "All bytes where the folder lies", "folder", size)
 
 
 def vault_facts(notary: Notary) -> Iterator[Metric]:
@@ -152,12 +145,10 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
     last = notary.usage.last()
     if last is None:
         return
-    files = GaugeMetricFamily("pvdm_steward_vault_files", "Files in the vault at the last count", labels=["kind"])
-    size = GaugeMetricFamily("pvdm_steward_vault_bytes", "Bytes in the vault at the last count", labels=["kind"])
-    for kind in VaultKind:
-        files.add_metric([kind.value], last.files.get(kind, 0))
-        size.add_metric([kind.value], last.size_bytes.get(kind, 0))
-    yield from (files, size)
+    files = {kind.value: last.files.get(kind, 0) for kind in VaultKind}
+    size = {kind.value: last.size_bytes.get(kind, 0) for kind in VaultKind}
+    yield _gauges("vault_files", "Files in the vault at the last count", "kind", files)
+    yield _gauges("vault_bytes", "Bytes in the vault at the last count", "kind", size)
     now = time.time()
     if last.oldest_seconds is not None:
         yield _gauge("quarantine_oldest_seconds", "Age of the oldest file in quarantine", now - last.oldest_seconds)
@@ -169,31 +160,21 @@ def waiting_facts(notary: Notary) -> Iterator[Metric]:
     """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
     with notary.ledger.read() as unit:
         waiting = attempts.count_live(unit)
-    count = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=["state"])
-    oldest = GaugeMetricFamily(
-        "pvdm_steward_attempt_oldest_seconds", "How long the oldest attempt has been in its state", labels=["state"]
-    )
     now = notary.clock.trusted_micros()
-    for state, (number, since_micros) in waiting.items():
-        count.add_metric([state.value], number)
-        if since_micros is not None:
-            oldest.add_metric([state.value], max(0.0, (now - since_micros) / 1e6))
-    yield from (count, oldest)
+    count = {state.value: number for state, (number, _) in waiting.items()}
+    oldest = {key.value: max(0.0, (now - since) / 1e6) for key, (_, since) in waiting.items() if since is not None}
+    yield _gauges("attempts", "Attempts that have not ended", "state", count)
+    yield _gauges("attempt_oldest_seconds", "How long the oldest attempt has been in its state", "state", oldest)
 
 
 def job_facts(notary: Notary) -> Iterator[Metric]:
     """This Steward's own jobs: a failed job is one that an operator must look at."""
     listed = notary.jobs.listed()
-    count = GaugeMetricFamily("pvdm_steward_jobs", "Jobs of this Steward that are not done", labels=["state"])
-    oldest = GaugeMetricFamily(
-        "pvdm_steward_job_oldest_seconds", "How long ago the oldest job was asked for", labels=["state"]
-    )
-    for state in JobState:
-        ages = [job.age_seconds for job in listed if job.state is state]
-        count.add_metric([state.value], len(ages))
-        if ages:
-            oldest.add_metric([state.value], max(ages))
-    yield from (count, oldest)
+    ages = {state.value: [job.age_seconds for job in listed if job.state is state] for state in JobState}
+    oldest = {state: max(found) for state, found in ages.items() if found}
+    count = {state: len(found) for state, found in ages.items()}
+    yield _gauges("jobs", "Jobs of this Steward that are not done", "state", count)
+    yield _gauges("job_oldest_seconds", "How long ago the oldest job was asked for", "state", oldest)
 
 
 _WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_facts)
@@ -201,3 +182,10 @@ _WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_fac
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"pvdm_steward_{name}", help_text, value=value)
+
+
+def _gauges(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
+    found = GaugeMetricFamily(f"pvdm_steward_{name}", help_text, labels=[label])
+    for key, value in values.items():
+        found.add_metric([key], value)
+    return found

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 
 from pvdm.api.errors import kind_of, public_error
 from pvdm.api.service import ExchangedToken
-from pvdm.errors import Code, InputError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.model.role import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
@@ -115,16 +115,12 @@ def _basic_client(authorization: str | None) -> _Client | None:
     return _Client(client_id or None, secret)
 
 
-def _grant_type_error(form: Mapping[str, str]) -> InputError:
+def _grant_type_error(form: Mapping[str, str]) -> PvdmError:
     if "grant_type" not in form:
-        return InputError("form_malformed", "the form names no grant type", expected=_GRANT_TYPE, got="none")
-    return InputError(
-        Code.GRANT_TYPE_UNSUPPORTED,
-        "this grant type is not served",
-        expected=_GRANT_TYPE,
-        got="another",
-        hint="Iceberg's Java client: set token-exchange-enabled=false, so that it refreshes with its credential",
-    )
+        return Code.BODY_INVALID(
+            "the form names no grant type", reason="form_malformed", expected=_GRANT_TYPE, got="none"
+        )
+    return Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
 
 
 def refusal(error: BaseException) -> Refusal:

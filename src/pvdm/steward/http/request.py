@@ -1,4 +1,4 @@
-"""The context of one request: its id, its route, its caller, and its body once that was read."""
+"""One request: its id, route, caller and body, and the names in paths of the catalog."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
 
@@ -18,6 +19,9 @@ from pvdm.steward.http.roles import Rule
 _KEY: Final = "pvdm.context"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 NO_ROUTE: Final = "(none)"
+
+PREFIX: Final = "/catalog/"
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 @dataclass(slots=True)
@@ -68,3 +72,35 @@ def grant_of(request: Request) -> Grant:
     if grant is None:
         raise NotAllowedError(Code.TOKEN_MISSING, "this needs a token", expected="Authorization: Bearer", got="none")
     return grant
+
+
+def is_catalog(path: str) -> bool:
+    """Whether the catalog answers here."""
+    return path.startswith(PREFIX)
+
+
+def segments_kept(scope: Mapping[str, Any]) -> str:
+    """The path for the routes: each segment as the caller sent it, in one spelling; other paths as they are."""
+    path: str = scope["path"]
+    raw: bytes = scope.get("raw_path") or b""
+    if not is_catalog(path) or not raw.startswith(PREFIX.encode()):
+        return path
+    return "/".join(_spell_segment(segment) for segment in raw.partition(b"?")[0].split(b"/"))
+
+
+def name_in(segment: str) -> str:
+    """The name that a segment of such a path holds."""
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise Code.NAME_INVALID("a name in the path cannot be read", expected="UTF-8") from None
+
+
+def _spell_segment(segment: bytes) -> str:
+    """Java spells a space as a plus sign and a plus sign in percent."""
+    if _PLAIN.fullmatch(segment):
+        return segment.decode("ascii")
+    data = unquote_to_bytes(segment.replace(b"+", b" "))
+    return "".join(
+        chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"-_" else f"%{byte:02X}" for byte in data
+    )

@@ -14,20 +14,18 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.steward.access import OWN
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import Leftovers, OrphanSearch
-from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.cleanup.vault import VaultSweep
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline.break_glass import OverridePublisher
-from pvdm.steward.pipeline.jobs import Jobs, Tasks
-from pvdm.steward.pipeline.proposals import Proposals
-from pvdm.steward.pipeline.publishing import Publishing, PublishingParts
+from pvdm.steward.pipeline.jobs import Changes, Jobs, Tasks
+from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
+from pvdm.steward.pipeline.publishing import Publishing
 from pvdm.steward.pipeline.spark import SparkVerifier
-from pvdm.steward.pipeline.statement_signer import StatementSigner
 from pvdm.steward.pipeline.verification import Verification
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.notify import Changes
 from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.queries import Work
 from pvdm.steward.work.sources import Sources
@@ -71,12 +69,15 @@ class Pipeline:
 
 def build_pipeline(parts: PipelineParts) -> Pipeline:
     """Build the pipeline over one ledger and catalog."""
-    files, changes, dispose_later = Files(parts.stores), Changes(), _DeferredDispose()
+    files, changes = Files(parts.stores), Changes()
     sources = Sources(parts.ledger, parts.catalog, files)
     vault = Vault(parts.config.catalog.vault, parts.stores)
-    workers = build_workers(parts, vault, sources, files, dispose_later)
+
+    def dispose(attempt_id: str) -> None:
+        jobs.dispose(attempt_id)  # the jobs are built after the workers, which ask for clean-ups later
+
+    workers = build_workers(parts, vault, sources, files, dispose)
     jobs = Jobs(parts.ledger, parts.clock, _tasks(workers), changed=changes.changed)
-    dispose_later.dispose = jobs.dispose
     queue = Queue(jobs.hurry, jobs.dispose, changes.changed)
     workloads = Workloads(
         parts.ledger,
@@ -106,16 +107,6 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     )
 
 
-class _DeferredDispose:
-    """Passes clean-ups on to the jobs, which are built after the workers that ask for them."""
-
-    def __init__(self) -> None:
-        self.dispose: Callable[[str], None] = lambda _: None
-
-    def __call__(self, attempt_id: str) -> None:
-        self.dispose(attempt_id)
-
-
 @dataclass(frozen=True, slots=True)
 class PipelineWorkers:
     """The services that the jobs call."""
@@ -143,7 +134,7 @@ def build_workers(
         parts.ledger, parts.clock, parts.catalog, sources, parts.proofs, vault, tools, dispose, seals
     )
     signer = StatementSigner(parts.ledger, parts.keys, parts.recorder, notary=parts.config.notary)
-    publishing_parts = PublishingParts(
+    publishing = Publishing(
         parts.ledger,
         parts.clock,
         parts.catalog,
@@ -153,9 +144,10 @@ def build_workers(
         files,
         parts.config.origin,
         dispose,
+        Proposals(parts.ledger, vault, sources, signer),
+        signer,
         seals,
     )
-    publishing = Publishing(publishing_parts, Proposals(parts.ledger, vault, sources, signer), signer)
     return PipelineWorkers(disposal, verification, publishing)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
@@ -14,14 +14,13 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.prefix import prefix_at
 from pvdm.lake.vault import Vault, VaultKind, quarantine_name
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import overrides, proofs, statements
-from pvdm.ledger.record.overrides import StoredOverride
+from pvdm.ledger.record import proofs, statements
+from pvdm.ledger.record.proofs import StoredOverride
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, chunks, nonces, verified
 from pvdm.ledger.work.attempts import ATTEMPTS_MAX, Attempt
@@ -30,6 +29,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import OWN, require_domain
+from pvdm.steward.cleanup.disposal import open_folder
 from pvdm.steward.pipeline.proposals import find_override_of, override_reason, read_verified
 from pvdm.steward.record.overrides import require_over_main, require_usable
 from pvdm.steward.work.opened import staged_head
@@ -40,39 +40,32 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 
+@dataclass(eq=False)
 class OverridePublisher:
-    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains."""
+    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        catalog: Catalog,
-        workloads: Workloads,
-        vault: Vault,
-        files: Files,
-        give_up: Callable[[str, str], object],
-    ) -> None:
-        """`give_up` rolls back an attempt that cannot be staged, with a reason."""
-        self._ledger = ledger
-        self._clock = clock
-        self._catalog = catalog
-        self._workloads = workloads
-        self._vault = vault
-        self._files = files
-        self._give_up = give_up
-        self._lock = threading.Lock()
+    `give_up` rolls back an attempt that cannot be staged, with a reason.
+    """
+
+    ledger: Ledger
+    clock: LedgerClock
+    catalog: Catalog
+    workloads: Workloads
+    vault: Vault
+    files: Files
+    give_up: Callable[[str, str], object]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def bring_back(self, grant: Grant, override_id: str) -> Attempt:
         """Stage exactly the bytes that the override names as a new attempt, to be verified and published.
 
         The same call again continues that attempt, or returns it once it was published.
         """
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             require_domain(grant, _get_override(unit, override_id).domain)
         # One at a time, so that a concurrent call finds the attempt of the first one.
         with self._lock:
-            with self._ledger.read() as unit:
+            with self.ledger.read() as unit:
                 override = _get_override(unit, override_id)
                 core = read_signed(proofs.envelope(unit, override.record.fail_proof_id), Proof).core
                 attempt = _find_published(unit, override, core) or _find_live_attempt(unit, core, override_id)
@@ -81,28 +74,28 @@ class OverridePublisher:
             if attempt.state is not AttemptState.STAGING:
                 return attempt
             self._stage(attempt, core)
-            return self._workloads.staged(OWN, attempt.attempt_id)
+            return self.workloads.staged(OWN, attempt.attempt_id)
 
     def _open_attempt(self, override: StoredOverride, core: ProofCore) -> Attempt:
         """Open a new attempt, if the override is valid and its files are in quarantine."""
         override_id = override.record.override_id
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             require_usable(unit, override)
             said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
         with raise_not_allowed("override"):
-            require_unexpired(said, self._clock.now_micros(), "override")
-        require_over_main(said, self._catalog.states.of(self._row(core)).metadata.current_snapshot_id)
+            require_unexpired(said, self.clock.now_micros(), "override")
+        require_over_main(said, self.catalog.states.of(self._row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
         self._require_quarantined(core)
         failed = core.attempt
         try:
             # It does not count as one of the producer's attempts, which may be used up.
             reason = override_reason(override_id)
-            return self._workloads.next_attempt(OWN, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX)
+            return self.workloads.next_attempt(OWN, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX)
         except ConflictError as error:
             if error.code != Code.ATTEMPT_LIVE:
                 raise
-            with self._ledger.read() as unit:
+            with self.ledger.read() as unit:
                 found = _find_live_attempt(unit, core, override_id)
             if found is None:
                 raise
@@ -110,16 +103,16 @@ class OverridePublisher:
 
     def _read_entries(self, core: ProofCore) -> tuple[DataFile, ...]:
         """The verified entries of the FAIL; raises if its files could not be read."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             record = verified.get(unit, core.attempt.nonce)
         if record.location is None:
             raise Code.OVERRIDE_WITHOUT_FILES(got=", ".join(each.value for each in core.verdict.classes))
-        return read_verified(self._vault, record)
+        return read_verified(self.vault, record)
 
     def _require_quarantined(self, core: ProofCore) -> None:
         """Require that all files lie in quarantine; under `on-fail: delete` there are none."""
         attempt_id = core.attempt.attempt_id
-        listed = self._vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, attempt_id)
+        listed = self.vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, attempt_id)
         kept = {location.rpartition("/")[2] for location in listed}
         missing = set(core.files.staged_hashes) - kept
         if missing:
@@ -131,7 +124,7 @@ class OverridePublisher:
     def _stage(self, attempt: Attempt, core: ProofCore) -> None:
         """Stage the bytes on the attempt's branch, unless an earlier call has."""
         row = self._row(core)
-        if staged_head(self._catalog.states.of(row).metadata, attempt.branch) is not None:
+        if staged_head(self.catalog.states.of(row).metadata, attempt.branch) is not None:
             return
         try:
             self._write(attempt, row, core, self._read_entries(core))
@@ -141,52 +134,49 @@ class OverridePublisher:
             # Another Steward of this ledger has staged them first.
         except (InputError, NotAllowedError, VerificationError) as error:
             # A retry would fail the same way, and this attempt would block other attempts at the chunk.
-            self._give_up(attempt.attempt_id, f"break-glass: {error.reason}")
+            self.give_up(attempt.attempt_id, f"break-glass: {error.reason}")
             raise
 
     def _write(self, attempt: Attempt, row: TableRow, core: ProofCore, files: Sequence[DataFile]) -> None:
         """Write the bytes from quarantine into the attempt's folder, and commit one snapshot of them to its branch."""
         folder = parse_location(attempt.prefix)
-        warehouse = parse_location(self._catalog.warehouse)
-        table = parse_location(row.location)
-        root = warehouse if table.is_under(warehouse) and table != warehouse else table
-        prefix = prefix_at(root, folder, self._files.stores)
+        prefix = open_folder(self.catalog, self.files, row, folder)
         hashes = {each.published_path: (each.staged_sha256, each.staged_size_bytes) for each in core.files.added}
         added = []
         for at, file in enumerate(files):
             sha256, size = hashes[file.file_path]
-            kept = self._vault.place(
+            kept = self.vault.place(
                 row.table_uuid, VaultKind.QUARANTINE, quarantine_name(core.attempt.attempt_id, sha256)
             )
             # A new name, since an interrupted call may have left a file.
             place = folder.child("data", f"{at:05d}-{secrets.token_hex(8)}.parquet")
-            prefix.write(place, self._vault.read(kept, sha256=sha256, most=size))
+            prefix.write(place, self.vault.read(kept, sha256=sha256, most=size))
             # The entry describes the published form of the file; for these bytes only the row facts hold.
             added.append(
                 replace(file, file_path=str(place), file_size_in_bytes=size, column_sizes=None, split_offsets=None)
             )
-        metadata = self._catalog.states.of(row).metadata
+        metadata = self.catalog.states.of(row).metadata
         made = next_snapshot(
             metadata,
             SnapshotChange(tuple(added), frozenset(core.files.removed), {"pvdm.attempt": attempt.attempt_id}),
             branch=attempt.branch,
             snapshot_id=secrets.randbits(62) + 1,
-            now_ms=self._clock.now_micros() // 1_000,
+            now_ms=self.clock.now_micros() // 1_000,
             place=lambda name: str(folder.child("metadata", name)),
-            reader=self._files,
+            reader=self.files,
         )
         for new in made.files:
             prefix.write(parse_location(new.location), new.data)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             levels = levels_of(unit, row)
         ref = metadata.refs.get(attempt.branch)
         head: Json = None if ref is None else ref.snapshot_id
         # Concurrent calls still add one snapshot to the branch.
         still: Json = {"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}
-        self._catalog.commits.commit(OWN, [Change(levels, row.name, [still], list(made.updates))])
+        self.catalog.commits.commit(OWN, [Change(levels, row.name, [still], list(made.updates))])
 
     def _row(self, core: ProofCore) -> TableRow:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, core.target.table.uuid)
         if row is None:
             raise Code.TABLE_UNKNOWN("the table of the override is gone", got=core.target.table.uuid)
@@ -194,7 +184,7 @@ class OverridePublisher:
 
 
 def _get_override(unit: Unit, override_id: str) -> StoredOverride:
-    found = overrides.find(unit, override_id)
+    found = proofs.find_override(unit, override_id)
     if found is None:
         raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
     return found

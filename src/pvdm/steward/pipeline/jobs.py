@@ -1,12 +1,13 @@
-"""Runs the Steward's jobs: a few threads verify, publish and clean up what the ledger says is due."""
+"""Runs the Steward's jobs: a few threads verify, publish and clean up, and waiters are woken after each change."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,8 +23,8 @@ from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import WORK_HELD, is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
-from pvdm.steward.work.attempt_views import JobKind, JobStatus
 from pvdm.steward.work.opened import Facts, describe_work
+from pvdm.steward.work.queries import JobKind, JobStatus
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
@@ -32,6 +33,8 @@ _HELD_SECONDS: Final = 5
 _STOP_SECONDS: Final = 20
 # Older work was seen by an earlier look of this Steward, or at its start.
 _LOOKED_AT_MICROS: Final = 3_600 * 1_000_000
+
+Listener = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class Jobs:
                 self._run(job)
             except Exception as error:
                 log_failure("job_met_a_bug", error, **self._facts(job))
-                bug = PvdmError(Code.BUG, "the Steward met a bug", got=type(error).__name__, hint="its log has more")
+                bug = Code.BUG("the Steward met a bug", got=type(error).__name__, hint="its log has more")
                 self._finish(job, JobState.FAILED, bug)
 
     def _look_repeatedly(self) -> None:
@@ -411,3 +414,46 @@ class UnfinishedWork:
         self._settled = (self._settled & now) | due
         self._since_micros = max(0, now_micros - _LOOKED_AT_MICROS)
         return bool(due)
+
+
+class Changes:
+    """Listeners by the attempt that they wait for; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[str, list[Listener]] = {}
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the service stops, so that waiting is over."""
+        return self._closed
+
+    def changed(self, *subjects: str) -> None:
+        """Wake the listeners of these attempts."""
+        with self._lock:
+            listeners = [each for subject in subjects for each in self._listeners.get(subject, ())]
+        for listener in listeners:
+            listener()
+
+    def close(self) -> None:
+        """Wake all listeners for the last time."""
+        self._closed = True
+        with self._lock:
+            listeners = [each for of_subject in self._listeners.values() for each in of_subject]
+        for listener in listeners:
+            listener()
+
+    @contextlib.contextmanager
+    def listen(self, subject: str, listener: Listener) -> Iterator[None]:
+        """Call `listener` at every change, from any thread."""
+        with self._lock:
+            self._listeners.setdefault(subject, []).append(listener)
+        try:
+            yield
+        finally:
+            with self._lock:
+                left = self._listeners[subject]
+                left.remove(listener)
+                if not left:
+                    del self._listeners[subject]

@@ -1,4 +1,4 @@
-"""Collects proposals for the gate from ledger and vault: proofs, verified files, overrides and claims."""
+"""Collects proposals for the gate from ledger and vault, and signs the statements about publications."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.record import events, overrides, proofs, statements
-from pvdm.ledger.record.overrides import StoredOverride
-from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.record import events, proofs, receipts, statements
+from pvdm.ledger.record.proofs import ProofRecord, StoredOverride
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.schema.record import StatementKind, VerdictWord
 from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Waiver
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublishedSnapshot, Waiver
 from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import ChunkProofs, Proof, WorkloadStatement
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.steward.pipeline.statement_signer import StatementSigner, logged
+from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.keys.service import KeyService
 from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.verify import sign_statement
 from pvdm.verify.planning import claim_of, with_source_column
 
 _BREAK_GLASS: Final = "break-glass"
@@ -171,8 +174,8 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
     found: list[tuple[int, StoredOverride, ProofRecord]] = []
     for tried in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
         for record in proofs.of_attempt(unit, tried.attempt_id):
-            override_id = overrides.live_of_proof(unit, record.proof_id)
-            stored = None if override_id is None else overrides.find(unit, override_id)
+            override_id = proofs.find_live_override(unit, record.proof_id)
+            stored = None if override_id is None else proofs.find_override(unit, override_id)
             if stored is None or stored.state is not NonceState.RESERVED:
                 continue
             said = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
@@ -217,3 +220,71 @@ def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
         raise Code.VERIFIED_WITHOUT_FILES()
     data = vault.read(record.location, sha256=record.sha256, most=AVRO_FILE_MAX_BYTES)
     return tuple(entry.data_file for entry in read_manifest(data).entries)
+
+
+class StatementSigner:
+    """Signs for one notary; an existing statement is not signed again."""
+
+    def __init__(self, ledger: Ledger, keys: KeyService, recorder: Recorder, *, notary: str) -> None:
+        self._ledger = ledger
+        self._keys = keys
+        self._recorder = recorder
+        self.notary = notary
+
+    def sign(self, shown: PublishedSnapshot) -> str:
+        """Sign the receipt of a publication and log it; returns its id."""
+        epoch = signing_epoch(self._keys.book())
+        envelope = sign_statement(shown.receipt(self.notary, epoch), self._keys.signer(KeyRole.SIGNING, epoch))
+        data, snapshot_id = envelope.to_bytes(), str(shown.new_snapshot_id)
+        record = ReceiptRecord(envelope.payload_sha256, shown.workload_id, shown.table.uuid, snapshot_id)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            earlier = receipts.of_snapshot(unit, record.table_uuid, record.snapshot_id)
+            if earlier is not None:
+                raise _SignedMeanwhileError(earlier.receipt_id)
+            receipts.put(unit, record, data, log_index=places[0])
+
+        try:
+            self._recorder.record([Document(StatementKind.RECEIPT, record.receipt_id, data)], work)
+        except _SignedMeanwhileError as error:
+            self._recorder.cover()
+            return error.statement_id
+        return record.receipt_id
+
+    def cover(self) -> None:
+        """Bring the outside checkpoint up to the log."""
+        self._recorder.cover()
+
+    def bind(self, said: WorkloadStatement) -> Logged:
+        """Sign and log a workload statement; an equal one is returned as it is."""
+        envelope = sign_statement(said, self._keys.signer(KeyRole.SIGNING, said.epoch))
+        data, statement_id = envelope.to_bytes(), envelope.payload_sha256
+        with self._ledger.read() as unit:
+            known = statements.find(unit, statement_id)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            if statements.find(unit, statement_id) is not None:
+                raise _SignedMeanwhileError(statement_id)
+            statements.put(unit, StatementKind.WORKLOAD, statement_id, data, log_index=places[0])
+
+        if known is None:
+            try:
+                self._recorder.record([Document(StatementKind.WORKLOAD, statement_id, data)], work)
+            except _SignedMeanwhileError:
+                self._recorder.cover()
+            with self._ledger.read() as unit:
+                known = statements.get(unit, statement_id)
+        return logged(known)
+
+
+def logged(statement: statements.Statement) -> Logged:
+    """A statement of the ledger in the form that the gate takes."""
+    return Logged(statement.kind, statement.envelope, statement.log_index, statement.at_micros)
+
+
+class _SignedMeanwhileError(Exception):
+    """Another thread or Steward has signed the same statement first."""
+
+    def __init__(self, statement_id: str) -> None:
+        super().__init__(statement_id)
+        self.statement_id = statement_id

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.upstream.target import open_target, settle_announced
+from pvdm.catalog.target import open_target, settle_announced
 from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
@@ -34,12 +34,10 @@ from pvdm.steward.access import OWN
 from pvdm.steward.locks import hold_work
 from pvdm.steward.logs import log_failure
 from pvdm.steward.pipeline.jobs import publication_of
-from pvdm.steward.pipeline.proposals import Proposals
-from pvdm.steward.pipeline.statement_signer import StatementSigner
+from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.attempt_views import encode_refusal
-from pvdm.steward.work.opened import Facts, describe_workload
+from pvdm.steward.work.opened import Facts, describe_workload, encode_refusal
 from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
@@ -47,9 +45,12 @@ _UNTRUSTED: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
 _CHECK_OF_NOTARIES: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PublishingParts:
-    """The parts that publishing needs; `dispose` cleans up after an ended attempt, now or later."""
+@dataclass(eq=False)
+class Publishing:
+    """Submits proved attempts to the gate; calls are idempotent, and `settle` finishes what a crash interrupted.
+
+    `dispose` cleans up after an ended attempt, now or later.
+    """
 
     ledger: Ledger
     clock: LedgerClock
@@ -60,18 +61,9 @@ class PublishingParts:
     files: Files
     origin: str
     dispose: Callable[[str], object]
+    proposals: Proposals
+    signer: StatementSigner
     seals: Seals | None = None
-
-
-class Publishing:
-    """Submits proved attempts to the gate; calls are idempotent, and `settle` finishes what a crash interrupted."""
-
-    def __init__(self, parts: PublishingParts, proposals: Proposals, signer: StatementSigner) -> None:
-        self._parts = parts
-        self._ledger = parts.ledger
-        self._clock = parts.clock
-        self._proposals = proposals
-        self._signer = signer
 
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts together: one, or one of every chunk under atomicity `workload`.
@@ -79,7 +71,7 @@ class Publishing:
         An attempt that the gate refuses becomes VERIFICATION_FAILED. One whose proof expired or whose table moved goes
         back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
         """
-        with hold_work(self._ledger, publication_of(workload_id, attempt_ids)):
+        with hold_work(self.ledger, publication_of(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
 
     def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
@@ -89,7 +81,7 @@ class Publishing:
         self._require_receipt_trusted()
         judged = self._nonces(attempt_ids)
         try:
-            proposal = self._proposals.collect(workload_id, attempt_ids)
+            proposal = self.proposals.collect(workload_id, attempt_ids)
             done = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
         except PvdmError as error:
             # Another call may have published the same attempts meanwhile; then its result counts.
@@ -108,7 +100,7 @@ class Publishing:
     def _require_receipt_trusted(self) -> None:
         """Require before the commit that the trust root will accept the receipt, which is signed after it."""
         try:
-            self._parts.trust.require_signing_trusted()
+            self.trust.require_signing_trusted()
         except PvdmError as error:
             raise _untrusted_error(error) from error
 
@@ -119,7 +111,7 @@ class Publishing:
         publication announced to an upstream may have been: there the upstream's state is read first.
         """
         self._settle_announced()
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             waiting = receipts.list_missing(unit)
         found = []
         for each in waiting:
@@ -132,42 +124,41 @@ class Publishing:
 
     def require_settled(self) -> None:
         """Raise `receipts_missing` while a publication has no receipt, so that settling is tried again."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             waiting = receipts.list_missing(unit)
         if waiting:
             raise Code.RECEIPTS_MISSING(got=f"{len(waiting)} without one")
 
     def _settle_announced(self) -> None:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             standing = announced.list_open(unit)
         for each in standing:
             try:
-                settle_announced(self._ledger, self._clock, self._parts.catalog, each)
+                settle_announced(self.ledger, self.clock, self.catalog, each)
             except PvdmError as error:
                 # It stays open and blocks other publications to its table until a later try succeeds.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))
 
     def _facts(self, of: Publication | Announced) -> Facts:
-        return describe_workload(self._ledger, of.workload_id, of.table_uuid)
+        return describe_workload(self.ledger, of.workload_id, of.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
-        parts = self._parts
         return Gate(
-            parts.ledger,
-            parts.clock,
-            open_target(parts.ledger, parts.clock, parts.catalog, table_uuid, OWN),
-            parts.trust,
-            parts.vault,
-            parts.files,
-            parts.origin,
-            parts.log.proof,
-            self._signer.sign,
-            parts.seals,
+            self.ledger,
+            self.clock,
+            open_target(self.ledger, self.clock, self.catalog, table_uuid, OWN),
+            self.trust,
+            self.vault,
+            self.files,
+            self.origin,
+            self.log.proof,
+            self.signer.sign,
+            self.seals,
         )
 
     def _find_earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
         """The result of an earlier call that published exactly these attempts."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             if not found or any(each.state is not AttemptState.COMMITTED for each in found):
                 return None
@@ -178,21 +169,21 @@ class Publishing:
 
     def _require_receipt(self, each: Publication) -> PublicationResult:
         """Checks 14 and 15 for a committed publication; an existing receipt is returned."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
             of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
             receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
         facts = dict(noted.new or {})
         shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
         if receipt is not None:
-            self._signer.cover()
+            self.signer.cover()
             return PublicationResult(shown, receipt.receipt_id)
         with translate_errors_after_commit():
             return confirm_publication(shown, self._gate(each.table_uuid))
 
     def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
         """The nonces that the attempts hold now, before the gate judges them."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
         return {str(each.attempt_id): each.nonce for each in held if each is not None}
 
@@ -220,13 +211,13 @@ class Publishing:
                     ended.append(attempt.attempt_id)
             return ended
 
-        self._clean_up(self._ledger.transact(work, at_micros=self._clock.now_micros()))
+        self._clean_up(self.ledger.transact(work, at_micros=self.clock.now_micros()))
 
     def _clean_up(self, attempt_ids: Sequence[str]) -> None:
         """Clean up after these attempts; what fails now is done at the next start."""
         for attempt_id in attempt_ids:
             with contextlib.suppress(PvdmError):
-                self._parts.dispose(attempt_id)
+                self.dispose(attempt_id)
 
 
 def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:

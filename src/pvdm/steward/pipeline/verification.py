@@ -9,13 +9,7 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
-from pvdm.errors import (
-    Code,
-    ConflictError,
-    InputError,
-    NotAllowedError,
-    VerificationError,
-)
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, Snapshot
 from pvdm.lake.paths import parse_location
@@ -41,8 +35,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
 from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, read_verified, verified_manifest
 from pvdm.steward.record.proofs import Proofs, Recorded
-from pvdm.steward.work.attempt_views import encode_refusal
-from pvdm.steward.work.opened import bound_contract, is_adopted
+from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, named
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
@@ -68,31 +61,22 @@ class _Loaded:
     job: VerifyJob
 
 
+@dataclass(eq=False)
 class Verification:
-    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped."""
+    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        catalog: Catalog,
-        sources: Sources,
-        proofs: Proofs,
-        vault: Vault,
-        tools: Tools,
-        dispose: Callable[[str], object],
-        seals: Seals | None = None,
-    ) -> None:
-        """`dispose` cleans up after an ended attempt, now or later."""
-        self._seals = seals
-        self._ledger = ledger
-        self._clock = clock
-        self._catalog = catalog
-        self._sources = sources
-        self._proofs = proofs
-        self._vault = vault
-        self._dispose = dispose
-        self._tools = tools
+    `dispose` cleans up after an ended attempt, now or later.
+    """
+
+    ledger: Ledger
+    clock: LedgerClock
+    catalog: Catalog
+    sources: Sources
+    proofs: Proofs
+    vault: Vault
+    tools: Tools
+    dispose: Callable[[str], object]
+    seals: Seals | None = None
 
     def verify(self, attempt_id: str) -> None:
         """Move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce.
@@ -100,12 +84,12 @@ class Verification:
         Where the source cannot be read as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
         An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
         """
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.held_by(unit, attempt_id)
         if attempt.state is AttemptState.VERIFYING and held is not None:
             try:
-                with hold_work(self._ledger, attempt_id):
+                with hold_work(self.ledger, attempt_id):
                     self._verify(attempt, held.nonce)
             except ConflictError as error:
                 if error.code != Code.ATTEMPT_MOVED:
@@ -114,29 +98,29 @@ class Verification:
                 if error.code != Code.SOURCE_UNUSABLE:
                     raise
                 self._give_up(attempt, held.nonce, error)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             state = attempts.get(unit, attempt_id).state
         if state in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-            self._dispose(attempt_id)
+            self.dispose(attempt_id)
 
     def job(self, attempt_id: str) -> VerifyJob:
         """The verification job of this attempt, under a new job id; nothing is executed."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.held_by(unit, attempt_id)
         if attempt.state is not AttemptState.VERIFYING or held is None:
-            raise _moved_error(attempt.state)
+            raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
         return self._load(attempt, held.nonce).job
 
     def _verify(self, attempt: Attempt, nonce: str) -> None:
-        said = self._proofs.find_recorded(nonce)
+        said = self.proofs.find_recorded(nonce)
         if said is None:
             loaded = self._load(attempt, nonce)
             self._seal(loaded)
-            found = verify(loaded.job, self._tools)
+            found = verify(loaded.job, self.tools)
             if found.core.verdict.passed:
                 removed = found.core.files.removed
-                require_not_outdated(self._ledger, loaded.workload, loaded.job, removed, self._tools.files)
+                require_not_outdated(self.ledger, loaded.workload, loaded.job, removed, self.tools.files)
             self._keep(loaded, found)
             fault.point("verify.after_manifest")
             said = self._record(loaded, found), found.core
@@ -148,12 +132,12 @@ class Verification:
         """End the producer's write access to the attempt's prefix at the store, before files are read."""
         if loaded.job.storage is not Storage.SEALED:
             return
-        if self._seals is None:
+        if self.seals is None:
             raise Code.SEAL_IMPOSSIBLE(got=loaded.attempt.prefix)
-        self._seals.close(parse_location(loaded.attempt.prefix))
+        self.seals.close(parse_location(loaded.attempt.prefix))
 
     def _record(self, loaded: _Loaded, found: Verified) -> Recorded:
-        return self._proofs.record(
+        return self.proofs.record(
             found.core,
             found.commitments,
             storage=loaded.job.storage,
@@ -168,7 +152,7 @@ class Verification:
             data = verified_manifest(loaded.job.metadata, found.files, loaded.nonce)
             sha256 = hashlib.sha256(data).hexdigest()
             name = f"verified-{loaded.nonce}-{sha256[:16]}.avro"
-            location = self._vault.write(loaded.row.table_uuid, VaultKind.METADATA, name, data)
+            location = self.vault.write(loaded.row.table_uuid, VaultKind.METADATA, name, data)
         record = VerifiedRecord(
             loaded.nonce,
             loaded.attempt.attempt_id,
@@ -177,17 +161,20 @@ class Verification:
             sha256,
             len(found.core.files.added),
             found.core.rows.staged,
-            tuple(_stored_finding(each) for each in found.findings),
+            tuple(
+                StoredFinding(each.failure.value, each.code, each.message, each.expected, each.got, each.file)
+                for each in found.findings
+            ),
             located=found.located,
         )
-        self._ledger.transact(lambda unit: verified.put(unit, record), at_micros=self._clock.now_micros())
+        self.ledger.transact(lambda unit: verified.put(unit, record), at_micros=self.clock.now_micros())
 
     def _move(self, attempt: Attempt, recorded: Recorded, core: ProofCore) -> None:
         def work(unit: Unit) -> None:
             now = attempts.lock(unit, attempt.attempt_id)
             held = nonces.held_by(unit, attempt.attempt_id)
             if now.state is not AttemptState.VERIFYING or held is None or held.nonce != core.attempt.nonce:
-                raise _moved_error(now.state)
+                raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=now.state)
             waived_by = None if core.verdict.passed else self._find_override(unit, now, core)
             if core.verdict.passed:
                 attempts.begin_committing(unit, attempt.attempt_id, reason=f"PASS: proof {recorded.statement_id}")
@@ -198,7 +185,7 @@ class Verification:
                 refusal = failure(core, recorded.statement_id)
                 attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=encode_refusal(refusal))
 
-        self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _give_up(self, attempt: Attempt, nonce: str, error: InputError) -> None:
         """Roll the attempt back without a verdict; the workload stays open."""
@@ -209,24 +196,24 @@ class Verification:
             if now.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce:
                 attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=encode_refusal(error))
 
-        self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _find_override(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
         """The id of the override that waives this FAIL, if its files could be read; the gate checks the override."""
         found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
-        if not is_waivable(unit, attempt, found[0], self._clock.now_micros()):
+        if not is_waivable(unit, attempt, found[0], self.clock.now_micros()):
             return None
         return found[0].record.override_id
 
     def _source(self, workload: Workload, bound: BoundContract) -> PinnedSource:
         with source_found():
-            return self._sources.pin_again(workload, bound)
+            return self.sources.pin_again(workload, bound)
 
     def _load(self, attempt: Attempt, nonce: str) -> _Loaded:
-        catalog = self._catalog
-        with self._ledger.read() as unit:
+        catalog = self.catalog
+        with self.ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             if row is None:
@@ -258,7 +245,7 @@ class Verification:
             places=(parse_location(row.location if adopted else attempt.prefix),),
             source=self._source(workload, bound),
             storage=Storage.COPIED if adopted else bound.contract.storage,
-            found=(*missing, *find_overtaken(metadata, operation, bound.partition, head, self._tools.files)),
+            found=(*missing, *find_overtaken(metadata, operation, bound.partition, head, self.tools.files)),
         )
         return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
 
@@ -282,7 +269,7 @@ class Verification:
     def _end_run(self, nonce: str, run: int) -> bool:
         """Whether there was such a run; its handle is ended."""
         try:
-            self._tools.handles.end(_run_id(nonce, run))
+            self.tools.handles.end(_run_id(nonce, run))
         except NotAllowedError as error:
             if error.code != Code.HANDLE_UNKNOWN:
                 raise
@@ -294,15 +281,10 @@ def _run_id(nonce: str, run: int) -> str:
     return f"verify:{nonce}:{run}"
 
 
-def _moved_error(state: AttemptState) -> ConflictError:
-    return ConflictError(Code.ATTEMPT_MOVED, "the attempt is not being verified", expected="VERIFYING", got=state)
-
-
-def failure(core: ProofCore, proof_id: str) -> VerificationError:
+def failure(core: ProofCore, proof_id: str) -> PvdmError:
     """The error that a producer gets for a FAIL: its classes, and row counts where rows were counted."""
     expected, got = _counts(core.rows)
-    return VerificationError(
-        Code.VERIFICATION_FAILED,
+    return Code.VERIFICATION_FAILED(
         f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
         expected=expected,
         got=got,
@@ -334,10 +316,6 @@ def _proved_attempt(attempt: Attempt, workload: Workload, bound: BoundContract, 
         number=attempt.number,
         nonce=nonce,
     )
-
-
-def _stored_finding(found: Finding) -> StoredFinding:
-    return StoredFinding(found.failure.value, found.code, found.message, found.expected, found.got, found.file)
 
 
 def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
@@ -374,12 +352,10 @@ def require_not_outdated(
         if other.opening.source != workload.opening.source or pinned in older or source.snapshot(pinned) is None:
             continue
         raise unusable(
-            InputError(
-                "source_outdated",
+            Code.SOURCE_REFUSED(
                 f"workload {other.opening.workload_id} has published these rows from a newer snapshot of the source",
+                reason="source_outdated",
                 expected=f"snapshot {pinned} of {job.source.ref.name}, or a later one",
                 got=str(job.source.snapshot_id),
-                hint="nothing was published; an operator abandons this workload, and a new workload id pins the "
-                "source as it is now",
             )
         )

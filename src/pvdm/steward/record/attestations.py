@@ -11,9 +11,8 @@ from pvdm.digest.plan import Mode
 from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import attestations, statements
-from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
-from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.record import statements
+from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord, Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model import canonical_json
@@ -44,28 +43,26 @@ class ChallengeRequest:
     fingerprints: Fingerprints
 
 
+@dataclass(eq=False)
 class Attestations:
     """Issues challenges and accepts attestations."""
 
-    def __init__(
-        self, ledger: Ledger, clock: LedgerClock, keys: KeyService, recorder: Recorder, trust: TrustRoots
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._keys = keys
-        self._recorder = recorder
-        self._trust = trust
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    recorder: Recorder
+    trust: TrustRoots
 
     def challenge(self, grant: Grant, asked: ChallengeRequest) -> Challenge:
         """Issue keys for one snapshot to a registered attestor; the same request again returns the same."""
-        now = self._clock.now_micros()
-        require_registered(self._trust.current(), grant.name, now)
-        epoch = self._keys.epoch_for(None)
+        now = self.clock.now_micros()
+        require_registered(self.trust.current(), grant.name, now)
+        epoch = self.keys.epoch_for(None)
         context = _context(grant.name, epoch, asked)
         record = ChallengeRecord(
             asked.nonce, grant.name, epoch, _request_text(context), now + CHALLENGE_SECONDS * _MICROS
         )
-        drawn = self._ledger.transact(lambda unit: attestations.challenge(unit, record), at_micros=now)
+        drawn = self.ledger.transact(lambda unit: statements.add_challenge(unit, record), at_micros=now)
         require_in_time(drawn, now)
         context = _context(grant.name, drawn.epoch, asked)
         return Challenge(
@@ -73,7 +70,7 @@ class Attestations:
             epoch=drawn.epoch,
             expires_at=drawn.expires_micros,
             keys={
-                name: ProjectionKeys(self._keys.row_hash_key(context, name), self._keys.commitment_key(context, name))
+                name: ProjectionKeys(self.keys.row_hash_key(context, name), self.keys.commitment_key(context, name))
                 for name in context.projections
             },
         )
@@ -83,61 +80,55 @@ class Attestations:
         parsed = parse_envelope(envelope)
         said = read_statement(parsed.payload, SourceAttestation)
         require_own_attestation(said, grant)
-        with self._ledger.read() as unit:
-            challenge = attestations.get_challenge(unit, said.nonce)
+        with self.ledger.read() as unit:
+            challenge = statements.get_challenge(unit, said.nonce)
         known = self._known(parsed.payload_sha256)
         if known is not None:
             return known
-        now = self._clock.now_micros()
+        now = self.clock.now_micros()
         require_in_time(challenge, now)
-        self._keys.epoch_for(challenge.epoch)
+        self.keys.epoch_for(challenge.epoch)
         request = canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576)
         wanted = _wanted(challenge, request)
-        verify_attestation(envelope, self._trust.current(), wanted, now=now)
+        verify_attestation(envelope, self.trust.current(), wanted, now=now)
         require_asked_kind(said, request)
         record = AttestationRecord(
-            parsed.payload_sha256,
-            said.nonce,
-            said.attestor,
-            said.table.catalog,
-            said.table.uuid,
-            str(said.snapshot_id),
+            parsed.payload_sha256, said.nonce, said.attestor, said.table.catalog, said.table.uuid, str(said.snapshot_id)
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            attestations.put(unit, record, envelope, log_index=places[0])
+            statements.put_attestation(unit, record, envelope, log_index=places[0])
 
         try:
-            self._recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
+            self.recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
         except ConflictError:
             # A concurrent call with the same bytes was first; any other attestation is a conflict.
             known = self._known(record.attestation_id)
             if known is None:
                 raise
             return known
-        return self._view(record)
+        with self.ledger.read() as unit:
+            return _view(statements.get(unit, record.attestation_id))
 
     def listed(
         self, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> list[AttestationView]:
         """The newest attestations."""
         snapshot = None if snapshot_id is None else str(snapshot_id)
-        with self._ledger.read() as unit:
-            found = attestations.list_newest(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
+        with self.ledger.read() as unit:
+            found = statements.list_newest_attestations(
+                unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot
+            )
             stored = [statements.get(unit, record.attestation_id) for record in found]
         return [_view(statement) for statement in stored]
 
     def _known(self, attestation_id: str) -> AttestationView | None:
-        with self._ledger.read() as unit:
-            found = attestations.find(unit, attestation_id)
-        if found is None:
-            return None
-        self._recorder.cover()
-        return self._view(found)
-
-    def _view(self, record: AttestationRecord) -> AttestationView:
-        with self._ledger.read() as unit:
-            return _view(statements.get(unit, record.attestation_id))
+        with self.ledger.read() as unit:
+            if statements.find_attestation(unit, attestation_id) is None:
+                return None
+            stored = statements.get(unit, attestation_id)
+        self.recorder.cover()
+        return _view(stored)
 
 
 def _view(statement: Statement) -> AttestationView:
@@ -196,14 +187,7 @@ def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -
 
 def _context(attestor: str, epoch: int, asked: ChallengeRequest) -> SourceContext:
     return SourceContext(
-        epoch,
-        asked.catalog,
-        asked.table_uuid,
-        asked.snapshot_id,
-        attestor,
-        asked.nonce,
-        asked.mode,
-        asked.fingerprints,
+        epoch, asked.catalog, asked.table_uuid, asked.snapshot_id, attestor, asked.nonce, asked.mode, asked.fingerprints
     )
 
 

@@ -18,7 +18,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, receipts, statements
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.ledger.schema.record import StatementKind

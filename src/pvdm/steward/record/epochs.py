@@ -1,20 +1,26 @@
-"""Changes key epochs: each step is made in the epoch book, then signed and logged, also after a crash."""
+"""Key epochs: each step is made in the epoch book, then signed and logged; the ledger stores book and handles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pvdm import fault
-from pvdm.errors import Code, ConflictError
+from pvdm.errors import Code, ConflictError, InputError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import shared_settings, statements
+from pvdm.ledger.record.shared_settings import StoredHandle
 from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.schema.work import HandleWord
+from pvdm.model import canonical_json
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, EpochBook, EpochChange, KeyRole
+from pvdm.trust.keys.handles import HandleRecord, HandleState
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
@@ -22,69 +28,60 @@ from pvdm.trust.verify import sign_statement
 _STAGES = tuple(EpochStage)
 
 
+@dataclass(eq=False)
 class Epochs:
     """Creates, activates, retires and revokes epochs; each call returns once its step is in the log."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        keys: KeyService,
-        recorder: Recorder,
-        trust: TrustRoots,
-        *,
-        notary: str,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._keys = keys
-        self._recorder = recorder
-        self._trust = trust
-        self._notary = notary
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    recorder: Recorder
+    trust: TrustRoots
+    notary: str
 
     def book(self) -> EpochBook:
         """The epochs as they are now."""
-        return self._keys.book()
+        return self.keys.book()
 
     def create(self, reason: str) -> tuple[EpochChange, ...]:
         """Create the next epoch with four new keys, CREATED; its keys sign nothing before it is activated."""
-        changes = self._keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
+        changes = self.keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
         self.log_missing(reason)
         return changes
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """CREATED → ACTIVE; the trust root must name its keys, so that others can check its signatures."""
         self._require_book_current()
-        self._trust.require_trusted(number)
-        changes = self._keys.activate_epoch(number, reason)
+        self.trust.require_trusted(number)
+        changes = self.keys.activate_epoch(number, reason)
         self.log_missing(reason)
         return changes
 
     def retire(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """ACTIVE → RETIRED."""
         self._require_book_current()
-        changes = self._keys.retire_epoch(number, reason)
+        changes = self.keys.retire_epoch(number, reason)
         self.log_missing(reason)
         return changes
 
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
         self._require_book_current()
-        changes = self._keys.revoke_epoch(number, reason, keep_one=True)
+        changes = self.keys.revoke_epoch(number, reason, keep_one=True)
         self.log_missing(reason)
         return changes
 
     def log_missing(self, reason: str) -> None:
         """Log every step of the book that is not in the log yet, such as after a crash."""
         fault.point("steward.after_epoch_step")
-        book = self._keys.book()
+        book = self.keys.book()
         if not any(epoch.can_sign for epoch in book.epochs):
             return
         seen, logged = self._read_log()
         require_not_behind(book, logged)
         steps = missing_steps(book, {number: last.stage for number, last in logged.items()})
         if not steps:
-            self._recorder.cover()
+            self.recorder.cover()
             return
         documents = [self._sign_step(epoch, before, after, reason) for epoch, before, after in steps]
 
@@ -96,7 +93,7 @@ class Epochs:
                 statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=place)
 
         try:
-            self._recorder.record(documents, work)
+            self.recorder.record(documents, work)
         except ConflictError as error:
             if error.code != Code.EPOCH_STEPS_MOVED:
                 raise
@@ -104,26 +101,26 @@ class Epochs:
 
     def _sign_step(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
         statement = EpochStatement(
-            notary=self._notary,
+            notary=self.notary,
             epoch=epoch.number,
             before=before,
             after=after,
             reason=reason,
             key_ids=_key_ids(epoch),
-            issued_at=self._clock.now_micros(),
+            issued_at=self.clock.now_micros(),
         )
-        signer = self._keys.signer(KeyRole.SIGNING, signing_epoch(self._keys.book()))
+        signer = self.keys.signer(KeyRole.SIGNING, signing_epoch(self.keys.book()))
         envelope = sign_statement(statement, signer)
         return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
 
     def _require_book_current(self) -> dict[int, LoggedEpoch]:
         """Refuse to change a book that was replaced by an old copy."""
         _, logged = self._read_log()
-        require_not_behind(self._keys.book(), logged)
+        require_not_behind(self.keys.book(), logged)
         return logged
 
     def _read_log(self) -> tuple[tuple[str, ...], dict[int, LoggedEpoch]]:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             stored = statements.of_kind(unit, StatementKind.EPOCH)
             restored = statements.of_kind(unit, StatementKind.RESTORE)
         last_restore = max((statement.log_index for statement in restored), default=-1)
@@ -177,3 +174,104 @@ def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[
             found.append((epoch, before, after))
             before = after
     return found
+
+
+class LedgerEpochs:
+    """An epoch store in the ledger; all revisions are kept, and the newest counts."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen = 0
+
+    def load(self) -> EpochBook:
+        """The newest book; one that is older than what this process has seen is refused."""
+        # Read before the book, so that a newer book of another thread does not look like a rollback.
+        seen = self._seen
+        with self._ledger.read() as unit:
+            data = shared_settings.newest_epoch_book(unit)
+        book = EpochBook() if data is None else _parsed(data)
+        if book.revision < seen:
+            raise Code.EPOCH_BOOK_ROLLED_BACK(
+                "the ledger's epoch book is older than what this process has seen",
+                expected=f"revision {seen} or later",
+                got=f"revision {book.revision}",
+                hint="the database was rolled back under a running Steward; stop it and run `pvdm steward restore`",
+            )
+        with self._lock:
+            self._seen = max(self._seen, book.revision)
+        return book
+
+    def replace(self, book: EpochBook) -> bool:
+        """Keep this book if the newest one is the revision just before it."""
+        data = book.dump()
+        at = self._clock.now_micros()
+        return self._ledger.transact(
+            lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at
+        )
+
+
+class LedgerHandles:
+    """A handle registry over the ledger; a change is one transaction with the handle's row locked."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def add(self, record: HandleRecord) -> None:
+        """Keep a new handle; a job that has one already is refused."""
+        stored = _stored(record)
+        self._ledger.transact(lambda unit: shared_settings.add_handle(unit, stored), at_micros=self._clock.now_micros())
+
+    def find(self, handle_sha256: str) -> HandleRecord | None:
+        """The handle of that hash, if it was ever issued."""
+        with self._ledger.read() as unit:
+            found = shared_settings.find_handle(unit, handle_sha256)
+        return None if found is None else _record(found)
+
+    def find_job(self, job_id: str) -> HandleRecord | None:
+        """The handle of that job, if it has one."""
+        with self._ledger.read() as unit:
+            found = shared_settings.find_handle_of_job(unit, job_id)
+        return None if found is None else _record(found)
+
+    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
+        """Replace the record by what `step` makes of it; if `step` raises, nothing changes."""
+
+        def work(unit: Unit) -> HandleRecord:
+            old = shared_settings.lock_handle(unit, handle_sha256)
+            if old is None:
+                raise Code.HANDLE_UNKNOWN(got="another")
+            changed = step(_record(old))
+            shared_settings.change_handle(unit, old, _stored(changed))
+            return changed
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+
+def _parsed(data: bytes) -> EpochBook:
+    try:
+        return EpochBook.parse(data)
+    except InputError as error:
+        raise Code.EPOCH_BOOK_DAMAGED(
+            "the ledger's epoch book was changed",
+            expected=error.expected,
+            got=error.got,
+            hint="stop the Steward and bring the last good backup back with `pvdm steward restore`",
+        ) from None
+
+
+def _stored(record: HandleRecord) -> StoredHandle:
+    context = None if record.context is None else canonical_json.dump(record.context.to_json()).decode()
+    state = HandleWord(record.state.value)
+    return StoredHandle(record.handle_sha256, record.job_id, record.redemptions, state, context, record.workers)
+
+
+def _record(stored: StoredHandle) -> HandleRecord:
+    context = None
+    if stored.context is not None:
+        value = canonical_json.parse(stored.context.encode(), size_max_bytes=len(stored.context.encode()))
+        context = AttemptContext.from_json(value)
+    state = HandleState(stored.state.value)
+    return HandleRecord(stored.handle_sha256, stored.job_id, stored.redemptions, state, context, stored.workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -29,28 +30,19 @@ Ends = dict[str, int]
 """When the first of each kind expires, in microseconds."""
 
 
+@dataclass(eq=False)
 class Expiries:
     """Reads the nearest expiry of each kind, at most once a minute."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        trust: TrustRoots,
-        book: Callable[[], EpochBook],
-        certificate: Path | None,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._trust = trust
-        self._book = book
-        self._certificate = certificate
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._ends: Ends = {}
+    ledger: Ledger
+    clock: LedgerClock
+    trust: TrustRoots
+    book: Callable[[], EpochBook]
+    certificate: Path | None
+    monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _read_at: float = field(default=float("-inf"), init=False)
+    _ends: Ends = field(default_factory=dict, init=False)
 
     def seconds(self) -> dict[str, float]:
         """Seconds until the nearest expiry of each kind that exists; negative where it has passed.
@@ -58,25 +50,25 @@ class Expiries:
         Raises PvdmError where ledger, key home or certificate cannot be read.
         """
         with self._lock:
-            if self._monotonic() - self._read_at >= _KEPT_SECONDS:
+            if self.monotonic() - self._read_at >= _KEPT_SECONDS:
                 self._ends = dict(self._read())
-                self._read_at = self._monotonic()
+                self._read_at = self.monotonic()
             ends = self._ends
-        now = self._clock.trusted_micros()
+        now = self.clock.trusted_micros()
         return {kind: (end - now) / 1e6 for kind, end in ends.items()}
 
     def _read(self) -> Iterator[tuple[str, int]]:
-        root = self._trust.find()
+        root = self.trust.find()
         if root is not None:
             yield "trust_root", root.expires_at
-            yield from _of_keys(root, self._book())
+            yield from _of_keys(root, self.book())
         yield from self._of_tokens()
-        if self._certificate is not None:
-            yield "tls_certificate", certificate_end(self._certificate)
+        if self.certificate is not None:
+            yield "tls_certificate", certificate_end(self.certificate)
 
     def _of_tokens(self) -> Iterator[tuple[str, int]]:
-        with self._ledger.read() as unit:
-            found = tokens.list_ends(unit, now_micros=self._clock.trusted_micros())
+        with self.ledger.read() as unit:
+            found = tokens.list_ends(unit, now_micros=self.clock.trusted_micros())
         if found:
             yield "token", min(each.end_micros for each in found)
         wide = [each for each in found if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pvdm.api.proofs import OverrideView
 from pvdm.catalog.catalog import Catalog
@@ -10,8 +11,8 @@ from pvdm.errors import Code, ConflictError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import overrides, proofs, restores, statements
-from pvdm.ledger.record.overrides import OverrideRecord, StoredOverride
+from pvdm.ledger.record import proofs, restores, statements
+from pvdm.ledger.record.proofs import OverrideRecord, StoredOverride
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import StatementKind
@@ -27,17 +28,15 @@ from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
 
 
+@dataclass(eq=False)
 class Overrides:
     """Accepts and lists break-glass overrides."""
 
-    def __init__(
-        self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots, catalog: Catalog
-    ) -> None:
-        self._catalog = catalog
-        self._ledger = ledger
-        self._clock = clock
-        self._recorder = recorder
-        self._trust = trust
+    ledger: Ledger
+    clock: LedgerClock
+    recorder: Recorder
+    trust: TrustRoots
+    catalog: Catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
         """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
@@ -58,30 +57,26 @@ class Overrides:
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
         """One override of the caller's domain."""
-        found = self._find(override_id)
-        if found is None:
-            raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
-        require_domain(grant, found.domain)
-        return self._view(found)
+        with self.ledger.read() as unit:
+            found = proofs.find_override(unit, override_id)
+            if found is None:
+                raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
+            require_domain(grant, found.domain)
+            return _view(found, statements.get(unit, override_id))
 
     def listed(self, grant: Grant) -> list[OverrideView]:
         """Every override of the caller's domain, newest first."""
-        with self._ledger.read() as unit:
-            found = overrides.list_newest(unit, domain=scope(grant))
+        with self.ledger.read() as unit:
+            found = proofs.list_newest_overrides(unit, domain=scope(grant))
             stored = [statements.get(unit, each.record.override_id) for each in found]
         return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
 
-    def count(self) -> int:
-        """The number of overrides ever accepted."""
-        with self._ledger.read() as unit:
-            return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
-
     def _accept(self, envelope: bytes, said: BreakGlass, grant: Grant) -> None:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
-        now = self._clock.now_micros()
-        judged_by = self._trust.ids()
-        root = self._trust.current()
+        now = self.clock.now_micros()
+        judged_by = self.trust.ids()
+        root = self.trust.current()
         override = verify_override(
             envelope, root, failed=self._verify_fail_proof(said.fail_proof_id), now=now, used=self._is_used
         )
@@ -95,62 +90,55 @@ class Overrides:
             held = nonces.find(unit, said.nonce)
             if held is not None:
                 _require_not_void(unit, said, held.state)
-                raise _replayed_error(said.nonce)
+                raise Code.OVERRIDE_REPLAYED(got=said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
             unit.add_request_facts(override_id=record.override_id)
             try:
-                overrides.put(unit, record, envelope, log_index=places[0])
+                proofs.put_override(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
-                raise _replayed_error(said.nonce) if error.code == Code.NONCE_TAKEN else error from None
+                raise Code.OVERRIDE_REPLAYED(got=said.nonce) if error.code == Code.NONCE_TAKEN else error from None
 
-        self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
+        self.recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
     def _require_over_main(self, said: BreakGlass) -> None:
         """Refuse an override whose base is no longer `main`; for a dropped table the gate refuses it."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, said.table.uuid)
         if row is not None:
-            require_over_main(said, self._catalog.states.of(row).metadata.current_snapshot_id)
+            require_over_main(said, self.catalog.states.of(row).metadata.current_snapshot_id)
 
     def _find_same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
         """The override that was accepted with exactly these bytes."""
-        with self._ledger.read() as unit:
-            found = overrides.find(unit, override_id)
+        with self.ledger.read() as unit:
+            found = proofs.find_override(unit, override_id)
             same = found is not None and statements.get(unit, override_id).envelope == envelope
         return found if same else None
 
     def _answer_repeated(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
         """Answer a repeated call; refused once the override was used."""
         require_domain(grant, earlier.domain)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             require_usable(unit, earlier)
-        self._recorder.cover()
-        return self._view(earlier)
+            stored = statements.get(unit, earlier.record.override_id)
+        self.recorder.cover()
+        return _view(earlier, stored)
 
     def _verify_fail_proof(self, proof_id: str) -> VerifiedProof:
         """The FAIL proof with every notary's statement, verified at the time of its log entry."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             nonce = proofs.get(unit, proof_id).nonce
             stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
-        root = self._trust.current()
+        root = self.trust.current()
         now = max(statement.at_micros for statement in stored)
         envelopes = [statement.envelope for statement in stored]
         return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
 
     def _is_used(self, nonce: str) -> bool:
         """Whether the nonce is reserved or committed; an aborted one is judged in the transaction."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             held = nonces.find(unit, nonce)
         return held is not None and held.state is not NonceState.ABORTED
-
-    def _find(self, override_id: str) -> StoredOverride | None:
-        with self._ledger.read() as unit:
-            return overrides.find(unit, override_id)
-
-    def _view(self, stored: StoredOverride) -> OverrideView:
-        with self._ledger.read() as unit:
-            return _view(stored, statements.get(unit, stored.record.override_id))
 
 
 def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
@@ -183,7 +171,7 @@ def require_over_main(said: BreakGlass, shown: int | None) -> None:
 
 def require_first(unit: Unit, fail_proof_id: str) -> None:
     """Refuse a second override for one FAIL proof."""
-    other = overrides.live_of_proof(unit, fail_proof_id)
+    other = proofs.find_live_override(unit, fail_proof_id)
     if other is not None:
         raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
 
@@ -193,20 +181,10 @@ def require_usable(unit: Unit, override: StoredOverride) -> None:
     if override.state is not NonceState.RESERVED:
         said = read_signed(statements.get(unit, override.record.override_id).envelope, BreakGlass)
         _require_not_void(unit, said, override.state)
-        raise _replayed_error(said.nonce)
+        raise Code.OVERRIDE_REPLAYED(got=said.nonce)
 
 
 def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
     """Raise `override_before_restore` where a restore aborted the nonce of an unused override."""
     if state is NonceState.ABORTED:
         restores.require_issued_after(unit, said.issued_at)
-
-
-def _replayed_error(nonce: str) -> NotAllowedError:
-    return NotAllowedError(
-        Code.OVERRIDE_REPLAYED,
-        "the override was used before",
-        expected="a new nonce",
-        got=nonce,
-        hint="nothing was published; the verdict is unchanged",
-    )

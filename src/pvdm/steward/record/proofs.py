@@ -10,7 +10,7 @@ from pvdm.api.proofs import ProofView
 from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import events, overrides, proofs, statements
+from pvdm.ledger.record import events, proofs, statements
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import StatementKind, VerdictWord
@@ -41,27 +41,17 @@ class Recorded:
     log_index: int
 
 
+@dataclass(eq=False)
 class Proofs:
     """Signs, lists and opens the proofs of one notary."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        keys: KeyService,
-        recorder: Recorder,
-        log: LogQueries,
-        *,
-        notary: str,
-        isolation: Isolation,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._keys = keys
-        self._recorder = recorder
-        self._log = log
-        self._notary = notary
-        self._isolation = isolation
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    recorder: Recorder
+    log: LogQueries
+    notary: str
+    isolation: Isolation
 
     def record(
         self,
@@ -73,58 +63,58 @@ class Proofs:
         context: AttemptContext | None,
     ) -> Recorded:
         """Sign and log this verdict, PASS or FAIL; the same core for the same nonce returns the existing proof."""
-        with self._ledger.read() as unit:
-            earlier = proofs.find_by_notary(unit, core.attempt.nonce, self._notary)
+        with self.ledger.read() as unit:
+            earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
         if earlier is not None:
             return self._same(earlier, core)
-        now = self._clock.now_micros()
-        part = NotaryPart(self._notary, epoch, commitments, self._isolation, storage, now, now + lifetime_micros)
-        envelope = sign_statement(Proof(core, part), self._keys.signer(KeyRole.SIGNING, epoch))
+        now = self.clock.now_micros()
+        part = NotaryPart(self.notary, epoch, commitments, self.isolation, storage, now, now + lifetime_micros)
+        envelope = sign_statement(Proof(core, part), self.keys.signer(KeyRole.SIGNING, epoch))
         data = envelope.to_bytes()
         record = ProofRecord(
             envelope.payload_sha256,
             core.attempt.attempt_id,
             core.attempt.nonce,
             VerdictWord(core.verdict.outcome.value),
-            self._notary,
+            self.notary,
             part.expires_at,
             summary_of(core, part),
             _context_text(context, core, epoch),
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
-            said = proofs.find_by_notary(unit, record.nonce, self._notary)
+            said = proofs.find_by_notary(unit, record.nonce, self.notary)
             if said is not None:
                 raise _RecordedMeanwhileError(said)
             _require_verifying(unit, core)
             proofs.put(unit, record, data, log_index=places[0])
 
         try:
-            places = self._recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
+            places = self.recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
         except _RecordedMeanwhileError as error:
             return self._same(error.said, core)
         return Recorded(record.proof_id, data, places[0])
 
     def find_recorded(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
         """The existing proof of this notary for the nonce, covered outside."""
-        with self._ledger.read() as unit:
-            earlier = proofs.find_by_notary(unit, nonce, self._notary)
+        with self.ledger.read() as unit:
+            earlier = proofs.find_by_notary(unit, nonce, self.notary)
             stored = None if earlier is None else statements.get(unit, earlier.proof_id)
         if stored is None:
             return None
-        self._recorder.cover()
+        self.recorder.cover()
         recorded = Recorded(stored.statement_id, stored.envelope, stored.log_index)
         return recorded, read_signed(stored.envelope, Proof).core
 
     def get(self, proof_id: str, grant: Grant) -> ProofView:
         """One proof of the caller's domain."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             self._require(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
             index = statements.get(unit, proof_id).log_index
-            waived = overrides.of_proofs(unit, [proof_id])
-        self._recorder.require_covered(index + 1)
+            waived = proofs.overrides_of_proofs(unit, [proof_id])
+        self.recorder.require_covered(index + 1)
         return _view(found, index, waived, grant)
 
     def listed(
@@ -139,30 +129,30 @@ class Proofs:
         """The newest proofs of the caller's domain, backwards in the log from `after`."""
         wanted = attempt_id if grant.attempt_id is None else grant.attempt_id
         require_attempt(grant, wanted if attempt_id is None else attempt_id)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = proofs.page(
                 unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, after=after, count=count
             )
-            waived = overrides.of_proofs(unit, [record.proof_id for record, _ in found])
-        self._recorder.require_covered(max((index + 1 for _, index in found), default=0))
+            waived = proofs.overrides_of_proofs(unit, [record.proof_id for record, _ in found])
+        self.recorder.require_covered(max((index + 1 for _, index in found), default=0))
         return [_view(record, index, waived, grant) for record, index in found]
 
     def envelope(self, proof_id: str, grant: Grant) -> bytes:
         """The signed bytes."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             self._require(unit, proof_id, grant)
             stored = statements.get(unit, proof_id)
-        self._recorder.require_covered(stored.log_index + 1)
+        self.recorder.require_covered(stored.log_index + 1)
         return stored.envelope
 
     def bundle(self, proof_id: str, grant: Grant) -> bytes:
         """The proof with all envelopes of its nonce and their log proofs, for checks without the Steward."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             self._require(unit, proof_id, grant)
             records = proofs.of_nonce(unit, proofs.get(unit, proof_id).nonce)
             stored = [statements.get(unit, record.proof_id) for record in records]
         logged = [
-            LoggedEnvelope(each.envelope, each.at_micros, self._log.proof(each.log_index).decode()) for each in stored
+            LoggedEnvelope(each.envelope, each.at_micros, self.log.proof(each.log_index).decode()) for each in stored
         ]
         return ProofBundle(tuple(logged)).to_bytes()
 
@@ -170,28 +160,28 @@ class Proofs:
         """The keys of an ended attempt, so that an auditor can compute its digests; recorded as an event."""
         if not reason.strip():
             raise Code.REASON_MISSING("opening a proof needs a reason")
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             self._require(unit, proof_id, grant)
             record = proofs.get(unit, proof_id)
             attempt = attempts.find(unit, record.attempt_id)
         if record.context is None or attempt is None:
             raise Code.PROOF_WITHOUT_DIGEST(got=record.proof_id)
         context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
-        keys = release(self._keys, context, closed=attempt.state not in ATTEMPT.live())
+        keys = release(self.keys, context, closed=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
 
         def note(unit: Unit) -> None:
             events.note(unit, "proof_opened", "proofs", proof_id, facts)
 
-        self._ledger.transact(note, at_micros=self._clock.now_micros())
+        self.ledger.transact(note, at_micros=self.clock.now_micros())
         return context, keys
 
     def _same(self, earlier: ProofRecord, core: ProofCore) -> Recorded:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             stored = statements.get(unit, earlier.proof_id)
-        if _core_of(stored.envelope) != core.to_bytes():
+        if read_signed(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
             raise Code.PROOF_EXISTS(expected=earlier.proof_id, got="another core")
-        self._recorder.cover()
+        self.recorder.cover()
         return Recorded(stored.statement_id, stored.envelope, stored.log_index)
 
     @staticmethod
@@ -275,7 +265,3 @@ def _view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Gr
         overridden=record.proof_id in waived,
         override_id=waived.get(record.proof_id),
     )
-
-
-def _core_of(envelope: bytes) -> bytes:
-    return read_signed(envelope, Proof).core.to_bytes()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm import fault
 from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.record import StatementKind
-from pvdm.steward.record.archive import Archive
-from pvdm.steward.record.log import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.record.log import Archive, LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.service import KeyService, Signer
 from pvdm.trust.log.checkpoint import read_unverified
@@ -38,38 +37,28 @@ class Document:
 Work = Callable[[Unit, Sequence[int]], None]
 
 
+@dataclass(eq=False)
 class Recorder:
     """Appends to the log; after `record` returns, archive and outside checkpoint cover the entry."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        keys: KeyService,
-        outside: OutsideCheckpoint,
-        archive: Archive | None,
-        *,
-        origin: str,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._keys = keys
-        self._outside = outside
-        self._archive = archive
-        self._origin = origin
-        # Appends of this process are serialized, so only another Steward can move the log meanwhile.
-        self._queue = threading.Lock()
-        self._covered = 0
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    outside: OutsideCheckpoint
+    archive: Archive | None
+    origin: str
+    _queue: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _covered: int = field(default=0, init=False)
 
     def begin(self) -> None:
         """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked."""
-        start(self._outside, Log(PinnedLogReader(self._ledger), origin=self._origin, signer=self._signer()))
-        if self._archive is not None and LedgerLogReader(self._ledger).size():
-            self._archive.follow()
+        start(self.outside, Log(PinnedLogReader(self.ledger), origin=self.origin, signer=self._signer()))
+        if self.archive is not None and LedgerLogReader(self.ledger).size():
+            self.archive.follow()
 
     def require_consistent(self) -> None:
         """Require that the log is still the one of the outside checkpoint."""
-        require_consistent(self._outside, self._reader())
+        require_consistent(self.outside, self._reader())
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
         """Log the documents and run `work` in one transaction; `work` gets their log indexes and stores them."""
@@ -83,7 +72,7 @@ class Recorder:
 
     def cover(self) -> None:
         """Bring the outside checkpoint up to the log, before an answer that relies on stored entries."""
-        note = LedgerLogReader(self._ledger).newest_checkpoint()
+        note = LedgerLogReader(self.ledger).newest_checkpoint()
         if note is not None:
             newest = read_unverified(note)
             size = newest.checkpoint.size
@@ -96,9 +85,9 @@ class Recorder:
 
     def _acknowledge(self, appended: Appended) -> None:
         fault.point("steward.before_outside")
-        if self._archive is not None:
-            self._archive.cover(appended.size)
-        done = acknowledge(self._outside, self._reader(), appended)
+        if self.archive is not None:
+            self.archive.cover(appended.size)
+        done = acknowledge(self.outside, self._reader(), appended)
         self._covered = max(self._covered, done.outside_size)
         fault.point("steward.after_outside")
 
@@ -106,14 +95,14 @@ class Recorder:
         for tried in range(1, RECORD_TRIES_MAX + 1):
             with self._queue:
                 # The edge before the time, so that times never run backwards along the log.
-                edge = LogEdge.of(self._ledger)
+                edge = LogEdge.of(self.ledger)
                 # After a rollback of the database a second history must not be signed.
                 self.require_consistent()
-                self._clock.synchronize()
-                at = self._clock.now_micros()
+                self.clock.synchronize()
+                at = self.clock.now_micros()
                 prepared = self._prepare(edge, documents, at)
                 try:
-                    return self._ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
+                    return self.ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
                 except ConflictError as error:
                     if error.code != Code.LOG_MOVED or tried == RECORD_TRIES_MAX:
                         raise
@@ -124,13 +113,13 @@ class Recorder:
             LogEntry(EntryKind(document.kind), hashlib.sha256(document.envelope).hexdigest(), at)
             for document in documents
         ]
-        return Log(edge, origin=self._origin, signer=self._signer()).prepare(entries)
+        return Log(edge, origin=self.origin, signer=self._signer()).prepare(entries)
 
     def _reader(self) -> Log:
-        return Log(LedgerLogReader(self._ledger), origin=self._origin, signer=self._signer())
+        return Log(LedgerLogReader(self.ledger), origin=self.origin, signer=self._signer())
 
     def _signer(self) -> Signer:
-        return self._keys.signer(KeyRole.LOG, signing_epoch(self._keys.book()))
+        return self.keys.signer(KeyRole.LOG, signing_epoch(self.keys.book()))
 
 
 def signing_epoch(book: EpochBook) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
@@ -18,29 +19,19 @@ from pvdm.trust.root import RootRole, TrustRoot, advance_root, pin_root
 from pvdm.trust.verify import require_not_revoked, require_valid_at
 
 
+@dataclass(eq=False)
 class TrustRoots:
     """Reads and extends the chain."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        keys: KeyService,
-        recorder: Recorder,
-        *,
-        notary: str,
-        origin: str,
-        pin: str | None,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._keys = keys
-        self._recorder = recorder
-        self._notary = notary
-        self._origin = origin
-        self._pin = pin
-        self._lock = threading.Lock()
-        self._known: tuple[tuple[str, ...], TrustRoot] | None = None
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    recorder: Recorder
+    notary: str
+    origin: str
+    pin: str | None
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _known: tuple[tuple[str, ...], TrustRoot] | None = field(default=None, init=False)
 
     def chain(self) -> tuple[bytes, ...]:
         """Every version's envelope, from the first to the newest."""
@@ -55,7 +46,7 @@ class TrustRoots:
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
         """Add the next version, signed by the signers of the one before; the newest again changes nothing."""
-        now = self._clock.now_micros()
+        now = self.clock.now_micros()
         seen = self.ids()
         current = self.find()
         if current is None:
@@ -63,10 +54,10 @@ class TrustRoots:
         else:
             root = advance_root(current, envelope, now=now)
         if current is not None and root.version == current.version:
-            self._recorder.cover()
+            self.recorder.cover()
             return current
-        book = self._keys.book()
-        require_names_epoch(root, book.epoch(signing_epoch(book)), notary=self._notary, origin=self._origin)
+        book = self.keys.book()
+        require_names_epoch(root, book.epoch(signing_epoch(book)), notary=self.notary, origin=self.origin)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             # The log's lock is held here, so of two concurrent next versions only the first is accepted.
@@ -75,13 +66,13 @@ class TrustRoots:
             unit.add_request_facts(trust_root=root.sha256)
             statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
 
-        self._recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)
+        self.recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)
         return self.current()
 
     def require_trusted(self, number: int) -> None:
         """Require that the newest root names the keys of this epoch, and that they are valid and not revoked now."""
-        epoch, root, now = self._keys.book().epoch(number), self.current(), self._clock.trusted_micros()
-        require_names_epoch(root, epoch, notary=self._notary, origin=self._origin)
+        epoch, root, now = self.keys.book().epoch(number), self.current(), self.clock.trusted_micros()
+        require_names_epoch(root, epoch, notary=self.notary, origin=self.origin)
         for role in (KeyRole.SIGNING, KeyRole.LOG):
             public = epoch.key(role).public
             named = None if public is None else root.find(public.key_id)
@@ -91,17 +82,17 @@ class TrustRoots:
 
     def require_signing_trusted(self) -> None:
         """Require that the newest root trusts the keys that this Steward signs with now."""
-        self.require_trusted(signing_epoch(self._keys.book()))
+        self.require_trusted(signing_epoch(self.keys.book()))
 
     def ids(self) -> tuple[str, ...]:
         """The ids of all versions; a caller compares them again in the transaction that relies on them."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
 
     def _first_pin(self, pin: str | None) -> str:
-        if self._pin is not None and pin is not None and pin != self._pin:
-            raise Code.TRUST_ROOT_PIN_DIFFERS(expected=self._pin, got=pin)
-        chosen = self._pin or pin
+        if self.pin is not None and pin is not None and pin != self.pin:
+            raise Code.TRUST_ROOT_PIN_DIFFERS(expected=self.pin, got=pin)
+        chosen = self.pin or pin
         if chosen is None:
             raise Code.TRUST_ROOT_PIN_MISSING(
                 "the first trust root is trusted by its hash alone",
@@ -111,7 +102,7 @@ class TrustRoots:
         return chosen
 
     def _statements(self) -> list[Statement]:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             return statements.of_kind(unit, StatementKind.TRUST_ROOT)
 
     def find(self) -> TrustRoot | None:
@@ -132,7 +123,7 @@ class TrustRoots:
         root: TrustRoot | None = None
         for statement in self._statements():
             if root is None:
-                pin = self._pin or statement.statement_id
+                pin = self.pin or statement.statement_id
                 root = pin_root(statement.envelope, sha256=pin, now=statement.at_micros)
             else:
                 root = advance_root(root, statement.envelope, now=statement.at_micros)
@@ -141,10 +132,7 @@ class TrustRoots:
 
 def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
     """Require that the root names signing and log key of the epoch under the Steward's identities."""
-    for role, wanted, identity in (
-        (KeyRole.SIGNING, RootRole.NOTARY, notary),
-        (KeyRole.LOG, RootRole.LOG, origin),
-    ):
+    for role, wanted, identity in ((KeyRole.SIGNING, RootRole.NOTARY, notary), (KeyRole.LOG, RootRole.LOG, origin)):
         public = epoch.key(role).public
         if public is None:
             raise AssertionError("signing and log keys have a public half")

@@ -36,34 +36,31 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
-from pvdm.steward.approval.migrations import parse_updates
+from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
-from pvdm.steward.restore.gaps import (
-    FilledGaps,
-    LooseProofs,
-    Unreceipted,
-    describe_gap,
-    live_files,
-    require_rows_proved,
-)
 from pvdm.steward.restore.lineage import (
+    FilledGaps,
     Lineage,
+    LooseProofs,
     LostPublication,
     Publication,
     UnprotectedTimes,
+    Unreceipted,
     count_contained,
+    describe_gap,
     describe_lost,
+    live_files,
     migrations_by_table,
     namespace_missing_error,
     passed_over_error,
     publications_by_table,
     publications_lost_error,
+    require_rows_proved,
     trace,
     unclear_error,
     unprotected_times,
 )
-from pvdm.steward.restore.refill import Order, Plan
-from pvdm.steward.restore.refill_check import ArchivedEntry
+from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan
 from pvdm.steward.restore.table_report import (
     ReachedState,
     UnreadableTable,

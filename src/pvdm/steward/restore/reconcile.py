@@ -11,7 +11,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.record import protections, receipts, restores, tokens
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.schema.record import StatementKind
@@ -24,11 +24,9 @@ from pvdm.model.statements.migration import Migration, Protection, contract_sha2
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
-from pvdm.steward.restore.gaps import Unreceipted
-from pvdm.steward.restore.lineage import stored_core
+from pvdm.steward.restore.lineage import Unreceipted, stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
-from pvdm.steward.restore.refill import Order, Plan
-from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
+from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan, statements_of
 from pvdm.steward.restore.refill_statements import refill_approvals, refill_verdicts
 from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
@@ -212,7 +210,7 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
         attempts.begin_verifying(unit, proved.attempt_id, nonce=proved.nonce, staged_snapshot_id=staged, reason=_WHY)
     if attempts.get(unit, proved.attempt_id).state is AttemptState.VERIFYING:
         attempts.begin_committing(unit, proved.attempt_id, reason=_WHY)
-    attempts.settle(unit, proved.attempt_id, proved.nonce, nonces.CommittedAs(snapshot_id))
+    attempts.settle(unit, proved.attempt_id, proved.nonce, snapshot_id)
     return True
 
 

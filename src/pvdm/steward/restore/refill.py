@@ -1,43 +1,64 @@
-"""Plans a restore: the archive's entries that the backup lacks, with verified envelopes."""
+"""Plans a restore: the archive's entries that the backup lacks, each verified by the trust root of its time."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger.record import statements
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.fields import require_form
 from pvdm.model.printable import counted, list_first
-from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
+from pvdm.model.statements.migration import Migration, Protection
+from pvdm.model.statements.proof import Proof, WorkloadStatement
+from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.notary import Notary, known_log_keys
-from pvdm.steward.record.archive import ArchivedLog, archived_size, log_folder
-from pvdm.steward.record.log import LogEdge
-from pvdm.steward.restore.refill_check import ArchivedEntry, require_statements
+from pvdm.steward.record.log import ArchivedLog, LogEdge, archived_size, log_folder
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope, require_signature
 from pvdm.trust.keys.epochs import KeyRole, judge_reason
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
-from pvdm.trust.log.entry import EntryKind, parse_entry
+from pvdm.trust.log.entry import EntryKind, LogEntry, parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
-from pvdm.trust.statement import read_signed
+from pvdm.trust.root import RootKey, RootRole, TrustRoot, advance_root, pin_root
+from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
 _LOG_KEYS_HINT: Final = (
     "nothing was changed; bring the newest keystore, or the public half of each log key that it lacks: "
     "--log-key FILE.pub, once for each"
 )
+
+KINDS: Final[Mapping[EntryKind, type[Any]]] = {
+    EntryKind.PROOF: Proof,
+    EntryKind.RECEIPT: Receipt,
+    EntryKind.WORKLOAD: WorkloadStatement,
+    EntryKind.EPOCH: EpochStatement,
+    EntryKind.RESTORE: RestoreStatement,
+    EntryKind.BREAK_GLASS: BreakGlass,
+    EntryKind.MIGRATION: Migration,
+    EntryKind.PROTECTION: Protection,
+    EntryKind.SOURCE_ATTESTATION: SourceAttestation,
+}
+S = TypeVar("S", bound=Any)
+_OWN: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +222,17 @@ def _require_archive_extends(archive: FilePath, held: SignedCheckpoint, outside:
     """Refuse a longer archive that does not begin with the log of the outside checkpoint."""
     tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
     root = merkle.root_at(tiles, outside.checkpoint.size)
-    if not compare_digest(root, outside.checkpoint.root):
-        raise Code.LOG_FORKED(
-            "the archive shows another history than the checkpoint outside",
-            expected=f"root {outside.checkpoint.root.hex()}",
-            got=root.hex(),
-            hint="two histories exist under one key; keep both and tell every consumer",
-        )
+    _require_same_root(
+        root,
+        outside,
+        "the archive shows another history than the checkpoint outside",
+        "two histories exist under one key; keep both and tell every consumer",
+    )
+
+
+def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint: str) -> None:
+    if not compare_digest(root, signed.checkpoint.root):
+        raise Code.LOG_FORKED(message, expected=f"root {signed.checkpoint.root.hex()}", got=root.hex(), hint=hint)
 
 
 def _require_trusted_checkpoint(
@@ -270,13 +295,12 @@ def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheck
     grown = merkle.grow(
         edge.read_hashes(nodes) if nodes else [], edge.size(), map(merkle.leaf_hash, entries), hashes.__setitem__
     )
-    if not compare_digest(grown, target.checkpoint.root):
-        raise Code.LOG_FORKED(
-            "backup and archive together do not make the log that was signed",
-            expected=f"root {target.checkpoint.root.hex()}",
-            got=grown.hex(),
-            hint="the backup has grown on its own, or the archive was changed; keep both and look",
-        )
+    _require_same_root(
+        grown,
+        target,
+        "backup and archive together do not make the log that was signed",
+        "the backup has grown on its own, or the archive was changed; keep both and look",
+    )
     return hashes
 
 
@@ -284,10 +308,141 @@ def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
     """Refuse a backup that is as long as the outside checkpoint but has another root: it has grown on its own."""
     with notary.ledger.read() as unit:
         root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
-    if not compare_digest(root, outside.checkpoint.root):
-        raise Code.LOG_FORKED(
-            f"the log's first {outside.checkpoint.size} entries are not those that were signed",
-            expected=f"root {outside.checkpoint.root.hex()}",
-            got=root.hex(),
-            hint="the backup has grown on its own; bring it back as it was made, and restore that",
-        )
+    _require_same_root(
+        root,
+        outside,
+        f"the log's first {outside.checkpoint.size} entries are not those that were signed",
+        "the backup has grown on its own; bring it back as it was made, and restore that",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedEntry:
+    """A log entry of the archive that the backup lacks; `envelope` is None where the archive has lost it."""
+
+    index: int
+    entry: LogEntry
+    envelope: bytes | None
+
+    def statement_id(self) -> str:
+        """The id under which the ledger stores the envelope."""
+        envelope = self.envelope or b""
+        if self.entry.kind is EntryKind.TRUST_ROOT:
+            kind = {"payload_type": TRUST_ROOT_TYPE, "signatures_max": ROOT_SIGNATURES_MAX}
+            return parse_envelope(envelope, **kind).payload_sha256  # type: ignore[arg-type]
+        return parse_envelope(envelope).payload_sha256
+
+
+def statements_of(found: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
+    """The statements of one kind whose envelopes are in the archive, in the order of the log."""
+    for each in found:
+        if each.envelope is not None and KINDS.get(each.entry.kind) is kind:
+            yield each, read_signed(each.envelope, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signers:
+    """Keys that may have signed: the notary's own by id, and those of trust roots by their log index."""
+
+    notary: str
+    own: Mapping[str, RootKey]
+    revoked: frozenset[str]
+    roots: Sequence[tuple[int, TrustRoot]]
+
+    def roots_for(self, each: ArchivedEntry, kind: type[Any]) -> list[TrustRoot]:
+        """The root in force then; a statement about the Steward itself may precede the root that names its keys."""
+        in_force = [root for index, root in self.roots if index < each.index][-1:]
+        if kind in (EpochStatement, RestoreStatement):
+            in_force += [root for index, root in self.roots if index > each.index]
+        return in_force
+
+
+def require_statements(notary: Notary, found: Sequence[ArchivedEntry], *, covered: int) -> None:
+    """Verify every envelope; beyond the outside checkpoint a key of a REVOKED epoch does not count."""
+    signers = _signers(notary, found)
+    for each in found:
+        if each.envelope is None or each.entry.kind is EntryKind.TRUST_ROOT:
+            continue
+        try:
+            _verify(signers, each, each.envelope, covered)
+        except PvdmError as error:
+            raise _invalid_error(each, error) from None
+
+
+def _signers(notary: Notary, found: Sequence[ArchivedEntry]) -> _Signers:
+    own: dict[str, RootKey] = {}
+    revoked = set()
+    for epoch in notary.keys.book().epochs:
+        public = epoch.key(KeyRole.SIGNING).public
+        if public is not None:
+            name = notary.config.notary
+            own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
+            if epoch.state is EpochStage.REVOKED:
+                revoked.add(public.key_id)
+    return _Signers(notary.config.notary, own, frozenset(revoked), _roots(notary, found))
+
+
+def _roots(notary: Notary, found: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:
+    """The trust roots after the backup's, each verified at the time of its log entry."""
+    current = notary.trust.find()
+    chain = [] if current is None else [(-1, current)]
+    for each in found:
+        if each.envelope is None or each.entry.kind is not EntryKind.TRUST_ROOT:
+            continue
+        try:
+            if chain:
+                root = advance_root(chain[-1][1], each.envelope, now=each.entry.time)
+            else:
+                pin = notary.config.trust_root_sha256 or each.statement_id()
+                root = pin_root(each.envelope, sha256=pin, now=each.entry.time)
+        except PvdmError as error:
+            raise _invalid_error(each, error) from None
+        chain.append((each.index, root))
+    return chain
+
+
+def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: int) -> None:
+    kind = KINDS[each.entry.kind]
+    key_id = parse_envelope(envelope).signature.key_id
+    own = signers.own.get(key_id) if kind in _OWN else None
+    if own is not None and not (each.index >= covered and key_id in signers.revoked):
+        _verify_own(own, envelope, kind)
+        return
+    refusal: PvdmError | None = None
+    for root in signers.roots_for(each, kind):
+        try:
+            said = verify_statement(envelope, root, kind, now=each.entry.time)
+        except PvdmError as error:
+            refusal = error
+            continue
+        if kind in _OWN and said.key.identity != signers.notary:
+            break
+        return
+    raise refusal or Code.KEY_UNKNOWN("no known key has signed it", got=key_id)
+
+
+def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
+    """Verify by a key of the notary's epoch book, which a trust root need not name yet."""
+    envelope = parse_envelope(data)
+    require_signature(key.public, envelope.signature.value, envelope.message)
+    epoch: int | None
+    match read_statement(envelope.payload, kind):
+        case Proof(notary=said):
+            signer, epoch = said.notary, said.epoch
+        case Receipt() | WorkloadStatement() as signed:
+            signer, epoch = signed.notary, signed.epoch
+        case other:
+            signer, epoch = other.notary, None
+    require_signer_name(key, signer)
+    require_key_epoch(key, epoch)
+
+
+def _invalid_error(each: ArchivedEntry, error: PvdmError) -> PvdmError:
+    return Code.RESTORE_REFUSED(
+        f"entry {each.index} of the archive, a {each.entry.kind.value}, does not verify: {error.message}",
+        reason="restore_statement_invalid",
+        expected=error.expected,
+        got=error.got,
+        index=each.index,
+        cause=error.reason,
+    )

@@ -8,9 +8,8 @@ from typing import Literal
 
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.record import overrides, proofs, protections
-from pvdm.ledger.record.overrides import OverrideRecord
-from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record import proofs, protections
+from pvdm.ledger.record.proofs import OverrideRecord, ProofRecord
 from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
 from pvdm.ledger.schema.record import ActionWord, VerdictWord
@@ -21,7 +20,7 @@ from pvdm.model.statements.migration import Migration, NamespaceTarget, Protecti
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.record.proofs import summary_of
-from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
+from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 
@@ -210,7 +209,7 @@ def _refill_override(unit: Unit, override_id: str, said: BreakGlass, snapshot_id
         return
     record = OverrideRecord(override_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
     nonces.reserve(unit, said.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=said.operator)
-    overrides.insert_row(unit, record)
+    proofs.insert_override(unit, record)
     if snapshot_id is None:
         nonces.abort(unit, said.nonce, reason=_WHY)
 
@@ -218,6 +217,6 @@ def _refill_override(unit: Unit, override_id: str, said: BreakGlass, snapshot_id
 def _settle_used_overrides(unit: Unit, used: dict[str, int]) -> None:
     """Settle the nonces of overrides that receipts from after the backup name."""
     for override_id, snapshot_id in used.items():
-        found = overrides.find(unit, override_id)
+        found = proofs.find_override(unit, override_id)
         if found is not None:
-            nonces.settle(unit, found.record.nonce, nonces.CommittedAs(str(snapshot_id)))
+            nonces.settle(unit, found.record.nonce, str(snapshot_id))

@@ -14,7 +14,7 @@ from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
 from pvdm.ledger.record import restores, shared_settings, statements
-from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
@@ -287,10 +287,7 @@ def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document
     at = notary.clock.now_micros()
     entry = LogEntry(EntryKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)
     prepared = log.prepare([entry])
-    notary.ledger.transact(
-        lambda unit: _store(unit, document, prepared.store(LedgerLog(unit)).index),
-        at_micros=at,
-    )
+    notary.ledger.transact(lambda unit: _store(unit, document, prepared.store(LedgerLog(unit)).index), at_micros=at)
 
 
 def _swap_outside(notary: Notary, marker: Restore) -> None:

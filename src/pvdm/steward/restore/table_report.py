@@ -15,7 +15,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
-from pvdm.steward.restore.refill_check import ArchivedEntry, statements_of
+from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.steward.work.sources import levels_of
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.errors import Code, NotAllowedError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces
@@ -77,13 +77,9 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
         )
 
 
-def _other_table_error(contract: DataProductContract, expected: str) -> NotAllowedError:
-    return NotAllowedError(
-        "contract_of_other_table",
-        "the contract is for another table",
-        expected=expected,
-        got=contract.boundary.target,
-        hint="nothing was changed; boundary.target of the contract names the table that it publishes",
+def _other_table_error(contract: DataProductContract, expected: str) -> PvdmError:
+    return Code.CONTRACT_NOT_APPLICABLE(
+        reason="contract_of_other_table", expected=expected, got=contract.boundary.target
     )
 
 

@@ -1,35 +1,45 @@
-"""Reads opened workloads and their attempts from the ledger: contract, parameters, staged branch, facts for logs."""
+"""Opened workloads and their attempts: contract, parameters, staged or adopted branch, refusals, facts for logs."""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from pvdm.errors import PvdmError
+from pvdm.api.errors import RefusalView
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, RefType
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
+from pvdm.ledger.ids import REASON_MAX_CHARACTERS
 from pvdm.ledger.record import proofs, protections, restores, statements
 from pvdm.ledger.record.restores import UsedChunk
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, chunks, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Published
+from pvdm.ledger.work.chunks import Chunk, Published
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
-from pvdm.model.chunk import branch_of
+from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
 from pvdm.model.printable import list_first
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
-from pvdm.model.states import WorkloadState
+from pvdm.model.states import WorkloadState, needs_reason
 from pvdm.steward.access import require_domain
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_signed
 
 Facts = dict[str, str | int | None]
+_REFUSAL_KEYS: Final = ("code", "reason", "message", "expected", "got", "hint")
+_REFUSAL_PART_CHARACTERS: Final = 600
+
+
+_OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 
 
 def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
@@ -177,3 +187,86 @@ def _describe(unit: Unit, subject: str) -> Facts:
     said = proofs.of_attempt(unit, attempt.attempt_id)
     verdict = said[-1].verdict.value if said else None
     return facts | {"attempt_id": attempt.attempt_id, "state": attempt.state.value, "verdict": verdict}
+
+
+def encode_refusal(error: PvdmError) -> str:
+    """Encode the error as the reason of an attempt's end; `decode_refusal` decodes it."""
+    parts = {key: getattr(error, key) for key in _REFUSAL_KEYS}
+    cut = {key: None if part is None else str(part)[:_REFUSAL_PART_CHARACTERS] for key, part in parts.items()}
+    text = json.dumps(cut, ensure_ascii=False).replace("\x00", "")
+    # Escapes can make the text too long: then only the code and the first words are kept.
+    short = json.dumps(
+        {**dict.fromkeys(_REFUSAL_KEYS), "code": error.code, "reason": error.reason, "message": str(error.message)[:80]}
+    )
+    return text if len(text) <= REASON_MAX_CHARACTERS else short
+
+
+def decode_refusal(reason: str) -> RefusalView | None:
+    """Decode a reason that `encode_refusal` wrote; None for a plain sentence."""
+    if not reason.startswith('{"code"'):
+        return None
+    try:
+        found = json.loads(reason)
+        return RefusalView(**{key: found[key] for key in _REFUSAL_KEYS})
+    except (ValueError, KeyError):
+        return None
+
+
+def sentence_of(reason: str) -> str:
+    """The reason as a sentence: for a refusal its code and message."""
+    found = decode_refusal(reason)
+    return reason if found is None else f"{found.reason}: {found.message}"
+
+
+def require_adoptable(metadata: TableMetadata, branch: str) -> None:
+    """Refuse a branch that cannot be adopted: unknown, a tag, `main`, or one that the Steward made."""
+    ref = metadata.refs.get(branch)
+    if ref is None or ref.type is not RefType.BRANCH:
+        raise Code.BRANCH_UNKNOWN(
+            got=ascii(branch[:80]), hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None
+        )
+    if branch == MAIN or is_stewards(branch):
+        raise Code.BRANCH_RESERVED(
+            "this branch cannot be adopted",
+            expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
+            got=ascii(branch[:80]),
+        )
+
+
+def require_one_chunk(planned: list[Chunk]) -> Chunk:
+    """The only chunk of a plan; a staged branch cannot be one chunk of several."""
+    if len(planned) != 1:
+        raise Code.WORKLOAD_PARAMETERS_DIFFER(
+            "the workload was opened to be staged chunk by chunk",
+            expected="another workload id",
+            got=f"a plan of {len(planned)} chunks",
+        )
+    return planned[0]
+
+
+def require_same_branch(found: Attempt, branch: str) -> None:
+    """Refuse another branch than the one that the attempt adopted."""
+    if found.branch != branch:
+        raise Code.WORKLOAD_PARAMETERS_DIFFER(
+            f"workload {found.workload_id} publishes another branch",
+            expected=found.branch,
+            got=ascii(branch[:80]),
+            hint="use another workload id",
+            workload_id=found.workload_id,
+        )
+
+
+def retry_needs_reason(ended: Attempt) -> bool:
+    """Whether another attempt after this one needs a reason."""
+    return needs_reason(ended.state, refused=decode_refusal(ended.reason) is not None)
+
+
+def require_same_failed_branch(found: Attempt, branch: str) -> None:
+    """Refuse another branch without a reason after one that failed."""
+    if found.branch != branch:
+        raise Code.REASON_MISSING(
+            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
+            expected="the reason: what was corrected (--reason)",
+            got="none",
+            workload_id=found.workload_id,
+        )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import parse_full_name
-from pvdm.errors import Code, NotAllowedError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
@@ -35,15 +35,19 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.access import OWN, require_attempt, require_domain
 from pvdm.steward.locks import ThreadLocks
-from pvdm.steward.work.adopted_branches import (
+from pvdm.steward.work.contracts import require_for_table, require_target_fit
+from pvdm.steward.work.opened import (
+    bound_contract,
+    contract_of,
+    get_workload,
     require_adoptable,
+    require_not_published_since,
     require_one_chunk,
     require_same_branch,
     require_same_failed_branch,
     retry_needs_reason,
+    staged_head,
 )
-from pvdm.steward.work.contracts import require_for_table, require_target_fit
-from pvdm.steward.work.opened import bound_contract, contract_of, get_workload, require_not_published_since, staged_head
 from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import Reach, require_extraction, require_usable
@@ -81,33 +85,23 @@ class Queue:
         self.changed(attempt_id)
 
 
+@dataclass(eq=False)
 class Workloads:
-    """Opens workloads and attempts for producers of the table's domain, and queues what they staged."""
+    """Opens workloads and attempts for producers of the table's domain, and queues what they staged.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        catalog: Catalog,
-        sources: Sources,
-        queue: Queue,
-        *,
-        epoch: Callable[[], int],
-        files: Files,
-        extracts: Reach | None = None,
-        seals: Seals | None = None,
-    ) -> None:
-        """`extracts` is Spark's reader; `seals` ends a producer's write access at the store."""
-        self._seals = seals
-        self._ledger = ledger
-        self._clock = clock
-        self._catalog = catalog
-        self._sources = sources
-        self._queue = queue
-        self._epoch = epoch
-        self._files = files
-        self._extracts = extracts
-        self._opening = ThreadLocks()
+    `extracts` is Spark's reader; `seals` ends a producer's write access at the store.
+    """
+
+    ledger: Ledger
+    clock: LedgerClock
+    catalog: Catalog
+    sources: Sources
+    queue: Queue
+    epoch: Callable[[], int]
+    files: Files
+    extracts: Reach | None = None
+    seals: Seals | None = None
+    _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
         """Open the workload: pin its source and fix its plan; the same call again returns it unchanged."""
@@ -119,8 +113,8 @@ class Workloads:
             if done is not None:
                 return done
             row, bound = self._load_protected_table(grant, table, parameters)
-            if bound.contract.storage is Storage.SEALED and self._seals is not None:
-                self._seals.require_able(parse_location(row.location))
+            if bound.contract.storage is Storage.SEALED and self.seals is not None:
+                self.seals.require_able(parse_location(row.location))
             return self._open(workload_id, row, bound)
 
     def next_attempt(
@@ -141,44 +135,44 @@ class Workloads:
         require_attempt(grant, None)
         workload, contract = self._workload(grant, workload_id)
         if attempt_id is not None:
-            with self._ledger.read() as unit:
+            with self.ledger.read() as unit:
                 if (earlier := attempts.find_opened(unit, attempt_id, workload_id, chunk_id)) is not None:
                     return earlier
         row = self._row_of(workload)
         attempt_id = attempt_id or secrets.token_hex(16)
         opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
-        head = self._catalog.states.of(row).metadata.current_snapshot_id
+        head = self.catalog.states.of(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
 
         def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
             _require_contract(rows[0], workload)
             opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
-        self._catalog.commits.commit(OWN, [self._create_branch(row, opening.branch, head)], extra=open_attempt)
-        self._queue.changed(attempt_id)
+        self.catalog.commits.commit(OWN, [self._create_branch(row, opening.branch, head)], extra=open_attempt)
+        self.queue.changed(attempt_id)
         return opened[0]
 
     def source_newest(self, workload_id: str) -> int | None:
         """The newest snapshot of a workload's source; None for an abandoned workload, and where it is unknown."""
         try:
-            with self._ledger.read() as unit:
+            with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
                 bound = bound_contract(unit, workload)
         except PvdmError:
             return None  # the workload is shown without it
-        newest = None if workload.state is WorkloadState.ABANDONED else self._sources.newest(workload, bound)
+        newest = None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
         return None if newest is None else int(newest)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:
         """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
         require_attempt(grant, attempt_id)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, found.workload_id)
         require_domain(grant, workload.opening.domain)
         if found.state in _GIVEN_UP:
             found = self._begin_verifying(found, self._row_of(workload))
-        self._queue.hurry(found)
+        self.queue.hurry(found)
         return found
 
     def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
@@ -195,22 +189,21 @@ class Workloads:
             ]
             return moved
 
-        moved = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        moved = self.ledger.transact(work, at_micros=self.clock.now_micros())
         for each in ended:
-            self._queue.given_up(each.attempt_id)
+            self.queue.given_up(each.attempt_id)
         return moved
 
     def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
         """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
         require_attempt(grant, None)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
             planned = chunks.page_with_definitions(unit, workload_id, after=after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         return [
             PlannedChunk(
-                ChunkDefinition.from_bytes(each.definition),
-                tried[each.chunk_id][-1] if tried[each.chunk_id] else None,
+                ChunkDefinition.from_bytes(each.definition), tried[each.chunk_id][-1] if tried[each.chunk_id] else None
             )
             for each in planned
             if each.chunk_id in tried
@@ -238,7 +231,7 @@ class Workloads:
                 whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
                 workload = self._open(workload_id, row, whole)
             found = self._adopt_branch(workload, branch, reason)
-        self._queue.hurry(found)
+        self.queue.hurry(found)
         return found
 
     def _find_done_before(
@@ -249,8 +242,8 @@ class Workloads:
         Raises `contract_moved` for one that is not complete under its old contract.
         """
         *levels, name = parse_full_name(table)
-        row = self._catalog.tables.load(grant, tuple(levels), name).row
-        with self._ledger.read() as unit:
+        row = self.catalog.tables.load(grant, tuple(levels), name).row
+        with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is None or earlier.opening.table_uuid != row.table_uuid or row.contract_hash is None:
                 return None
@@ -268,7 +261,7 @@ class Workloads:
     ) -> tuple[TableRow, BoundContract]:
         """The table, and the contract that it is protected under with these parameters."""
         *levels, name = parts = parse_full_name(table)
-        row = self._catalog.tables.load(grant, tuple(levels), name).row
+        row = self.catalog.tables.load(grant, tuple(levels), name).row
         if row.contract_hash is None:
             raise Code.NOT_PROTECTED(
                 f"{table} is not protected: there is no contract to publish under",
@@ -276,15 +269,15 @@ class Workloads:
                 got="one that anyone may write to",
                 hint="an operator protects it with `pvdm protect`",
             )
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             contract = contract_of(unit, row.contract_hash)
         require_for_table(contract, parts, row.domain)
         return row, contract.bind(parameters)
 
     def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         contract = bound.contract
-        metadata = self._catalog.states.of(row).metadata
-        require_target_fit(contract, metadata, self._extracts)
+        metadata = self.catalog.states.of(row).metadata
+        require_target_fit(contract, metadata, self.extracts)
         opening = Opening(
             workload_id,
             contract.sha256,
@@ -294,24 +287,24 @@ class Workloads:
             Atomicity(contract.atomicity.value),
             row.domain,
         )
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
                 # The source was pinned when the workload was opened, so its state now does not count.
                 workloads.find_reopened(unit, replace(opening, source=earlier.opening.source))
                 require_not_published_since(unit, earlier)
                 return earlier
-        source = self._sources.pin(bound, row.table_uuid)
+        source = self.sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:
-            require_extraction(self._extracts).require_reach(source.scan.locations())
+            require_extraction(self.extracts).require_reach(source.scan.locations())
         target = to_model(metadata.current_schema)
         if contract.boundary.operation is Operation.APPEND:
             self._require_free(workload_id, row.table_uuid, bound, source, target)
-        require_usable(bound, source, target, self._files)
-        plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
+        require_usable(bound, source, target, self.files)
+        plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         newer = dump_columns(source.newer_columns)
-        pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned, newer)
+        pinned = Pinned(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
         whole = replace(opening, source=source.ref.uuid)
 
         def work(unit: Unit) -> Workload:
@@ -320,7 +313,7 @@ class Workloads:
                 raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
             return workloads.open_once(unit, whole, pinned)
 
-        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+        return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _require_free(
         self, workload_id: str, table_uuid: str, bound: BoundContract, source: PinnedSource, target: Schema
@@ -328,17 +321,17 @@ class Workloads:
         """Refuse rows that another workload has claimed, before anything is staged; the gate checks it again."""
         schema = source.scan.schema
         claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             claims.require_free(unit, workload_id, target=table_uuid, claim=with_target_column(bound, claim, target))
 
     def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
             return found, contract_of(unit, found.opening.contract_hash)
 
     def _row_of(self, workload: Workload) -> TableRow:
         """The workload's table; raises `contract_moved` if its contract has changed since."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
             raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
@@ -348,7 +341,7 @@ class Workloads:
     def _new_attempt(
         self, workload: Workload, row: TableRow, chunk_id: str, attempt_id: str, branch: str, reason: str
     ) -> AttemptOpening:
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
                 raise Code.CHUNK_UNKNOWN(got=ascii(chunk_id[:80]))
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
@@ -357,7 +350,7 @@ class Workloads:
 
     def _create_branch(self, row: TableRow, branch: str, head: int | None) -> Change:
         """The change that creates the branch from main's head; without a head the first write creates it."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             levels = levels_of(unit, row)
         made: list[Json] = []
         if head is not None:
@@ -365,7 +358,7 @@ class Workloads:
         return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
-        metadata = self._catalog.states.newest(row).metadata
+        metadata = self.catalog.states.newest(row).metadata
         head = staged_head(metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
@@ -373,21 +366,17 @@ class Workloads:
             if now.state not in _GIVEN_UP:
                 return now  # a concurrent call was first
             return attempts.begin_verifying(
-                unit,
-                found.attempt_id,
-                nonce=secrets.token_hex(16),
-                staged_snapshot_id=head,
-                reason="staged",
+                unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"
             )
 
-        begun = self._ledger.transact(work, at_micros=self._clock.now_micros())
-        self._queue.changed(found.attempt_id)
+        begun = self.ledger.transact(work, at_micros=self.clock.now_micros())
+        self.queue.changed(found.attempt_id)
         return begun
 
     def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
         """The attempt that adopts the branch; after a failed one a new one is opened if there is a reason."""
         workload_id = workload.opening.workload_id
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
             chunk = require_one_chunk(chunks.of_workload(unit, workload_id))
             tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
@@ -398,7 +387,7 @@ class Workloads:
             require_same_failed_branch(tried[-1], branch)
             return tried[-1]
         row = self._row_of(workload)
-        metadata = self._catalog.states.newest(row).metadata
+        metadata = self.catalog.states.newest(row).metadata
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"
@@ -412,21 +401,17 @@ class Workloads:
                 raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)
             attempts.open_next(unit, opening, most=contract.governance.attempts_max)
             return attempts.begin_verifying(
-                unit,
-                attempt_id,
-                nonce=secrets.token_hex(16),
-                staged_snapshot_id=head,
-                reason=opening.reason,
+                unit, attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason=opening.reason
             )
 
-        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+        return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
         """Refuse a branch that was written after it was adopted."""
         require_same_branch(found, branch)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
-        head = None if row is None else staged_head(self._catalog.states.newest(row).metadata, branch)
+        head = None if row is None else staged_head(self.catalog.states.newest(row).metadata, branch)
         if head in (None, found.staged_snapshot_id):
             return
         done = found.state is AttemptState.COMMITTED
@@ -444,11 +429,5 @@ def _require_contract(row: TableRow, workload: Workload) -> None:
         raise _contract_moved(workload.opening.contract_hash, row.contract_hash)
 
 
-def _contract_moved(expected: str, got: str | None) -> NotAllowedError:
-    return NotAllowedError(
-        "contract_moved",
-        "the table is under another contract than the workload by now",
-        expected=expected,
-        got=got or "none",
-        hint=_GONE,
-    )
+def _contract_moved(expected: str, got: str | None) -> PvdmError:
+    return Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=expected, got=got or "none", hint=_GONE)

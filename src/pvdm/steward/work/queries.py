@@ -1,67 +1,296 @@
-"""Reads workloads and attempts for callers of their domain, and lets a producer abort its own attempt."""
+"""Shows workloads and attempts to callers of their domain, and lets a producer abort its own attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from typing import Final
 
 from pvdm.api.errors import RefusalView
-from pvdm.api.work import AttemptView, ChunkStateView, PublishedView, WorkloadDetail, WorkloadView
+from pvdm.api.work import (
+    AttemptView,
+    ChunkStateView,
+    ExtentView,
+    FindingView,
+    JobState,
+    JobView,
+    KeptFileView,
+    PublishedView,
+    QuarantineView,
+    WorkloadDetail,
+    WorkloadView,
+    is_attempt_settled,
+)
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.vault import Vault
+from pvdm.lake.format.table.snapshots import MAIN
+from pvdm.lake.vault import Vault, VaultKind, quarantine_name
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import overrides
+from pvdm.ledger.record import proofs
+from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.work import attempts, chunks, claims, workloads
+from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.work import Atomicity, DisposalWord
+from pvdm.ledger.work import attempts, chunks, claims, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.workloads import Workload
+from pvdm.ledger.work.chunks import Published
+from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
+from pvdm.ledger.work.workloads import Opening, Workload
+from pvdm.model.located import Located
+from pvdm.model.role import Role
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.steward.work.attempt_views import JobOf, attempt_views, is_settled
-from pvdm.steward.work.opened import get_workload, parameters_of
+from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
+from pvdm.trust.statement import read_signed
+from pvdm.verify.findings import SHOWN_WHOLE
 
 # States in which an attempt waits for a job of the Steward.
 _STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 
+FINDINGS_SHOWN_MAX: Final = 10
 
+
+class JobKind(Enum):
+    """What a job does."""
+
+    VERIFY = "verify"
+    PUBLISH = "publish"
+    DISPOSE = "dispose"
+    SETTLE = "settle"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """One job and the error of its last try; `subject` is an attempt id or a workload id."""
+
+    kind: JobKind
+    subject: str
+    state: JobState
+    tries: int
+    error: PvdmError | None
+    again_seconds: int | None = None
+    """Time until the next automatic retry; None where there is none."""
+    age_seconds: float = 0.0
+    """Time since the job was requested."""
+
+
+JobOf = Callable[[Attempt], JobStatus | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkloadFacts:
+    """Facts that all attempts of one workload share; `overrides` by the snapshots that they published."""
+
+    table: str | None
+    incomplete: bool
+    overrides: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _FailureDetails:
+    """What one role may see of a FAIL."""
+
+    findings: tuple[FindingView, ...] = ()
+    more: int = 0
+    located: Located | None = None
+    quarantine: QuarantineView | None = None
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file that the details name."""
+        found = {each.file for each in self.findings if each.file is not None}
+        if self.located is not None:
+            found |= {place.name for each in self.located.classes for place in each.files}
+            found |= {key.file for each in self.located.classes for key in each.samples}
+        return frozenset(found)
+
+
+_NO_DETAILS: Final = _FailureDetails()
+
+
+def is_settled(unit: Unit, attempt: Attempt, job_of: JobOf) -> bool:
+    """Whether the attempt's view would be settled, without reading the rest of the view."""
+    opening = workloads.get(unit, attempt.workload_id).opening
+    waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
+    job = job_of(attempt)
+    return is_attempt_settled(attempt.state, waiting=waiting, failed=job is not None and job.state is JobState.FAILED)
+
+
+def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault) -> list[AttemptView]:
+    """Build the views of these attempts for a role; details are read only for those that failed."""
+    ids = [each.attempt_id for each in found]
+    last_proofs = proofs.newest_of_each(unit, ids)
+    published = chunks.published_as(unit, ids)
+    workload_ids = {each.workload_id for each in found}
+    override_ids = proofs.overrides_used_by(unit, sorted(workload_ids))
+    workload_facts = {each: _workload_facts(unit, each, override_ids.get(each, {})) for each in workload_ids}
+    records = verified.of_nonces(
+        unit, [each.nonce for each in last_proofs.values() if each.verdict is VerdictWord.FAIL]
+    )
+    details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
+    views = []
+    for each in found:
+        # During a second verification the old proof no longer counts, and the log does not cover a new one yet.
+        proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
+        failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
+        if proof is not None and proof.verdict is VerdictWord.FAIL:
+            failure = replace(failure, quarantine=locate_in_quarantine(unit, each, proof, failure.files, vault))
+        facts, public = workload_facts[each.workload_id], published.get(each.attempt_id)
+        views.append(_attempt_view(each, facts, proof, public, failure, job_of(each)))
+    return views
+
+
+def _attempt_view(
+    attempt: Attempt,
+    facts: _WorkloadFacts,
+    proof: ProofRecord | None,
+    published: Published | None,
+    failure: _FailureDetails,
+    job: JobStatus | None,
+) -> AttemptView:
+    staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
+    extent = None if published is None else published.extent
+    # Of chunks that were published together only those that failed needed the override.
+    waived = snapshot is not None and proof is not None and proof.verdict is VerdictWord.FAIL
+    classes = () if proof is None else json.loads(proof.summary).get("classes", ())
+    return AttemptView(
+        attempt_id=attempt.attempt_id,
+        workload_id=attempt.workload_id,
+        chunk_id=attempt.chunk_id,
+        number=attempt.number,
+        state=attempt.state,
+        table=facts.table,
+        target_branch=MAIN,
+        branch=attempt.branch,
+        prefix=attempt.prefix,
+        staged_snapshot_id=None if staged is None else int(staged),
+        reason=sentence_of(attempt.reason),
+        changed_at=attempt.at_micros,
+        waiting=attempt.state is AttemptState.COMMITTING and facts.incomplete,
+        verdict=None if proof is None else Outcome(proof.verdict),
+        classes=tuple(FailureClass(each) for each in classes),
+        findings=failure.findings,
+        findings_more=failure.more,
+        proof_id=None if proof is None else proof.proof_id,
+        override_id=facts.overrides.get(snapshot) if waived and snapshot is not None else None,
+        snapshot_id=None if snapshot is None else int(snapshot),
+        extent=None if extent is None else ExtentView(**asdict(extent)),
+        refusal=decode_refusal(attempt.reason),
+        job=None if job is None else job_view(job),
+        located=failure.located,
+        quarantine=failure.quarantine,
+    )
+
+
+def job_view(job: JobStatus) -> JobView:
+    """A job as the attempt's producer may see it; the text of a bug is in the Steward's log only."""
+    return JobView(
+        state=job.state,
+        tries=job.tries,
+        problem=None if job.error is None else RefusalView.of_error(job.error),
+        again_seconds=job.again_seconds,
+    )
+
+
+def _workload_facts(unit: Unit, workload_id: str, override_ids: Mapping[str, str]) -> _WorkloadFacts:
+    opening = workloads.get(unit, workload_id).opening
+    return _WorkloadFacts(table_name(unit, opening.table_uuid), _is_incomplete(unit, opening), override_ids)
+
+
+def _is_incomplete(unit: Unit, opening: Opening) -> bool:
+    """Whether some chunk of a workload that is published as a whole is not proved yet."""
+    if opening.atomicity is not Atomicity.WORKLOAD:
+        return False
+    live = attempts.list_live_of_workload(unit, opening.workload_id)
+    proved = sum(each.state is AttemptState.COMMITTING for each in live)
+    return proved < chunks.count(unit, opening.workload_id)
+
+
+def _failure_details(unit: Unit, record: VerifiedRecord, role: Role) -> _FailureDetails:
+    """What this role may see of a FAIL, under the contract of the attempt's workload."""
+    workload = workloads.get(unit, attempts.get(unit, record.attempt_id).workload_id)
+    contract = contract_of(unit, workload.opening.contract_hash)
+    governance = contract.governance
+    of_values = role is Role.STEWARD or role in governance.sample_keys
+    first = tuple(_finding_view(each, of_values=of_values) for each in record.findings[:FINDINGS_SHOWN_MAX])
+    located = record.located
+    return _FailureDetails(
+        first,
+        len(record.findings) - len(first) + record.findings_more,
+        None if located is None else located.seen_by(role, governance.sample_keys, contract.profile),
+    )
+
+
+def _finding_view(found: StoredFinding, *, of_values: bool) -> FindingView:
+    whole = of_values or found.code in SHOWN_WHOLE or (found.expected is None and found.got is None)
+    return FindingView(
+        failure=FailureClass(found.failure),
+        code=found.code,
+        message=found.message,
+        expected=found.expected if whole else None,
+        got=found.got if whole else None,
+        file=found.file,
+        withheld=not whole,
+    )
+
+
+def locate_in_quarantine(
+    unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
+) -> QuarantineView | None:
+    """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
+    done = verified.find_disposal(unit, attempt.attempt_id)
+    if done is None or done.outcome is not DisposalWord.QUARANTINED:
+        return None
+    if verified.find_removal(unit, attempt.attempt_id) is not None:
+        return None
+    table = workloads.get(unit, attempt.workload_id).opening.table_uuid
+    bound = read_signed(proofs.envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
+    kept = [
+        KeptFileView(
+            file=each.staged_path,
+            location=vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.staged_sha256)),
+        )
+        for each in bound
+        if each.staged_path in named
+    ]
+    return QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(kept))
+
+
+@dataclass(eq=False)
 class Work:
-    """Reads workloads and attempts as one caller may see them."""
+    """Reads workloads and attempts as one caller may see them.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: LedgerClock,
-        vault: Vault,
-        *,
-        job_of: JobOf,
-        given_up: Callable[[str], None],
-    ) -> None:
-        """`given_up` is called for every attempt that a producer aborted, to clean up after it."""
-        self._ledger = ledger
-        self._clock = clock
-        self._job_of = job_of
-        self._given_up = given_up
-        self._vault = vault
+    `given_up` is called for every attempt that a producer aborted, to clean up after it.
+    """
+
+    ledger: Ledger
+    clock: LedgerClock
+    vault: Vault
+    job_of: JobOf
+    given_up: Callable[[str], None]
 
     def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadView]:
         """The workloads of the caller's domain, by id; a token for one attempt lists none."""
         require_attempt(grant, None)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = workloads.page(unit, domain=scope(grant), after=after, count=count)
             return self._views(unit, found)
 
     def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadView], int]:
         """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
         require_attempt(grant, None)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = workloads.newest(unit, domain=scope(grant), count=count)
             return self._views(unit, found), workloads.total(unit, domain=scope(grant))
 
     def view(self, workload: Workload) -> WorkloadView:
         """The view of one workload."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             return self._views(unit, [workload])[0]
 
     def workload(
@@ -69,7 +298,7 @@ class Work:
     ) -> WorkloadDetail:
         """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
         require_attempt(grant, None)
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
             planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, planned)
@@ -78,7 +307,7 @@ class Work:
             return WorkloadDetail(
                 **dict(self._views(unit, [found])[0]),
                 chunk_ids=tuple(tried),
-                attempts=tuple(attempt_views(unit, each_try, self._job_of, grant.role, self._vault)),
+                attempts=tuple(attempt_views(unit, each_try, self.job_of, grant.role, self.vault)),
                 published=tuple(
                     PublishedView(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=int(each.snapshot_id))
                     for each in published
@@ -87,28 +316,28 @@ class Work:
 
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
         """One attempt of the caller's domain."""
-        with self._ledger.read() as unit:
-            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role, self._vault)[0]
+        with self.ledger.read() as unit:
+            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self.job_of, grant.role, self.vault)[0]
 
     def is_settled(self, grant: Grant, attempt_id: str) -> bool:
         """Whether an attempt of the bearer's domain has nothing to wait for, as its view says it."""
-        with self._ledger.read() as unit:
-            return is_settled(unit, _allowed(unit, grant, attempt_id), self._job_of)
+        with self.ledger.read() as unit:
+            return is_settled(unit, _allowed(unit, grant, attempt_id), self.job_of)
 
     def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
         """The attempts among these that have nothing to wait for, in one read for all of them."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
-            return [each.attempt_id for each in found if is_settled(unit, each, self._job_of)]
+            return [each.attempt_id for each in found if is_settled(unit, each, self.job_of)]
 
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
         """Views of attempts that the caller may see."""
-        with self._ledger.read() as unit:
-            return attempt_views(unit, found, self._job_of, grant.role, self._vault)
+        with self.ledger.read() as unit:
+            return attempt_views(unit, found, self.job_of, grant.role, self.vault)
 
     def _views(self, unit: Unit, found: list[Workload]) -> list[WorkloadView]:
         ids = [each.opening.workload_id for each in found]
-        planned, waived = chunks.counts(unit, ids), overrides.used_by(unit, ids)
+        planned, waived = chunks.counts(unit, ids), proofs.overrides_used_by(unit, ids)
         states, claimed = attempts.last_states(unit, ids), claims.texts_of(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         views = []
@@ -146,7 +375,7 @@ class Work:
     def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
         """The last error of a job of one of the workload's attempts."""
         for attempt in attempts.list_live_of_workload(unit, workload_id):
-            job = self._job_of(attempt)
+            job = self.job_of(attempt)
             if job is not None and job.error is not None:
                 return job.error
         return None
@@ -159,8 +388,8 @@ class Work:
             require_abortable(attempts.lock(unit, attempt_id))
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
 
-        ended = self._ledger.transact(work, at_micros=self._clock.now_micros())
-        self._given_up(attempt_id)
+        ended = self.ledger.transact(work, at_micros=self.clock.now_micros())
+        self.given_up(attempt_id)
         return self.views(grant, [ended])[0]
 
 

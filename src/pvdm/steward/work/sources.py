@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
-from pvdm.catalog.upstream.heads import find_unproved, is_known, require_proved
+from pvdm.catalog.upstream_commit import find_unproved, is_known, require_proved
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.format.json_document import Raw
 from pvdm.lake.format.schema.logical import to_model

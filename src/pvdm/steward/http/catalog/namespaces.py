@@ -9,20 +9,20 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from pvdm.catalog.names import parse_levels, require_levels
-from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
+from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS, RequestKey
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
+from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.steward.http.catalog.shared import (
     BodyPart,
     CatalogPart,
     LevelsPart,
+    Once,
     PageSize,
     PageToken,
     after_levels,
     empty_response,
     json_response,
-    once,
-    once_of,
     page_size,
     page_token,
 )
@@ -103,20 +103,17 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
     """A new namespace."""
     levels = require_levels(list(body.texts("namespace")))
     properties = body.strings("properties") if body.has("properties") else {}
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
-        made = catalog.namespaces.create(grant, levels, properties, once=key)
-        return json_response({"namespace": list(made.levels), "properties": dict(made.properties)})
+    def work(key: RequestKey | None) -> Response:
+        return _namespace_response(catalog.namespaces.create(grant, levels, properties, once=key))
 
-    return once(catalog, key, work, _again)
+    return Once.of(request, catalog, grant).respond(work, _again)
 
 
 @router.get(_NAMESPACE)
 def load(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
     """One namespace with its properties."""
-    found = catalog.namespaces.get(grant, levels)
-    return json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
+    return _namespace_response(catalog.namespaces.get(grant, levels))
 
 
 @router.head(_NAMESPACE)
@@ -129,13 +126,7 @@ def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
 @router.delete(_NAMESPACE)
 def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
     """End an empty namespace."""
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        catalog.namespaces.drop(grant, levels, once=key)
-        return empty_response()
-
-    return once(catalog, key, work, lambda _: empty_response())
+    return Once.of(request, catalog, grant).change(lambda key: catalog.namespaces.drop(grant, levels, once=key))
 
 
 @router.post(f"{_NAMESPACE}/properties")
@@ -143,14 +134,16 @@ def change(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     """Set and remove properties."""
     updates = body.strings("updates") if body.has("updates") else {}
     removals = body.texts("removals") if body.has("removals") else ()
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
-        changed = catalog.namespaces.change(grant, levels, updates, removals, once=key)
-        body: dict[str, Json] = {**changed.facts()}
-        return json_response(body)
+    def work(key: RequestKey | None) -> Response:
+        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, once=key).facts()}
+        return json_response(facts)
 
-    return once(catalog, key, work, _again)
+    return Once.of(request, catalog, grant).respond(work, _again)
+
+
+def _namespace_response(found: Namespace) -> Response:
+    return json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
 
 
 def _again(facts: Mapping[str, object]) -> Response:

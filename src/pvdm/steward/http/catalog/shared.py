@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 from anyio.to_thread import run_sync
@@ -23,13 +24,14 @@ from pvdm.lake.format.json_document import Json, Node, dump_json, parse_json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.body import invalid_request
-from pvdm.steward.http.catalog.path import name_in
 from pvdm.steward.http.dependencies import NotaryPart, notary_of
-from pvdm.steward.http.request import context_of, grant_of, header
+from pvdm.steward.http.request import context_of, grant_of, header, name_in
 
 PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
 BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
 JSON_TYPE: Final = "application/json"
+
+_Again: TypeAlias = Callable[[Mapping[str, object]], Response]
 
 PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
 PageSize: TypeAlias = Annotated[int | None, Query(alias="pageSize", ge=1)]
@@ -102,45 +104,65 @@ def empty_response() -> Response:
     return Response(status_code=204)
 
 
-def once_of(request: Request, catalog: Catalog, grant: Grant) -> RequestKey | None:
-    """The request's key, if it has one; a key binds method, path, query and body."""
-    key = header(request.scope, b"idempotency-key")
-    if key is None:
-        return None
-    scope = request.scope
-    line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
-    return catalog.requests.once(grant, key, line + context_of(scope).body)
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A request that is executed once: with the same key again it gets the response of the first one."""
+
+    catalog: Catalog
+    key: RequestKey | None
+
+    @classmethod
+    def of(cls, request: Request, catalog: Catalog, grant: Grant) -> Once:
+        """The request with its key, if it has one; a key binds method, path, query and body."""
+        key = header(request.scope, b"idempotency-key")
+        if key is None:
+            return cls(catalog, None)
+        scope = request.scope
+        line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
+        return cls(catalog, catalog.requests.once(grant, key, line + context_of(scope).body))
+
+    def respond(self, work: Callable[[RequestKey | None], Response], again: _Again) -> Response:
+        """Do the work; `again` makes the response of a repeated request, even if both come at once."""
+        response = work(None) if self.key is None else self._work_once(self.key, work, again)
+        with after_change():
+            fault.point("catalog.before_answer")
+        return response
+
+    def change(self, work: Callable[[RequestKey | None], object]) -> Response:
+        """Do work whose response has no body."""
+
+        def done(key: RequestKey | None) -> Response:
+            work(key)
+            return empty_response()
+
+        return self.respond(done, lambda _: empty_response())
+
+    def _work_once(self, key: RequestKey, work: Callable[[RequestKey | None], Response], again: _Again) -> Response:
+        earlier = self.catalog.requests.earlier(key)
+        if earlier is None:
+            try:
+                return work(key)
+            except StateUnknownError:
+                raise  # a second look at the ledger does not make it known
+            except PvdmError:
+                # A repetition may have done it meanwhile; then this request failed only because it was done.
+                earlier = self.catalog.requests.earlier(key)
+                if earlier is None:
+                    raise
+        with after_change():  # the table may be renamed or dropped by now; the change was made
+            return again(earlier)
 
 
-def once(
-    catalog: Catalog,
-    key: RequestKey | None,
-    work: Callable[[], Response],
-    again: Callable[[Mapping[str, object]], Response],
-) -> Response:
-    """Do the work once: a repeated request gets the response of the first one, even if both come at once."""
-    response = work() if key is None else _work_once(catalog, key, work, again)
-    with after_change():
-        fault.point("catalog.before_answer")
-    return response
+def show_pointer(show: Callable[[Sequence[Json]], Response]) -> _Again:
+    """The answer that the first request had, from the one file that it led to."""
 
+    def again(facts: Mapping[str, object]) -> Response:
+        pointers = facts.get("pointers")
+        if not isinstance(pointers, list) or len(pointers) != 1:
+            raise AssertionError("the request of a table or view keeps one pointer")
+        return show(pointers[0])
 
-def _work_once(
-    catalog: Catalog, key: RequestKey, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
-) -> Response:
-    earlier = catalog.requests.earlier(key)
-    if earlier is None:
-        try:
-            return work()
-        except StateUnknownError:
-            raise  # a second look at the ledger does not make it known
-        except PvdmError:
-            # A repetition of this request may have done it meanwhile; then this one failed only because it was done.
-            earlier = catalog.requests.earlier(key)
-            if earlier is None:
-                raise
-    with after_change():  # the table may be renamed or dropped by now; the change was made
-        return again(earlier)
+    return again
 
 
 def page_size(token: str | None, size: int | None) -> int | None:
@@ -155,8 +177,13 @@ def page_token(last: Json) -> str:
     return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
 
 
-def names_page(levels: Levels, names: Sequence[str], count: int | None) -> Response:
-    """One page of a namespace's tables or views; a name beyond the page means that there is another page."""
+def names_page(
+    levels: Levels, list_names: Callable[[str | None, int | None], Sequence[str]], token: str | None, size: int | None
+) -> Response:
+    """One page of a namespace's tables or views; `list_names` takes the last name before the page and a count."""
+    count = page_size(token, size)
+    # A name beyond the page means that there is another page.
+    names = list_names(after_name(token), None if count is None else count + 1)
     body: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
     if count is not None and len(names) > count:
         body["next-page-token"] = page_token(names[count - 1])
@@ -171,7 +198,7 @@ def after_of(token: str | None) -> Json:
         padded = token + "=" * (-len(token) % 4)
         return parse_json(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, InputError):
-        raise _token_invalid() from None
+        raise Code.PAGE_TOKEN_INVALID() from None
 
 
 def after_name(token: str | None) -> str | None:
@@ -180,7 +207,7 @@ def after_name(token: str | None) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        raise _token_invalid()
+        raise Code.PAGE_TOKEN_INVALID()
     return require_name(found, "the page token's name")
 
 
@@ -190,14 +217,10 @@ def after_levels(token: str | None) -> Levels | None:
     if found is None:
         return None
     if not isinstance(found, list):
-        raise _token_invalid()
+        raise Code.PAGE_TOKEN_INVALID()
     return require_levels([str(level) for level in found])
 
 
 def identifier(node: Node) -> tuple[Levels, str]:
     """A table's identifier in a body."""
     return require_levels(list(node.texts("namespace"))), require_name(node.text("name"), "the table's name")
-
-
-def _token_invalid() -> InputError:
-    return InputError(Code.PAGE_TOKEN_INVALID, "the page token cannot be accepted", expected="one that was given out")

@@ -11,34 +11,32 @@ from fastapi.responses import Response
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.purge import Leftover
-from pvdm.catalog.requests import after_change
+from pvdm.catalog.requests import RequestKey, after_change
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
-from pvdm.errors import Code, NotAllowedError
+from pvdm.errors import Code
 from pvdm.lake.format.json_document import Node
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
-from pvdm.steward.http.catalog.errors import refusal
 from pvdm.steward.http.catalog.shared import (
     BodyPart,
     CatalogPart,
     LevelsPart,
+    Once,
     PageSize,
     PageToken,
     TablePart,
-    after_name,
     body_in,
     bytes_response,
     empty_response,
     identifier,
     names_page,
-    once,
-    once_of,
-    page_size,
+    show_pointer,
     snapshot_mode,
     table_asked,
 )
 from pvdm.steward.http.dependencies import Caller
+from pvdm.steward.http.errors import catalog_refusal
 from pvdm.steward.http.request import header
 from pvdm.steward.http.routes import fast_path
 from pvdm.steward.logs import log_warning
@@ -55,9 +53,9 @@ def tables(
     catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
 ) -> Response:
     """The tables of a namespace."""
-    count = page_size(token, size)
-    wanted = None if count is None else count + 1
-    return names_page(levels, catalog.tables.page(grant, levels, after=after_name(token), count=wanted), count)
+    return names_page(
+        levels, lambda after, count: catalog.tables.page(grant, levels, after=after, count=count), token, size
+    )
 
 
 @router.post(_TABLES)
@@ -66,13 +64,12 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     if body.has("stage-create") and body.flag("stage-create"):
         made = catalog.tables.staged(grant, levels, body.raw)
         return _table_response(catalog.responses.staged(grant, made, delegated=_delegated(request)))
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
+    def work(key: RequestKey | None) -> Response:
         made = catalog.tables.create(grant, levels, body.raw, once=key)
         return _changed(catalog, grant, made, delegated=_delegated(request))
 
-    return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
+    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, body.text("name")))
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register")
@@ -80,13 +77,12 @@ def register(request: Request, catalog: CatalogPart, grant: Caller, levels: Leve
     """A table from its metadata file."""
     name, location = body.text("name"), body.text("metadata-location")
     overwrite = body.has("overwrite") and body.flag("overwrite")
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
+    def work(key: RequestKey | None) -> Response:
         made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, once=key)
         return _changed(catalog, grant, made)
 
-    return once(catalog, key, work, _again(catalog, grant, levels, name))
+    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, name))
 
 
 @router.get(_TABLE)
@@ -125,13 +121,12 @@ def commit(request: Request) -> Response:
     body = body_in(request)
     if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
         raise Code.IDENTIFIER_DIFFERS("path and body name different tables", expected="one table")
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
+    def work(key: RequestKey | None) -> Response:
         (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], once=key)
         return _changed(catalog, grant, state)
 
-    return once(catalog, key, work, _again(catalog, grant, levels, table))
+    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, table))
 
 
 @router.post(f"{_V1}/transactions/commit")
@@ -139,13 +134,7 @@ def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: Bod
     """Change several tables, all or none."""
     body.items("table-changes")
     changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        catalog.tables.commit(grant, changes, once=key)
-        return empty_response()
-
-    return once(catalog, key, work, lambda _: empty_response())
+    return Once.of(request, catalog, grant).change(lambda key: catalog.tables.commit(grant, changes, once=key))
 
 
 @router.delete(_TABLE)
@@ -158,9 +147,8 @@ def drop(
     purge: Annotated[bool, Query(alias="purgeRequested")] = False,
 ) -> Response:
     """End the table, with its files if the caller wants that."""
-    key = once_of(request, catalog, grant)
 
-    def work() -> Response:
+    def work(key: RequestKey | None) -> Response:
         return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, once=key))
 
     def again(facts: Mapping[str, object]) -> Response:
@@ -169,7 +157,7 @@ def drop(
                 return _purged(table, catalog.tables.purge(location, domain))
         return empty_response()
 
-    return once(catalog, key, work, again)
+    return Once.of(request, catalog, grant).respond(work, again)
 
 
 def _purged(table: str, left: Leftover | None) -> Response:
@@ -177,13 +165,8 @@ def _purged(table: str, left: Leftover | None) -> Response:
     if left is None:
         return empty_response()
     log_warning("purge_left", place=left.place, why=left.why)
-    response = refusal(
-        NotAllowedError(
-            Code.PURGE_INCOMPLETE,
-            f"{table} is dropped, but files of it are left in {left.place}",
-            got=left.why,
-            hint="the owner of the place looks at them and removes them; the table is not there any more",
-        )
+    response = catalog_refusal(
+        Code.PURGE_INCOMPLETE(f"{table} is dropped, but files of it are left in {left.place}", got=left.why)
     )
     return Response(response.body, response.status, dict(response.headers), "application/json")
 
@@ -192,13 +175,7 @@ def _purged(table: str, left: Leftover | None) -> Response:
 def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """Give a table another name."""
     source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        catalog.tables.rename(grant, source, target, once=key)
-        return empty_response()
-
-    return once(catalog, key, work, lambda _: empty_response())
+    return Once.of(request, catalog, grant).change(lambda key: catalog.tables.rename(grant, source, target, once=key))
 
 
 @router.post(f"{_TABLE}/metrics")
@@ -234,15 +211,7 @@ def _table_response(response: TableResponse) -> Response:
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    """The answer that the first request had, from the file that it led to."""
-
-    def again(facts: Mapping[str, object]) -> Response:
-        pointers = facts.get("pointers")
-        if not isinstance(pointers, list) or len(pointers) != 1:
-            raise AssertionError("a table's request keeps one pointer")
-        return _table(catalog, grant, catalog.tables.again(grant, pointers[0], levels, name))
-
-    return again
+    return show_pointer(lambda pointer: _table(catalog, grant, catalog.tables.again(grant, pointer, levels, name)))
 
 
 def _tags(given: str | None) -> set[str]:

@@ -16,23 +16,21 @@ from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
-from pvdm.steward.http.catalog.path import name_in
 from pvdm.steward.http.catalog.shared import (
     BodyPart,
     CatalogPart,
     LevelsPart,
+    Once,
     PageSize,
     PageToken,
-    after_name,
     empty_response,
     identifier,
     json_response,
     names_page,
-    once,
-    once_of,
-    page_size,
+    show_pointer,
 )
 from pvdm.steward.http.dependencies import Caller
+from pvdm.steward.http.request import name_in
 
 _VIEWS: Final = "/catalog/v1/namespaces/{namespace}/views"
 _VIEW: Final = "/catalog/v1/namespaces/{namespace}/views/{view}"
@@ -52,32 +50,28 @@ def views(
     catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
 ) -> Response:
     """The views of a namespace."""
-    count = page_size(token, size)
-    wanted = None if count is None else count + 1
-    return names_page(levels, catalog.views.page(grant, levels, after=after_name(token), count=wanted), count)
+    return names_page(
+        levels, lambda after, count: catalog.views.page(grant, levels, after=after, count=count), token, size
+    )
 
 
 @router.post(_VIEWS)
 def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A new view."""
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        return _changed(catalog.views.create(grant, levels, body.raw, once=key))
-
-    return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
+    return Once.of(request, catalog, grant).respond(
+        lambda key: _changed(catalog.views.create(grant, levels, body.raw, once=key)),
+        _again(catalog, grant, levels, body.text("name")),
+    )
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register-view")
 def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A view from its metadata file."""
     name, location = body.text("name"), body.text("metadata-location")
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        return _changed(catalog.views.register(grant, levels, name, location, once=key))
-
-    return once(catalog, key, work, _again(catalog, grant, levels, name))
+    return Once.of(request, catalog, grant).respond(
+        lambda key: _changed(catalog.views.register(grant, levels, name, location, once=key)),
+        _again(catalog, grant, levels, name),
+    )
 
 
 @router.get(_VIEW)
@@ -109,37 +103,23 @@ def replace(
         raise Code.IDENTIFIER_DIFFERS("path and body name different views", expected="one view")
     requirements = body.items("requirements") if body.has("requirements") else []
     updates = body.items("updates")
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        return _changed(catalog.views.commit(grant, levels, view, requirements, updates, once=key))
-
-    return once(catalog, key, work, _again(catalog, grant, levels, view))
+    return Once.of(request, catalog, grant).respond(
+        lambda key: _changed(catalog.views.commit(grant, levels, view, requirements, updates, once=key)),
+        _again(catalog, grant, levels, view),
+    )
 
 
 @router.delete(_VIEW)
 def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
     """End the view."""
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        catalog.views.drop(grant, levels, view, once=key)
-        return empty_response()
-
-    return once(catalog, key, work, lambda _: empty_response())
+    return Once.of(request, catalog, grant).change(lambda key: catalog.views.drop(grant, levels, view, once=key))
 
 
 @router.post("/catalog/v1/views/rename")
 def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """Give a view another name."""
     source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    key = once_of(request, catalog, grant)
-
-    def work() -> Response:
-        catalog.views.rename(grant, source, target, once=key)
-        return empty_response()
-
-    return once(catalog, key, work, lambda _: empty_response())
+    return Once.of(request, catalog, grant).change(lambda key: catalog.views.rename(grant, source, target, once=key))
 
 
 def _view_response(state: ViewState) -> Response:
@@ -156,12 +136,4 @@ def _changed(state: ViewState) -> Response:
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    """The answer that the first request had, from the file that it led to."""
-
-    def again(facts: Mapping[str, object]) -> Response:
-        pointers = facts.get("pointers")
-        if not isinstance(pointers, list) or len(pointers) != 1:
-            raise AssertionError("a view's request keeps one pointer")
-        return _view_response(catalog.views.again(grant, pointers[0], levels, name))
-
-    return again
+    return show_pointer(lambda pointer: _view_response(catalog.views.again(grant, pointer, levels, name)))

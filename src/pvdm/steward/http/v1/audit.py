@@ -15,7 +15,7 @@ from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.v1.protection import TARGET_NAME_MAX_CHARACTERS
+from pvdm.steward.http.v1.statements import TARGET_NAME_MAX_CHARACTERS
 
 TILE_PATH_MAX_CHARACTERS: Final = 200
 TEXT_TYPE: Final = "text/plain; charset=utf-8"

@@ -1,4 +1,4 @@
-"""Routes of workloads, attempts and jobs."""
+"""Routes of workloads, attempts and jobs, and of the files that attempts leave: orphans and quarantine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from pvdm.api.base import HEX16, PAGE_ROWS_MAX, WORKLOAD_ID, ReasonRequest
+from pvdm.api.base import HEX16, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID, ReasonRequest
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.api.work import (
     AttemptView,
@@ -18,7 +18,13 @@ from pvdm.api.work import (
     NewestWorkloads,
     OpenAttemptRequest,
     OpenWorkloadRequest,
+    OrphanList,
     PublishBranchRequest,
+    QuarantinedList,
+    QuarantineRemovalList,
+    QuarantineRemovalView,
+    RemoveOrphansRequest,
+    RemoveQuarantinedRequest,
     WorkloadDetail,
     WorkloadList,
     WorkloadView,
@@ -27,8 +33,8 @@ from pvdm.ledger.work.chunks import CHUNKS_MAX
 from pvdm.steward.http.body import body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, NotaryPart, WaitingPart
 from pvdm.steward.http.v1.service import identity_of
-from pvdm.steward.work.attempt_views import job_view
 from pvdm.steward.work.opened import tables_and_workloads
+from pvdm.steward.work.queries import job_view
 
 WAIT_MAX_SECONDS: Final = 300
 _W = TypeVar("_W", bound=WorkloadView)
@@ -40,6 +46,9 @@ AttemptId = Annotated[str, Path(pattern=HEX16)]
 WorkloadId = Annotated[str, Path(pattern=WORKLOAD_ID)]
 Place = Annotated[int, Query(ge=0, le=CHUNKS_MAX)]
 Page = Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)]
+
+
+Table = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
 @router.get("/v1/workloads")
@@ -190,3 +199,49 @@ def publish(
 def _with_newest_source(notary: NotaryPart, view: _W) -> _W:
     newest = notary.workloads.source_newest(view.workload_id)
     return view.model_copy(update={"source_newest_snapshot_id": newest})
+
+
+@router.get("/v1/orphans")
+def orphans(notary: NotaryPart, grant: Caller, table: Table) -> OrphanList:
+    """The files that ended attempts at the table left behind, and that nothing refers to."""
+    return OrphanList(orphans=tuple(notary.leftovers.orphans(grant, table)))
+
+
+@router.post("/v1/orphans/remove")
+def remove_orphans(
+    notary: NotaryPart, grant: Caller, body: Annotated[RemoveOrphansRequest, Depends(body_of(RemoveOrphansRequest))]
+) -> OrphanList:
+    """Remove them; gives those that were removed."""
+    return OrphanList(orphans=tuple(notary.leftovers.remove(grant, body.table)))
+
+
+@router.get("/v1/quarantine")
+def quarantine(
+    notary: NotaryPart,
+    grant: Caller,
+    table: Table | None = None,
+    after: Annotated[str | None, Query(pattern=HEX16)] = None,
+) -> QuarantinedList:
+    """Failed attempts whose files are kept, oldest first; the next page comes after the last one's id.
+
+    Those that the ledger does not know, as after a restore from a backup, come last.
+    """
+    return QuarantinedList(quarantine=tuple(notary.quarantine.listed(grant, table=table, after=after)))
+
+
+@router.post("/v1/quarantine/remove")
+def remove_quarantined(
+    notary: NotaryPart,
+    grant: Caller,
+    body: Annotated[RemoveQuarantinedRequest, Depends(body_of(RemoveQuarantinedRequest))],
+) -> QuarantineRemovalList:
+    """Remove the files of these attempts for good; nothing is removed if one of them may still be published."""
+    removed = notary.quarantine.remove(grant, body.attempt_ids, body.reason)
+    return QuarantineRemovalList(
+        removed=tuple(
+            QuarantineRemovalView(
+                attempt_id=each.attempt_id, files=each.files, bytes=each.size_bytes, name=each.name, reason=each.reason
+            )
+            for each in removed
+        )
+    )

@@ -1,7 +1,8 @@
-"""`[[catalog.upstreams]]` of `steward.toml`: existing catalogs that are served below namespaces of this one."""
+"""Two sections of `steward.toml`: `[spark]` and `[[catalog.upstreams]]`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,15 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
+from pvdm.verify.spark.settings import SparkSettings, is_connect
+
+_DEFAULT: Final = SparkSettings("local[*]", Path())
+_OWN: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
+_MEMORY: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
+_SECRET: Final = re.compile(r"(?i)secret|password|token|credential")
 
 UPSTREAMS_MAX: Final = 64
 UPSTREAM_PLACES_MAX: Final = 64
@@ -19,6 +26,64 @@ IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
 """The pattern of names of notaries, logs, catalogs and upstreams."""
 
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SparkTable(BaseModel):
+    """The section as written; times and sizes are plain numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    master: Annotated[str, Field(min_length=1, max_length=1_024)]
+    cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    memory: Annotated[str, Field(min_length=1, max_length=16)] = _DEFAULT.memory
+    python: str | None = None
+    jars: list[str] = []
+    bytes_least: Annotated[int, Field(ge=0)] = _DEFAULT.bytes_least
+    files_least: Annotated[int, Field(ge=1, le=10_000_000)] = _DEFAULT.files_least
+    scratch: str = "spark"
+    worker_token: str | None = None
+    address: str | None = None
+    authorities: str | None = None
+    job_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT.job_seconds
+    idle_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT.idle_seconds
+    settings: dict[str, str] = {}
+
+
+def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | None:
+    """The Spark settings of the section; None without it."""
+    if given is None:
+        return None
+    _require_supported(given)
+    paths = {
+        "scratch": folder / given.scratch,
+        "worker_token": None if given.worker_token is None else folder / given.worker_token,
+        "authorities": None if given.authorities is None else folder / given.authorities,
+    }
+    made = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
+    if not made.is_local and made.worker_token is None:
+        raise _spark_invalid(
+            "workers on other hosts need a credential", "worker_token, a file that lies on each of them", "none"
+        )
+    return made
+
+
+def _require_supported(given: SparkTable) -> None:
+    if is_connect(given.master) and given.cores is None:
+        raise _spark_invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
+    if not _MEMORY.fullmatch(given.memory):
+        # Else Java would refuse it with the first large chunk.
+        raise _spark_invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
+    for name in given.settings:
+        if name in _OWN or not name.startswith("spark."):
+            raise _spark_invalid(
+                "a setting cannot be accepted", "settings of Spark that have no field of their own", name
+            )
+        if _SECRET.search(name):
+            raise _spark_invalid("a secret does not belong into Spark's settings", "none that is secret", name)
+
+
+def _spark_invalid(what: str, expected: str, got: str) -> PvdmError:
+    return Code.CONFIG_INVALID(f"[spark]: {what}", expected=expected, got=ascii(got[:80])[1:-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
@@ -78,7 +78,11 @@ class Upstreams:
         """Raise `upstream_owned` for a namespace of an upstream: its tables are created and dropped there."""
         mount = self.mount_of(levels)
         if mount is not None:
-            raise _owned_error(mount.name, what)
+            raise Code.UPSTREAM_OWNED(
+                f"{what}: the namespace belongs to the upstream catalog {mount.name}",
+                got="one through this catalog",
+                hint="nothing was changed; tables of an upstream are made, named and dropped there",
+            )
 
     def require_namespace(self, levels: Levels) -> None:
         """Raise unless the upstream has the namespace. The mount itself is the upstream's top."""
@@ -208,7 +212,9 @@ class Upstreams:
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
         """Producers get access to the table's place, so it is never a whole store, nor one of ours."""
         place = parse_location(seen.metadata.location)
-        if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
+        if not place.parts or (
+            mount.places and not any(place != each and place.is_under(each) for each in mount.places)
+        ):
             raise Code.LOCATION_OUTSIDE(
                 f"the upstream catalog {mount.name} shows a table where none of its may lie",
                 expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
@@ -221,15 +227,11 @@ class Upstreams:
     def _replaced(self, row: TableRow, found: str) -> PvdmError:
         """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
         if row.protected or self._clock is None:
-            return VerificationError(
-                Code.UPSTREAM_TABLE_OTHER,
-                f"the upstream shows another table as {row.name}",
-                expected=row.table_uuid,
-                got=found,
-                hint="what is protected is the table with that UUID; bring it back at the upstream",
+            return Code.UPSTREAM_TABLE_OTHER(
+                f"the upstream shows another table as {row.name}", expected=row.table_uuid, got=found
             )
         self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
-        return ConflictError(Code.UPSTREAM_TABLE_REPLACED, f"{row.name} was replaced at the upstream; ask again")
+        return Code.UPSTREAM_TABLE_REPLACED(f"{row.name} was replaced at the upstream; ask again")
 
     def _require_same(self, row: TableRow, pointer: Pointer) -> None:
         """The content of a metadata file never changes."""
@@ -252,10 +254,6 @@ class Upstreams:
                 self._newest[row.table_id] = number, now
 
 
-def _is_below(place: Location, folder: Location) -> bool:
-    return place != folder and place.is_under(folder)
-
-
 def _upstream_levels(mount: Mount, levels: Levels) -> Levels:
     return (*mount.there, *levels[len(mount.levels) :])
 
@@ -264,16 +262,6 @@ def _drop_unprotected(unit: Unit, row: TableRow) -> None:
     known = tables.find_by_uuid(unit, row.table_uuid)
     if known is not None and not known.protected:
         tables.drop(unit, known)
-
-
-def _owned_error(name: str, what: str) -> NotAllowedError:
-    return NotAllowedError(
-        Code.UPSTREAM_OWNED,
-        f"{what}: the namespace belongs to the upstream catalog {name}",
-        expected="a change at the upstream itself",
-        got="one through this catalog",
-        hint="nothing was changed; tables of an upstream are made, named and dropped there",
-    )
 
 
 __all__ = ["MOVED", "Mount", "Upstreams"]

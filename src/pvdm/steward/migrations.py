@@ -27,7 +27,7 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import require_domain, scope
-from pvdm.steward.approval.approvals import Approvals, Judged, find_table, refuse_replay, require_current
+from pvdm.steward.protections import Approvals, Judged, find_table, refuse_replay, require_current
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of

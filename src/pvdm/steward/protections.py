@@ -1,46 +1,176 @@
-"""Accepts signed protections: verified, logged and put into force in one transaction."""
+"""Accepts signed approvals, and puts protections into force: verified, logged and applied in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic
 
-from pvdm.api.protection import ProtectionView
+from pvdm.api.protection import ProtectionView, TargetKind
+from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import retry_moved
-from pvdm.catalog.upstream.heads import record_history
-from pvdm.errors import Code, InputError, NotAllowedError, VerificationError
+from pvdm.catalog.names import full_name
+from pvdm.catalog.upstream_commit import record_history
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.read.found_manifests import check_found
-from pvdm.ledger import Unit
-from pvdm.ledger.catalog import namespaces, protected, tables
-from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.catalog.protected import ProtectedObject
-from pvdm.ledger.record import protections, statements
-from pvdm.ledger.record.protections import ProtectionRecord
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import protections, restores, statements
+from pvdm.ledger.record.protections import ProtectedObject, ProtectionRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import ActionWord, StatementKind
 from pvdm.metadata.gate.migration import require_state
-from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
+from pvdm.model.contract import DataProductContract
+from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
+from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.access import require_domain, scope
-from pvdm.steward.approval.approvals import (
-    Approvals,
-    Judged,
-    find_namespace,
-    find_table,
-    refuse_replay,
-    require_current,
-)
-from pvdm.steward.record.recorder import Document
+from pvdm.steward.record.recorder import Document, Recorder
+from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.contracts import (
+    judge_contract,
     judge_doable,
     require_for_namespace,
+    require_for_table,
     require_source_reached,
     require_target_fit,
 )
-from pvdm.trust.statement import read_signed
+from pvdm.steward.work.sources import Sources
+from pvdm.trust.approval import A, raise_not_allowed, verify_approval
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.verify import Verified
+from pvdm.verify.fit import Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Generic[A]):
+    """A verified approval with its bytes, and the ids of the trust roots that it was verified against."""
+
+    approval: Verified[A]
+    envelope: bytes
+    judged_by: tuple[str, ...]
+
+    @property
+    def said(self) -> A:
+        """The approved statement."""
+        return self.approval.predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """Verifies approvals by the trust root, and the contracts that they bring."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    recorder: Recorder
+    trust: TrustRoots
+    catalog: Catalog
+    sources: Sources
+    extracts: Reach | None
+
+    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[Judged[A]], None]) -> str:
+        """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
+        with raise_not_allowed("approval"):
+            parsed = parse_envelope(envelope)
+            read_statement(parsed.payload, kind)
+        statement_id = parsed.payload_sha256
+        if not self._is_stored(statement_id, envelope):
+            try:
+                accept(self._judge(envelope, kind))
+            except (NotAllowedError, ConflictError):
+                # A concurrent call with the same bytes may have been first; that is no replay.
+                if not self._is_stored(statement_id, envelope):
+                    raise
+        return statement_id
+
+    def judge_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
+        """Read a contract, and require that it is for this table and that the caller reaches its source."""
+        contract = judge_doable(text, extracts=self.extracts)
+        require_for_table(contract, (*levels, row.name), row.domain)
+        require_source_reached(self.ledger, contract, grant)
+        return contract
+
+    def _judge(self, envelope: bytes, kind: type[A]) -> Judged[A]:
+        judged_by = self.trust.ids()
+        approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
+        if approval.predicate.contract is not None:
+            judge_contract(approval.predicate.contract)
+        return Judged(approval, envelope, judged_by)
+
+    def _is_stored(self, statement_id: str, envelope: bytes) -> bool:
+        """Whether exactly these bytes were accepted before; other signatures are a new approval."""
+        with self.ledger.read() as unit:
+            found = statements.find(unit, statement_id)
+        return found is not None and found.envelope == envelope
+
+
+def require_current(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> None:
+    """In the transaction that applies it: the trust root is still the same, and no restore came after the signature."""
+    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.judged_by:
+        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
+    restores.require_issued_after(unit, judged.said.issued_at, what="approval")
+
+
+@contextlib.contextmanager
+def refuse_replay(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
+    """Turn the conflict over a used nonce into `approval_replayed`."""
+    try:
+        yield
+    except ConflictError as error:
+        if error.code != Code.NONCE_TAKEN:
+            raise
+        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=judged.said.nonce) from None
+
+
+def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
+    """The table that the approval names; UUID, name, catalog and the caller's domain must fit."""
+    require_catalog(named.catalog, catalog)
+    row = tables.find_by_uuid(unit, named.uuid)
+    if row is None:
+        raise Code.APPROVAL_REFUSED(
+            "the approval is for a table that is not here",
+            reason="approval_wrong_table",
+            expected="a table of this catalog",
+            got=named.uuid,
+        )
+    require_domain(grant, row.domain)
+    namespace = namespaces.find_by_id(unit, row.namespace_id)
+    if namespace is None:
+        raise AssertionError("a table that is there is in a namespace that is there")
+    require_name(named.name, full_name((*namespace.levels, row.name)))
+    return row, namespace.levels
+
+
+def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
+    """The namespace that the approval names; id, name, catalog and the caller's domain must fit."""
+    require_catalog(named.catalog, catalog)
+    found = namespaces.find_by_id(unit, named.id)
+    if found is None:
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_namespace", got=named.id)
+    require_domain(grant, found.domain)
+    require_name(named.name, full_name(found.levels))
+    return found
+
+
+def require_catalog(named: str, catalog: str) -> None:
+    """Refuse an approval for another catalog, where the same UUID may be another table."""
+    if named != catalog:
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_catalog", expected=catalog, got=named)
+
+
+def require_name(named: str, found: str) -> None:
+    """Refuse an approval that names the table or namespace otherwise: the operator read that name when signing."""
+    if named != found:
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_name", expected=found, got=named)
 
 
 class Protections:
@@ -75,25 +205,27 @@ class Protections:
             found = protections.list_newest(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.protection_id)) for each in found]
 
-    def tables_now(
+    def list_protected(
         self,
         grant: Grant,
+        kind: TargetKind,
         *,
         levels: Levels | None = None,
         name: str | None = None,
-        after: tuple[Levels, str] | None = None,
+        after: Levels | None = None,
         count: int,
     ) -> list[ProtectedObject]:
-        """The tables of the caller's domain that are protected now, by name."""
+        """The tables or namespaces of the caller's domain that are protected now, by name."""
+        domain = scope(grant)
         with self._ledger.read() as unit:
-            return protected.list_tables(unit, domain=scope(grant), levels=levels, name=name, after=after, count=count)
-
-    def namespaces_now(
-        self, grant: Grant, *, levels: Levels | None = None, after: Levels | None = None, count: int
-    ) -> list[ProtectedObject]:
-        """The namespaces of the caller's domain that are protected now, by name."""
-        with self._ledger.read() as unit:
-            return protected.list_namespaces(unit, domain=scope(grant), levels=levels, after=after, count=count)
+            if kind == "namespace":
+                return protections.list_protected_namespaces(
+                    unit, domain=domain, levels=levels, after=after, count=count
+                )
+            last = None if after is None else (after[:-1], after[-1])
+            return protections.list_protected_tables(
+                unit, domain=domain, levels=levels, name=name, after=last, count=count
+            )
 
     def contract(self, sha256: str, grant: Grant) -> bytes:
         """The bytes of a contract under which something of the caller's domain is, or was."""
@@ -136,8 +268,17 @@ class Protections:
         if after is not None:
             require_protectable(metadata)
             found_sha256 = find_manifests(metadata, self._files)
-        record = _record(
-            judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain, found_sha256=found_sha256
+        record = ProtectionRecord(
+            judged.approval.statement_id,
+            ActionWord(judged.said.action.value),
+            row.table_uuid,
+            None,
+            target.table.name,
+            row.domain,
+            target.contract_sha256,
+            judged.said.operator,
+            judged.said.nonce,
+            found_sha256,
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
@@ -164,7 +305,17 @@ class Protections:
         after = require_step(judged.said, found.protected_by)
         if contract is not None:
             self._approvals.sources.judge(contract, None)(None)
-        record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
+        record = ProtectionRecord(
+            judged.approval.statement_id,
+            ActionWord(judged.said.action.value),
+            None,
+            found.namespace_id,
+            target.namespace.name,
+            found.domain,
+            target.contract_sha256,
+            judged.said.operator,
+            judged.said.nonce,
+        )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             require_current(unit, judged)
@@ -176,39 +327,29 @@ class Protections:
 
 def require_step(said: Protection, current: str | None) -> str | None:
     """The contract after the step; protecting needs no contract before it, unprotecting needs exactly this one."""
+    signed = said.target.contract_sha256
     if said.action is ProtectionAction.PROTECT:
-        require_unprotected(current)
-        return said.target.contract_sha256
-    require_under(current, said.target.contract_sha256)
-    return None
-
-
-def require_unprotected(current: str | None) -> None:
-    """Refuse a second contract: a migration changes the contract of a protected table."""
-    if current is not None:
-        raise Code.PROTECTED_ALREADY(got=current)
-
-
-def require_under(current: str | None, contract_sha256: str) -> None:
-    """Refuse unless it is protected under exactly the contract that the operator signed."""
+        if current is not None:  # a migration changes the contract of a protected table
+            raise Code.PROTECTED_ALREADY(got=current)
+        return signed
     if current is None:
-        raise Code.NOT_PROTECTED(
-            "it is not protected", expected=contract_sha256, got="none", hint="nothing was changed"
-        )
-    if current != contract_sha256:
+        raise Code.NOT_PROTECTED("it is not protected", expected=signed, got="none", hint="nothing was changed")
+    if current != signed:
         raise Code.APPROVAL_REFUSED(
             "it is protected under another contract by now",
             reason="approval_stale",
-            expected=contract_sha256,
+            expected=signed,
             got=current,
             hint="nothing was changed; look at it as it is now, and sign again",
         )
+    return None
 
 
 def require_shown(approved: int | None, shown: int | None) -> None:
     """Refuse if `main` has moved since the signature: audits require proofs for everything after that snapshot."""
     if approved != shown:
-        raise Code.APPROVAL_MAIN_MOVED(expected=_snapshot(approved), got=_snapshot(shown))
+        names = ["no snapshot" if each is None else f"snapshot {each}" for each in (approved, shown)]
+        raise Code.APPROVAL_MAIN_MOVED(expected=names[0], got=names[1])
 
 
 def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
@@ -227,34 +368,6 @@ def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
             hint="nothing was changed; rewrite the table's manifests (rewrite_manifests), and sign again",
             **error.details,
         ) from None
-
-
-def _snapshot(snapshot_id: int | None) -> str:
-    return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
-
-
-def _record(
-    judged: Judged[Protection],
-    *,
-    name: str,
-    domain: str,
-    table_uuid: str | None = None,
-    namespace_id: str | None = None,
-    found_sha256: str | None = None,
-) -> ProtectionRecord:
-    said = judged.said
-    return ProtectionRecord(
-        judged.approval.statement_id,
-        ActionWord(said.action.value),
-        table_uuid,
-        namespace_id,
-        name,
-        domain,
-        said.target.contract_sha256,
-        said.operator,
-        said.nonce,
-        found_sha256,
-    )
 
 
 def _store(unit: Unit, judged: Judged[Protection], record: ProtectionRecord, log_index: int) -> None:

@@ -1,4 +1,4 @@
-"""Routes of proofs, break-glass overrides, source attestations, and of keys for the Steward's own workers."""
+"""Routes of signed statements: proofs, overrides, attestations, protections and migrations; and of workers' keys."""
 
 from __future__ import annotations
 
@@ -24,9 +24,22 @@ from pvdm.api.proofs import (
     RedeemedKeys,
     RedeemKeysRequest,
 )
+from pvdm.api.protection import (
+    MigrationList,
+    MigrationView,
+    ProtectedList,
+    ProtectedView,
+    ProtectionList,
+    ProtectionView,
+    SubmittedMigration,
+    TargetKind,
+    TargetView,
+)
 from pvdm.api.work import AttemptView
+from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.digest.plan import Mode
 from pvdm.errors import Code
+from pvdm.ledger.record.protections import ProtectedObject
 from pvdm.model.fields import LONG_MAX
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
@@ -43,6 +56,13 @@ ReasonBody = Annotated[ReasonRequest, Depends(body_of(ReasonRequest))]
 EnvelopeBody = Annotated[EnvelopeRequest, Depends(body_of(EnvelopeRequest))]
 ProofId = Annotated[str, Path(pattern=HEX32)]
 OverrideId = Annotated[str, Path(pattern=HEX32)]
+
+TARGET_NAME_MAX_CHARACTERS: Final = 4_096
+_YAML: Final = "application/yaml"
+
+
+Hash = Annotated[str, Path(pattern=HEX32)]
+Name = Annotated[str, Query(min_length=1, max_length=TARGET_NAME_MAX_CHARACTERS)]
 
 
 @router.get("/v1/proofs", tags=["proofs"])
@@ -166,3 +186,83 @@ def _require_long(text: str) -> int:
 def _fingerprints(given: Fingerprints) -> tuple[tuple[ProjectionName, bytes], ...]:
     found = {ProjectionName.IDENTITY: given.identity, ProjectionName.CONTENT: given.content}
     return tuple((name, bytes.fromhex(text)) for name, text in found.items() if text is not None)
+
+
+@router.get("/v1/targets/{kind}", tags=["protection"])
+def target(notary: NotaryPart, grant: Caller, kind: TargetKind, name: Name) -> TargetView:
+    """A table or a namespace as it is now, for an operator who is about to sign an approval."""
+    parts = parse_full_name(name)
+    if kind == "namespace":
+        return notary.migrations.namespace(parts, grant)
+    return notary.migrations.table(parts[:-1], parts[-1], grant)
+
+
+@router.get("/v1/protected", tags=["protection"])
+def protected(
+    notary: NotaryPart,
+    grant: Caller,
+    kind: TargetKind = "table",
+    namespace: Name | None = None,
+    name: Name | None = None,
+    after: Name | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
+) -> ProtectedList:
+    """What is protected now in the token's domain, by name, after the name `after`."""
+    begin = None if after is None else parse_full_name(after)
+    wanted = name or namespace if kind == "namespace" else namespace
+    levels = None if wanted is None else parse_full_name(wanted)
+    last: str | None = None
+    if kind == "table" and name is not None:
+        *above, last = parse_full_name(name)
+        levels = tuple(above)
+    found = notary.protections.list_protected(grant, kind, levels=levels, name=last, after=begin, count=limit)
+    return ProtectedList(protected=tuple(_protected_view(kind, each) for each in found))
+
+
+@router.get("/v1/protections", tags=["protection"])
+def protections(notary: NotaryPart, grant: Caller) -> ProtectionList:
+    """The newest protections of the token's domain, at most 1,000."""
+    return ProtectionList(protections=tuple(notary.protections.listed(grant)))
+
+
+@router.post("/v1/protections", tags=["protection"])
+def submit_protection(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> ProtectionView:
+    """Put a table or a namespace under a contract, or take it out, by an operator's signed statement."""
+    return notary.protections.submit(body.envelope.to_bytes(), grant)
+
+
+@router.get("/v1/contracts/{contract_sha256}", tags=["protection"], responses=raw(_YAML))
+def contract(notary: NotaryPart, grant: Caller, contract_sha256: Hash) -> Response:
+    """The bytes of a contract by their SHA-256."""
+    return Response(notary.protections.contract(contract_sha256, grant), media_type=_YAML)
+
+
+@router.get("/v1/migrations", tags=["protection"])
+def migrations(notary: NotaryPart, grant: Caller) -> MigrationList:
+    """The newest migrations of the token's domain, at most 1,000."""
+    return MigrationList(migrations=tuple(notary.migrations.listed(grant)))
+
+
+@router.get("/v1/migrations/{migration_id}", tags=["protection"])
+def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> MigrationView:
+    """One migration."""
+    return notary.migrations.get(migration_id, grant)
+
+
+@router.post("/v1/migrations", tags=["protection"])
+def submit_migration(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> SubmittedMigration:
+    """Apply the changes of a protected table that an operator has signed, exactly those."""
+    return notary.migrations.submit(body.envelope.to_bytes(), grant)
+
+
+def _protected_view(kind: TargetKind, found: ProtectedObject) -> ProtectedView:
+    born = found.protection_id is None
+    return ProtectedView(
+        kind=kind,
+        name=full_name(found.levels if found.name is None else (*found.levels, found.name)),
+        id=found.id,
+        contract_sha256=found.contract_sha256,
+        since_at=found.since_micros,
+        protection_id=found.protection_id,
+        born_in=full_name(found.levels) if born else None,
+    )

@@ -1,10 +1,15 @@
-"""Removes old, unreferenced manifests from the vault, which crashes before the gate's transaction left."""
+"""The vault and the Steward's other storage: sweeps old manifests, counts files, measures free space."""
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
@@ -13,6 +18,7 @@ from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader
+from pvdm.lake.stores.stores import Place, place_of
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -20,10 +26,93 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import restores
 from pvdm.ledger.work import announced, chunks, nonces, verified
 from pvdm.model.states import NonceState
+from pvdm.steward.config.steward import StewardConfig
+
+VAULT_COUNTED_MAX_FILES: Final = 1_000_000
 
 _SWEEP_SECONDS: Final = 86_400
 _OF_SNAPSHOT: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
 _OF_NONCE: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Free bytes, for the Steward's user, and size of a folder's file system."""
+
+    free_bytes: int
+    size_bytes: int
+
+
+def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, Path]:
+    """The Steward's folders on this machine, by purpose; object stores and database servers are left out."""
+    places: dict[str, Place | None] = {
+        "ledger": None if ledger_file is None else ledger_file.parent,
+        "outside": config.outside_at or config.outside_path.parent,
+        "archive": config.archive_at or config.archive,
+        "temporary": Path(tempfile.gettempdir()),
+        "warehouse": parse_location(config.catalog.warehouse),
+        "metadata": config.catalog.metadata,
+        "vault": config.catalog.vault,
+    }
+    found = {name: place_of(place) for name, place in places.items() if place is not None}
+    return {name: place.local for name, place in found.items() if place.scheme == "file"}
+
+
+def measure_disk_space(folders: Mapping[str, Path]) -> dict[str, DiskSpace]:
+    """Measure the disk space of each existing folder; readiness reports missing ones."""
+    found = {}
+    for name, folder in folders.items():
+        try:
+            facts = os.statvfs(folder)
+        except OSError:
+            continue
+        found[name] = DiskSpace(facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One count: files and bytes of each kind, and when the oldest file was put into quarantine.
+
+    A count that stopped at the limit is not `whole`. `counted` is the time of `clock` at its end.
+    """
+
+    files: Mapping[VaultKind, int]
+    size_bytes: Mapping[VaultKind, int]
+    oldest_seconds: float | None
+    whole: bool
+    counted: float
+
+
+class VaultUsage:
+    """Counts the files in the vault on request, and keeps the last count."""
+
+    def __init__(
+        self, vault: Vault, *, most: int = VAULT_COUNTED_MAX_FILES, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._vault = vault
+        self._most = most
+        self._clock = clock
+        self._last: Usage | None = None
+
+    def last(self) -> Usage | None:
+        """The last count; None before the first."""
+        return self._last
+
+    def count(self) -> Usage:
+        """Count again, up to the limit of files. Raises UnavailableError where the vault cannot be read."""
+        files, sizes = Counter[VaultKind](), Counter[VaultKind]()
+        oldest, whole = None, True
+        for kind, each in self._vault.walk():
+            if files.total() == self._most:
+                whole = False
+                break
+            files[kind] += 1
+            sizes[kind] += each.size
+            if kind is VaultKind.QUARANTINE:
+                oldest = each.modified_seconds if oldest is None else min(oldest, each.modified_seconds)
+        self._last = Usage(files, sizes, oldest, whole, self._clock())
+        return self._last
 
 
 class VaultSweep:
@@ -62,7 +151,8 @@ class VaultSweep:
             # A dropped table may be registered again.
             if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
-            free = [*_unfinished(old), *_unverified(unit, old)]
+            # The writer of an unfinished file fails without it.
+            free = [each for each in old if each.unfinished] + _unverified(unit, old)
             unpublished = _unpublished(unit, old)
         free += self._schedule_deletion(table_uuid, self._unlisted(table_uuid, unpublished))
         for each in free:
@@ -93,11 +183,6 @@ class VaultSweep:
             return still
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
-
-
-def _unfinished(files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Unfinished files: their writers fail without them."""
-    return [each for each in files if each.unfinished]
 
 
 def _unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:

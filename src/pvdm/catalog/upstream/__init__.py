@@ -1,1 +1,0 @@
-"""Tables of upstream catalogs, served and committed to through this one."""

@@ -1,1 +1,0 @@
-"""Operators' signed approvals: protections and migrations."""

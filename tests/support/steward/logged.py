@@ -1,0 +1,19 @@
+"""What tests read of a Steward's log and ledger, beside its own queries."""
+
+from __future__ import annotations
+
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.record import StatementKind
+from pvdm.steward.notary import Notary
+from pvdm.steward.record.log import LedgerLogReader
+
+
+def entry_of(notary: Notary, index: int) -> bytes:
+    """One entry of the log."""
+    return LedgerLogReader(notary.ledger).read_entries(index, index + 1)[0]
+
+
+def count_overrides(notary: Notary) -> int:
+    """The number of overrides ever accepted."""
+    with notary.ledger.read() as unit:
+        return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
