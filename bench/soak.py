@@ -28,6 +28,10 @@ MOST: Final = 1.5
 """How many times the second window's cost the last window's may be."""
 LONGEST_WAIT_MOST: Final = 2.0
 """How many times the mean wait the longest may be."""
+STOLEN_MOST: Final = 0.02
+"""The largest share of the processors that others may have had while a pair of few and many writers was measured."""
+PAIRS_MAX: Final = 3
+"""How many times the repetitions are measured at most, until enough pairs are quiet."""
 _MB: Final = 1_000_000
 
 
@@ -76,6 +80,8 @@ class Writers:
     mean_wait_seconds: float
     longest_wait_seconds: float
     cpu_ms: float
+    stolen: float | None
+    """The share of the processors that others had; None where the system does not tell."""
 
     @property
     def longest_wait_by_mean(self) -> float:
@@ -151,7 +157,7 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
                 took.append((time.perf_counter() - begun, failed))
         return took
 
-    before, begun = steward.use(), time.perf_counter()
+    before, begun, moment = steward.use(), time.perf_counter(), Moment.now()
     with ThreadPoolExecutor(writers) as pool:
         done = [one for took in pool.map(work, range(writers)) for one in took]
     seconds, after = time.perf_counter() - begun, steward.use()
@@ -165,33 +171,59 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
         statistics.fmean(waits) if waits else 0.0,
         max(waits, default=0.0),
         1e3 * (after.cpu_seconds - before.cpu_seconds) / max(1, len(waits)),
+        moment.share(),
     )
 
 
 def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Few and many writers in turn, each time on a table without a history; medians over the repetitions."""
-    in_all = sizes.many_writers * sizes.workloads_each
-    runs: dict[str, list[Writers]] = {"writers_8": [], "writers_32": []}
-    for repetition in range(sizes.repetitions):
-        for name, writers in (("writers_8", sizes.few_writers), ("writers_32", sizes.many_writers)):
-            place = folder / f"{name}-{repetition}"
-            place.mkdir()
-            with served(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
-                done = contend(steward, writers, in_all // writers)
-            tell(
-                f"{writers} writers: {done.per_second:.2f} publications a second, {done.failed} failed,"
-                f" wait {done.mean_wait_seconds:.1f} s on average, {done.longest_wait_seconds:.1f} s at most"
-            )
-            runs[name].append(done)
-    found: dict[str, Any] = {}
-    for name, several in runs.items():
+    """Pairs of few and many writers, the order changing, each time on a table without a history.
+
+    A pair counts for the throughput if others had no share of the processors worth mentioning. Pairs are added until
+    enough count or the most are made; failures and waits are those of all pairs.
+    """
+    pairs: list[tuple[Writers, Writers]] = []
+    while len(pairs) < PAIRS_MAX * sizes.repetitions and sum(map(is_quiet, pairs)) < sizes.repetitions:
+        pairs.append(_pair(sizes, folder / f"pair-{len(pairs)}", ledgers, tell))
+    quiet = [each for each in pairs if is_quiet(each)] or pairs
+    found: dict[str, Any] = {"pairs": len(pairs), "quiet_pairs": sum(map(is_quiet, pairs))}
+    for at, name in enumerate(("writers_8", "writers_32")):
+        several = [pair[at] for pair in pairs]
         found |= {
-            f"{name}_per_second": statistics.median(each.per_second for each in several),
+            f"{name}_per_second": statistics.median(pair[at].per_second for pair in quiet),
+            f"{name}_cpu_ms": statistics.median(pair[at].cpu_ms for pair in quiet),
             f"{name}_failed": sum(each.failed for each in several),
             f"{name}_longest_wait_by_mean": max(each.longest_wait_by_mean for each in several),
             name: [asdict(each) for each in several],
         }
-    return found
+    ratios = sorted(many.per_second / few.per_second for few, many in quiet)
+    return found | {"writers_ratios": ratios, "writers_ratio": statistics.median(ratios)}
+
+
+def _pair(
+    sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]
+) -> tuple[Writers, Writers]:
+    """Few and many writers, one after the other; which is first changes from pair to pair."""
+    in_all = sizes.many_writers * sizes.workloads_each
+    folder.mkdir()
+    done: dict[int, Writers] = {}
+    order = (sizes.few_writers, sizes.many_writers)
+    for writers in order if folder.name[-1] in "02468" else reversed(order):
+        place = folder / str(writers)
+        place.mkdir()
+        with served(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
+            done[writers] = found = contend(steward, writers, in_all // writers)
+        stolen = "an unknown share" if found.stolen is None else f"{found.stolen:.1%}"
+        tell(
+            f"{writers} writers: {found.per_second:.2f} publications a second, {found.failed} failed,"
+            f" wait {found.mean_wait_seconds:.1f} s on average, {found.longest_wait_seconds:.1f} s at most,"
+            f" {found.cpu_ms:.0f} ms CPU, others had {stolen} of the processors"
+        )
+    return done[sizes.few_writers], done[sizes.many_writers]
+
+
+def is_quiet(pair: tuple[Writers, Writers]) -> bool:
+    """Whether others had almost nothing of the processors during both halves; unknown shares count as nothing."""
+    return all((each.stolen or 0.0) <= STOLEN_MOST for each in pair)
 
 
 def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:

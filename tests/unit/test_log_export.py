@@ -14,6 +14,7 @@ from pvdm.trust.log.fsck import fsck
 from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, filled, grown, open_log
 
 VKEY = KEY.to_vkey()
+WRITE, SYNC = disk.write_atomically, disk.sync_folder
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -129,10 +130,11 @@ def steps_of(storage: MemoryStorage, folder: Path, monkeypatch: pytest.MonkeyPat
         if count == stop:
             raise KeyboardInterrupt
         count += 1
-        disk.write_atomically(path, data)
+        WRITE(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "write_atomically", counted)
+        for module in (exporting, disk):
+            patch.setattr(module, "write_atomically", counted)
         try:
             export(storage, folder)
         except KeyboardInterrupt:
@@ -163,14 +165,16 @@ def test_the_checkpoint_is_written_after_every_tile_is_durable(tmp_path: Path, m
 
     def write(path: Path, data: bytes) -> None:
         order.append(f"write {path.name}")
-        disk.write_atomically(path, data)
+        WRITE(path, data)
 
     def sync(folder: Path) -> None:
         order.append("sync")
-        disk.sync_folder(folder)
+        SYNC(folder)
 
-    monkeypatch.setattr(exporting, "write_atomically", write)
-    monkeypatch.setattr(exporting, "sync_folder", sync)
+    for module in (exporting, disk):
+        monkeypatch.setattr(module, "write_atomically", write)
+        monkeypatch.setattr(module, "sync_folder", sync)
+    monkeypatch.setattr(exporting, "make_folders", lambda folder: folder.mkdir(parents=True, exist_ok=True))
     export(filled(3)[0], tmp_path)
     assert order == ["write 3", "write 3", "sync", "sync", "write checkpoint", "sync"]
 

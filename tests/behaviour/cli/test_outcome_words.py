@@ -227,9 +227,9 @@ def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.
             tried = client.attempt(tried.attempt_id)
     told = shop.command(["status", table])[1]
     assert "  stuck-1  OPEN, 1 of 1 chunks VERIFYING" in told
-    assert "the Steward cannot go on: source_unreadable: the pinned source cannot be read" in told
+    assert "the Steward cannot continue: source_unreadable: the pinned source cannot be read" in told
     told = shop.command(["status", "--workload-id", "stuck-1"])[1]
-    words = r"the Steward cannot go on \(\d+ tries, job \w+\): source_unreadable: the pinned source cannot be read"
+    words = r"the Steward cannot continue \(\d+ tries, job \w+\): source_unreadable: the pinned source cannot be read"
     assert re.search(rf"{words}\n      expected a disk, got none\n      hint: mount it\n", told)
     (shown,) = json.loads(shop.command(["status", table, "--json"])[1])["workloads"]
     assert shown["problem"]["reason"] == "source_unreadable"
