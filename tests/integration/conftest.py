@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark.session import spark
+from tests.support.spark.session import compiled_queries, spark
 
-__all__ = ["spark"]
+__all__ = ["compiled_queries", "spark"]
 
 _HERE = Path(__file__).parent
 # PySpark leaves the socket of every collected result to the collector, which warns of it.

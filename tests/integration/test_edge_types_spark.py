@@ -21,7 +21,10 @@ from tests.support.steward.shop import BY_DAY, ROWS, Disk, Shop, contract, shop_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.usefixtures("kernel"), pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")]
+pytestmark = [
+    pytest.mark.usefixtures("kernel", "compiled_queries"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg"),
+]
 V3 = "using iceberg tblproperties ('format-version'='3')"
 SHREDDED = (
     "'write.parquet.shred-variants'='true', 'write.parquet.variant-inference-buffer-size'='5', 'format-version'='3'"

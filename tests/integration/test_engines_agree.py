@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # PyIceberg's own.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+pytestmark = [
+    pytest.mark.usefixtures("compiled_queries"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg"),
+]
 Doc = dict[str, Any]
 
 # Name, format version, source column and transform; the last chunk of `chunks` and all of `nothing` has no row.

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # PyIceberg's own.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+pytestmark = [
+    pytest.mark.usefixtures("compiled_queries"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg"),
+]
 ALL = frozenset({"spark", "duckdb", "pyiceberg"})
 DAY = datetime.date(2026, 11, 14)
 ROWS: tuple[Row, ...] = tuple((at, DAY.isoformat(), f"town {at:0100}") for at in range(2_000))

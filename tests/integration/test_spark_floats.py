@@ -33,7 +33,7 @@ from tests.support.steward.shop import Disk, Shop, contract, shop_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.usefixtures("kernel")
+pytestmark = pytest.mark.usefixtures("kernel", "compiled_queries")
 
 SCHEMA = Schema(
     (

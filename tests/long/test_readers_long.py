@@ -20,15 +20,15 @@ from tests.readers.publishing import Lane, Published, Publisher, publisher_at
 from tests.readers.suite import Report, read_by_all, run_lane
 from tests.readers.writers import WRITERS, spark_writers
 from tests.support.servers.trino import Trino, steward_catalog, trino_at
-from tests.support.spark.session import spark
+from tests.support.spark.session import compiled_queries, spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark"]
+__all__ = ["compiled_queries", "spark"]
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.usefixtures("kernel"),
+    pytest.mark.usefixtures("kernel", "compiled_queries"),
     # The engines' own: a warning that is raised would count as a file that the engine cannot read.
     pytest.mark.filterwarnings("ignore"),
 ]

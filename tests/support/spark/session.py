@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NUMBERS = itertools.count(1)
+# To compile a query over a few rows costs more than to interpret it.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.sql.shuffle.partitions": "2",
+                **_INTERPRETED,
                 "spark.sql.warehouse.dir": str(scratch / "warehouse"),
                 "spark.local.dir": str(scratch / "local"),
                 "spark.log.level": "ERROR",
@@ -60,6 +64,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         warnings.simplefilter("ignore", ResourceWarning)
         del session
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def compiled_queries(spark: SparkSession) -> Iterator[None]:
+    """Queries are compiled, as consumers' are: for tests about what Spark reads."""
+    for name, value in _COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 def wired(spark: SparkSession, uri: str, token: str) -> str:
