@@ -29,9 +29,7 @@ MOST: Final = 1.5
 LONGEST_WAIT_MOST: Final = 2.0
 """How many times the mean wait the longest may be."""
 STOLEN_MOST: Final = 0.02
-"""The largest share of the processors that others may have had while a pair of few and many writers was measured."""
-PAIRS_MAX: Final = 3
-"""How many times the repetitions are measured at most, until enough pairs are quiet."""
+"""The largest share of the processors that others may have while a pair of few and many writers is measured."""
 _MB: Final = 1_000_000
 
 
@@ -46,13 +44,17 @@ class Sizes:
     workloads_each: int = 4
     """Of the many writers; the few publish as many workloads in all, so that both tables get equal histories."""
     repetitions: int = 7
-    """How often few and many writers are measured, in turn."""
+    """How many pairs of few and many writers are wanted of which others had no processors (`STOLEN_MOST`)."""
+    pairs_max: int = 21
+    """How many pairs are measured at most to get them."""
     snapshots_kept: int | None = 100
     """How many snapshots of `main` the table keeps; None: all of them."""
     seed: int = 18
 
 
-TINY: Final = Sizes(publications=6, window=2, few_writers=2, many_writers=4, workloads_each=1, repetitions=1)
+TINY: Final = Sizes(
+    publications=6, window=2, few_writers=2, many_writers=4, workloads_each=1, repetitions=1, pairs_max=1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,37 +180,40 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
 def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
     """Pairs of few and many writers, the order changing, each time on a table without a history.
 
-    A pair counts for the throughput if others had no share of the processors worth mentioning. Pairs are added until
-    enough count or the most are made; failures and waits are those of all pairs.
+    Pairs are added until enough are quiet, or the most are made. Throughput is that of the quiet pairs, or of all where
+    none is quiet; failures and waits are those of all pairs.
     """
     pairs: list[tuple[Writers, Writers]] = []
-    while len(pairs) < PAIRS_MAX * sizes.repetitions and sum(map(is_quiet, pairs)) < sizes.repetitions:
-        pairs.append(_pair(sizes, folder / f"pair-{len(pairs)}", ledgers, tell))
-    quiet = [each for each in pairs if is_quiet(each)] or pairs
-    found: dict[str, Any] = {"pairs": len(pairs), "quiet_pairs": sum(map(is_quiet, pairs))}
+    quiet: list[tuple[Writers, Writers]] = []
+    while len(quiet) < sizes.repetitions and len(pairs) < sizes.pairs_max:
+        pair = _measure_pair(sizes, len(pairs), folder, ledgers, tell)
+        pairs.append(pair)
+        if is_quiet(pair):
+            quiet.append(pair)
+    found: dict[str, Any] = {"pairs": len(pairs), "quiet_pairs": len(quiet)}
+    counted = quiet or pairs
     for at, name in enumerate(("writers_8", "writers_32")):
         several = [pair[at] for pair in pairs]
         found |= {
-            f"{name}_per_second": statistics.median(pair[at].per_second for pair in quiet),
-            f"{name}_cpu_ms": statistics.median(pair[at].cpu_ms for pair in quiet),
+            f"{name}_per_second": statistics.median(pair[at].per_second for pair in counted),
+            f"{name}_cpu_ms": statistics.median(pair[at].cpu_ms for pair in counted),
             f"{name}_failed": sum(each.failed for each in several),
             f"{name}_longest_wait_by_mean": max(each.longest_wait_by_mean for each in several),
             name: [asdict(each) for each in several],
         }
-    ratios = sorted(many.per_second / few.per_second for few, many in quiet)
+    ratios = sorted(many.per_second / few.per_second for few, many in counted)
     return found | {"writers_ratios": ratios, "writers_ratio": statistics.median(ratios)}
 
 
-def _pair(
-    sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]
+def _measure_pair(
+    sizes: Sizes, number: int, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]
 ) -> tuple[Writers, Writers]:
-    """Few and many writers, one after the other; which is first changes from pair to pair."""
+    """Few and many writers, one after the other; the many are first in every second pair."""
     in_all = sizes.many_writers * sizes.workloads_each
-    folder.mkdir()
     done: dict[int, Writers] = {}
     order = (sizes.few_writers, sizes.many_writers)
-    for writers in order if folder.name[-1] in "02468" else reversed(order):
-        place = folder / str(writers)
+    for writers in order if number % 2 == 0 else reversed(order):
+        place = folder / f"pair-{number}-writers-{writers}"
         place.mkdir()
         with served(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
             done[writers] = found = contend(steward, writers, in_all // writers)
@@ -247,7 +252,7 @@ def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callab
     }
 
 
-def check_bounds(figures: dict[str, Any]) -> dict[str, bool]:
+def check_bounds(figures: dict[str, Any], sizes: Sizes) -> dict[str, bool]:
     """Compare the figures with every bound; gives for each whether it holds."""
     bounds = {
         f"late {key} at most {MOST} times early": figures[f"late_{key}"] <= MOST * figures[f"early_{key}"]
@@ -255,6 +260,7 @@ def check_bounds(figures: dict[str, Any]) -> dict[str, bool]:
     }
     return bounds | {
         "no writer failed": figures["writers_8_failed"] == figures["writers_32_failed"] == 0,
+        "enough pairs of writers were quiet": figures["quiet_pairs"] >= sizes.repetitions,
         "many writers are as fast as few": figures["writers_32_per_second"] >= figures["writers_8_per_second"],
         f"the longest wait is at most {LONGEST_WAIT_MOST:g} times the mean": (
             figures["writers_32_longest_wait_by_mean"] <= LONGEST_WAIT_MOST
@@ -277,7 +283,7 @@ def report(sizes: Sizes, out: Path, *, postgresql: bool) -> None:
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="pvdm-soak-") as folder, _ledgers(postgresql=postgresql) as ledgers:
         figures = measure(sizes, Path(folder), ledgers, lambda line: print(line, flush=True))
-    bounds = check_bounds(figures)
+    bounds = check_bounds(figures, sizes)
     for bound, holds in bounds.items():
         print(f"{bound}: {'holds' if holds else 'does not hold'}")
     record = {

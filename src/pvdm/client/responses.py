@@ -19,7 +19,7 @@ ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
 _M = TypeVar("_M", bound=BaseModel)
 # JSON's names of the types that pydantic names after Python's.
 _JSON_TYPES: Final = {"model_type": "an object", "dict_type": "an object", "tuple_type": "an array"}
-_KINDS: Final[Mapping[type, str]] = {
+_JSON_VALUES: Final[Mapping[type, str]] = {
     type(None): "null",
     bool: "a boolean",
     int: "another integer",
@@ -83,7 +83,7 @@ def _plain(text: str) -> str:
 
 def _kind(error: Mapping[str, object]) -> str:
     """The JSON type of the value that a validation error is about, never the value."""
-    return "no such field" if error["type"] == "missing" else _KINDS.get(type(error["input"]), "an array")
+    return "no such field" if error["type"] == "missing" else _JSON_VALUES.get(type(error["input"]), "an array")
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:

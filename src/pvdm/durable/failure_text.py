@@ -247,7 +247,7 @@ def attempts_exhausted_hint(
     for how, state, most in counts:
         if sum(each.state is state for each in attempts) >= most:
             return (
-                f"no attempt is left at the chunk, since {most} {how}. Rows that failed and are wanted all the same: "
+                f"no attempt is left at the chunk, since {most} {how}. To publish rows that failed: "
                 "`pvdm break-glass`, while the workload is open. Else an operator gives it up with "
                 f"`pvdm abandon {workload_id} --reason TEXT`, after which break-glass is no longer possible, and "
                 "another workload id starts again"

@@ -24,7 +24,7 @@ def _require_hashes(hashes: tuple[str, ...], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BreakGlass(Document, title="the break-glass statement"):
-    """A named operator orders that these bytes, which failed, are published all the same."""
+    """A named operator orders that these bytes are published although they failed."""
 
     operator: Identity
     reason: Text
