@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shutil
 import sys
+import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -41,17 +43,20 @@ def require_clean(world: World, plan: Round) -> None:
     """Play the round, count it, and fail with everything that did not hold and how it is played again."""
     faults = [(each.at_seconds, each.kind.value, each.seconds) for each in plan.faults]
     sys.stdout.write(f"round {plan.seed} on {plan.database}: {faults}\n")
+    began = time.monotonic()
     played, found = play_round(world, plan)
-    count_round(plan, played, found)
+    count_round(plan, played, found, time.monotonic() - began)
     wrong = found.all()
+    if wrong:
+        shutil.copyfile(world.log, FOLDER / f"{plan.seed}.steward.log")
     assert wrong == [], (
         f"round {plan.seed}: {len(wrong)} findings; play it again: {SEED}={plan.seed} pytest -s "
         f"tests/long/test_random_kills.py\n" + "\n".join(wrong[:40]) + f"\nproducers were told: {played.notes}"
     )
 
 
-def count_round(plan: Round, played: Played, found: Findings) -> None:
-    """Keep the round's figures, and write the sums of all rounds again."""
+def count_round(plan: Round, played: Played, found: Findings, seconds: float) -> None:
+    """Keep the round's figures and findings, and write the sums of all rounds again."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     figures = {
         "seed": plan.seed,
@@ -61,6 +66,8 @@ def count_round(plan: Round, played: Played, found: Findings) -> None:
         "workloads": len(plan.works),
         "acknowledged": len(played.acknowledged),
         **{name: len(each) if isinstance(each, list) else each for name, each in asdict(found).items()},
+        "seconds": round(seconds, 1),
+        "findings": found.all(),
     }
     with (FOLDER / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

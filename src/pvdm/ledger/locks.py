@@ -198,24 +198,27 @@ def _lock_file(path: Path, *, wait: bool) -> int | None:
 def session_lock(engine: Engine, name: str) -> Iterator[bool]:
     """Try to hold a PostgreSQL lock on a connection of its own, outside any transaction; yields whether it is held."""
     key = {"key": lock_key(name)}
-    with contextlib.ExitStack() as stack:
-        try:
-            connection = stack.enter_context(engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
-            held = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one())
-        except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
-        yield held
+    with _translate_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        yield bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one())
 
 
 @contextlib.contextmanager
 def transaction_lock(engine: Engine, name: str) -> Iterator[None]:
-    """Wait for a PostgreSQL lock and hold it in a transaction of its own. For short work."""
-    with contextlib.ExitStack() as stack:
-        try:
-            lock_names(stack.enter_context(engine.begin()), [name])
-        except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+    """Wait for a PostgreSQL lock and hold it in a transaction of its own. For short work.
+
+    Raises UnavailableError (`ledger_unreachable`) if the connection, and the lock with it, was lost during the work.
+    """
+    with _translate_errors(), engine.begin() as connection:
+        lock_names(connection, [name])
         yield
+
+
+@contextlib.contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise translate(error, Phase.WORK) from None
 
 
 def lock_names(connection: Connection, names: Iterable[str]) -> None:

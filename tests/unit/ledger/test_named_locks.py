@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -9,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
+from pvdm.errors import UnavailableError
 from pvdm.ledger import Ledger
-from tests.support.ledger.databases import ledger_at
+from tests.support.ledger.databases import Postgresql, ledger_at
 from tests.support.waiting import eventually
 
 SECONDS = 20.0
@@ -83,3 +87,26 @@ def test_a_lock_file_that_its_holder_removes_is_not_locked_by_the_next(tmp_path:
                 waiting = pool.submit(wait_for_it)
                 time.sleep(0.2)  # it waits on the file that is there
             assert waiting.result(timeout=SECONDS) is False
+
+
+def end_connections(url: str) -> None:
+    """End every connection to the database, as a restart of the server does."""
+    engine = create_engine(url)
+    ending = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    with contextlib.suppress(OperationalError), engine.connect() as connection:
+        connection.execute(text(ending + " AND pid <> pg_backend_pid()"))
+    engine.dispose()
+
+
+def test_a_lock_that_is_lost_while_the_holder_works_is_reported(postgresql: Postgresql) -> None:
+    url = postgresql.fresh()
+    with ledger_at(url) as ledger, pytest.raises(UnavailableError) as caught, ledger.hold_lock("policy"):
+        end_connections(url)
+    assert caught.value.reason == "ledger_unreachable"
+
+
+def test_a_lost_try_lock_does_not_undo_what_its_holder_did(postgresql: Postgresql) -> None:
+    url = postgresql.fresh()
+    with ledger_at(url) as ledger, ledger.try_lock("work") as held:
+        end_connections(url)
+    assert held

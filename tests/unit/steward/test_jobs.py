@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pvdm.api.work import JobState
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
-from pvdm.ledger import Unit
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts
-from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
 from pvdm.steward.work.queries import JobStatus
@@ -299,23 +300,34 @@ def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is
     assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "settle", "settle"]
 
 
-def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
-    desk: JobTasks, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["verify", "publish"])
+def test_a_ledger_that_cannot_be_read_after_a_step_leaves_no_failed_job(
+    desk: JobTasks, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     (one,) = desk.attempts("a")
-    desk.verify, desk.publish = desk.passed, desk.published
-    real, failures = Jobs._due, [UnavailableError("ledger_unreachable", "away")]
+    steps = {"verify": desk.passed, "publish": desk.published}
+    away = threading.Event()
 
-    def due(jobs: Jobs, subject: str) -> list[Attempt]:
-        if failures and desk.calls("verify"):
-            raise failures.pop()
-        return real(jobs, subject)
+    def take_ledger_away(subject: Any) -> None:
+        steps[step](subject)
+        away.set()
 
-    monkeypatch.setattr(Jobs, "_due", due)
+    steps_with_fault = {**steps, step: take_ledger_away}
+    desk.verify, desk.publish = steps_with_fault["verify"], steps_with_fault["publish"]
+    read, failures = Ledger.read, itertools.count()
+
+    def read_or_fail(ledger: Ledger) -> contextlib.AbstractContextManager[Unit]:
+        if away.is_set() and threading.current_thread() is not threading.main_thread():
+            if next(failures) == 3:
+                away.clear()
+            raise UnavailableError("ledger_unreachable", "the database restarts")
+        return read(ledger)
+
+    monkeypatch.setattr(Ledger, "read", read_or_fail)
     with started(desk, retry_seconds=0.01) as jobs:
-        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
+        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED and not away.is_set())
+        assert jobs.wait(SECONDS)
         assert [job for job in jobs.listed() if job.state is JobState.FAILED] == []
-    assert failures == []
 
 
 def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: JobTasks) -> None:

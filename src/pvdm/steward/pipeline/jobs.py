@@ -233,7 +233,7 @@ class Jobs:
         try:
             self._execute(job)
         except PvdmError as error:
-            if not self._is_due(job):
+            if self._is_due(job) is False:
                 _log_function(error)("job_refused", code=error.reason, **self._facts(job))
                 self._finish(job, None, None)  # the refusal is in the ledger
                 if job.kind is JobKind.PUBLISH and _is_unfinished(error):
@@ -262,7 +262,7 @@ class Jobs:
     def _execute(self, job: _Job) -> None:
         match job.kind:
             case JobKind.VERIFY:
-                if self._is_due(job):
+                if self._is_due(job) is not False:
                     self._tasks.verify(job.subject)
             case JobKind.PUBLISH:
                 if isinstance(job.error, StateUnknownError):
@@ -333,8 +333,8 @@ class Jobs:
             one = attempts.find(unit, subject)
             return attempts.list_live_of_workload(unit, subject) if one is None else [one]
 
-    def _is_due(self, job: _Job) -> bool:
-        """Whether the job still has something to do; True where the ledger cannot be read."""
+    def _is_due(self, job: _Job) -> bool | None:
+        """Whether the job still has something to do; None if the ledger cannot be read."""
         try:
             match job.kind:
                 case JobKind.VERIFY:
@@ -346,7 +346,7 @@ class Jobs:
                 case _:
                     return True
         except PvdmError:
-            return True
+            return None
 
     def _due(self, subject: str) -> list[Attempt]:
         """The attempts to publish together; empty until all of them are proved."""
