@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bench.memory import own_peak_memory_mb
 from bench.tpch import ROWS_AT_SCALE_FACTOR, lineitem
 from pvdm.digest import Engine, Plan, digest, reference_engine, schema_from_arrow
-from pvdm.digest.kernel import KernelEngine
+from pvdm.digest.kernel import KernelEngine, plan_json
 from pvdm.evaluation.record import machine, versions, write_json
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.secret import DigestKey
@@ -54,11 +54,11 @@ def run(plan: Plan, data: pa.Table, engine: Engine, threads: int = 1) -> None:
 
 def hash_only(plan: Plan, data: pa.Table) -> float:
     """Seconds that the plain sha2 crate needs for the rows of both projections, which are encoded already."""
-    keys = {projection.name: KEYS[projection.name].reveal() for projection in plan.projections}
-    accumulator = KernelEngine("portable").start(plan, keys)
+    keys = [KEYS[projection.name].reveal() for projection in plan.projections]
+    digester = pvdm_kernel.Digester(plan_json(plan), keys, "portable")
     for batch in data.to_batches(max_chunksize=BATCH_ROWS):
-        accumulator.update(batch)
-    return accumulator.hash_seconds
+        digester.update(batch)
+    return digester.hash_seconds
 
 
 def paper_hmac_json(rows: list[tuple[object, ...]], names: list[str]) -> int:

@@ -3,12 +3,10 @@
 from pvdm.digest.arrow import schema_from_arrow
 from pvdm.digest.digester import (
     Accumulator,
-    ArrowData,
     Digester,
     Engine,
     KernelMissingWarning,
     Keys,
-    batches,
     default_engine,
     digest,
     kernel_engine,
@@ -16,11 +14,10 @@ from pvdm.digest.digester import (
 )
 from pvdm.digest.partial import Partial, combine, combine_each
 from pvdm.digest.plan import Construction, Mode, Plan, fingerprint
-from pvdm.digest.probe import ProbeResult, probe_coverage
+from pvdm.digest.probe import probe_coverage
 
 __all__ = [
     "Accumulator",
-    "ArrowData",
     "Construction",
     "Digester",
     "Engine",
@@ -29,8 +26,6 @@ __all__ = [
     "Mode",
     "Partial",
     "Plan",
-    "ProbeResult",
-    "batches",
     "combine",
     "combine_each",
     "default_engine",

@@ -70,9 +70,7 @@ def _is_layered(kind: pa.DataType) -> bool:
 
 def check_types(schema: pa.Schema) -> None:
     """Raise for names that cannot be exported, types that nest too deeply, and extensions inside an encoding."""
-    pending: list[tuple[str, Any, int]] = []
-    for position in range(len(schema)):
-        pending.append((_name(schema.field(position), ""), schema.field(position).type, 1))
+    pending: list[tuple[str, Any, int]] = [(_name(field, ""), field.type, 1) for field in schema]
     while pending:
         path, kind, depth = pending.pop()
         if depth > _LAYERS_MAX:
@@ -86,9 +84,11 @@ def check_types(schema: pa.Schema) -> None:
                 )
             pending.append((path, kind.value_type, depth + 1))
         elif pa.types.is_nested(kind):
-            for position in range(kind.num_fields):
-                field = kind.field(position)
-                pending.append((_name(field, f"{path}."), field.type, depth + 1))
+            pending += [(_name(field, f"{path}."), field.type, depth + 1) for field in _fields(kind)]
+
+
+def _fields(kind: Any) -> tuple[pa.Field[Any], ...]:
+    return tuple(kind.field(at) for at in range(kind.num_fields))
 
 
 def _name(field: pa.Field[Any], prefix: str) -> str:
@@ -120,15 +120,11 @@ def nodes(array: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
-_OFFSETS: Final = (
-    (pa.types.is_string, 4),
-    (pa.types.is_binary, 4),
-    (pa.types.is_list, 4),
-    (pa.types.is_map, 4),
-    (pa.types.is_large_string, 8),
-    (pa.types.is_large_binary, 8),
-    (pa.types.is_large_list, 8),
-)
+# The width of the offsets of an Arrow type.
+_OFFSETS: Final = {
+    **dict.fromkeys((lib.Type_STRING, lib.Type_BINARY, lib.Type_LIST, lib.Type_MAP), 4),
+    **dict.fromkeys((lib.Type_LARGE_STRING, lib.Type_LARGE_BINARY, lib.Type_LARGE_LIST), 8),
+}
 
 
 def _check_node(array: Any) -> None:
@@ -136,17 +132,16 @@ def _check_node(array: Any) -> None:
     kind = array.type
     if pa.types.is_fixed_size_list(kind) and (array.offset + len(array)) * kind.list_size > len(array.values):
         raise Code.ARROW_INVALID(got="a fixed-size list that leaves its child")
-    if len(array) or not array.offset:
+    width = _OFFSETS.get(kind.id)
+    if len(array) or not array.offset or width is None:
         return
     # Readers read the first offset of an empty array, to know the size of its data.
-    for is_kind, width in _OFFSETS:
-        if is_kind(kind):
-            offsets = array.buffers()[1]
-            end = (array.offset + 1) * width
-            if offsets is None or offsets.size < end:
-                raise Code.ARROW_INVALID(got="an empty array that begins past its offsets")
-            if int.from_bytes(memoryview(offsets)[end - width : end], "little", signed=True) < 0:
-                raise Code.ARROW_INVALID(got="an empty array with a negative offset")
+    offsets = array.buffers()[1]
+    end = (array.offset + 1) * width
+    if offsets is None or offsets.size < end:
+        raise Code.ARROW_INVALID(got="an empty array that begins past its offsets")
+    if int.from_bytes(memoryview(offsets)[end - width : end], "little", signed=True) < 0:
+        raise Code.ARROW_INVALID(got="an empty array with a negative offset")
 
 
 class Shape(StrEnum):
@@ -170,29 +165,19 @@ class Source:
         return f"{self.type} (Arrow {self.arrow})"
 
 
-_KINDS: Final = {
-    lib.Type_NA: Kind.UNKNOWN,
-    lib.Type_BOOL: Kind.BOOLEAN,
-    lib.Type_INT8: Kind.INT,
-    lib.Type_INT16: Kind.INT,
-    lib.Type_INT32: Kind.INT,
-    lib.Type_UINT8: Kind.INT,
-    lib.Type_UINT16: Kind.INT,
-    lib.Type_INT64: Kind.LONG,
-    lib.Type_UINT32: Kind.LONG,
-    lib.Type_HALF_FLOAT: Kind.FLOAT,
-    lib.Type_FLOAT: Kind.FLOAT,
-    lib.Type_DOUBLE: Kind.DOUBLE,
-    lib.Type_DATE32: Kind.DATE,
-    lib.Type_DATE64: Kind.DATE,
-    lib.Type_TIME32: Kind.TIME,
-    lib.Type_STRING: Kind.STRING,
-    lib.Type_LARGE_STRING: Kind.STRING,
-    lib.Type_STRING_VIEW: Kind.STRING,
-    lib.Type_BINARY: Kind.BINARY,
-    lib.Type_LARGE_BINARY: Kind.BINARY,
-    lib.Type_BINARY_VIEW: Kind.BINARY,
+_ARROW_TYPES: Final[dict[Kind, tuple[Any, ...]]] = {
+    Kind.UNKNOWN: (lib.Type_NA,),
+    Kind.BOOLEAN: (lib.Type_BOOL,),
+    Kind.INT: (lib.Type_INT8, lib.Type_INT16, lib.Type_INT32, lib.Type_UINT8, lib.Type_UINT16),
+    Kind.LONG: (lib.Type_INT64, lib.Type_UINT32),
+    Kind.FLOAT: (lib.Type_HALF_FLOAT, lib.Type_FLOAT),
+    Kind.DOUBLE: (lib.Type_DOUBLE,),
+    Kind.DATE: (lib.Type_DATE32, lib.Type_DATE64),
+    Kind.TIME: (lib.Type_TIME32,),
+    Kind.STRING: (lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_STRING_VIEW),
+    Kind.BINARY: (lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_BINARY_VIEW),
 }
+_KINDS: Final = {arrow: kind for kind, types in _ARROW_TYPES.items() for arrow in types}
 _LISTS: Final = frozenset(
     {lib.Type_LIST, lib.Type_LARGE_LIST, lib.Type_FIXED_SIZE_LIST, lib.Type_LIST_VIEW, lib.Type_LARGE_LIST_VIEW}
 )
@@ -295,7 +280,7 @@ def _logical(kind: Any) -> Type | Shape | None:
 
 def _parts(kind: Any) -> tuple[pa.Field[Any], ...]:
     if kind.id == lib.Type_STRUCT:
-        return tuple(kind.field(at) for at in range(kind.num_fields))
+        return _fields(kind)
     if kind.id == lib.Type_MAP:
         return kind.key_field, kind.item_field
     return (kind.value_field,) if kind.id in _LISTS else ()
@@ -317,11 +302,7 @@ def _inner(path: str, part: pa.Field[Any], depth: int, *, key: bool = False) -> 
 
 def _type(path: str, part: pa.Field[Any], depth: int) -> Type:
     if depth > NESTING_DEPTH_MAX:
-        raise Code.NESTING_TOO_DEEP(
-            f"column {path.partition('.')[0]!r} nests too deeply",
-            expected=f"at most {NESTING_DEPTH_MAX} levels",
-            got="more",
-        )
+        raise Code.NESTING_TOO_DEEP(f"column {path.partition('.')[0]!r} nests too deeply", got="more")
     found = source(path, part)
     match found.type:
         case Shape.STRUCT:

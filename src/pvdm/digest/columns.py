@@ -44,23 +44,15 @@ class Column:
     """Struct fields by name, at the same position; or `element`, or `key` and `value`, at the positions of `span`."""
 
 
-def open_column(array: Any) -> Column:
-    """A column over an array of any supported layout; raises `arrow_invalid`."""
-    try:
-        array.validate()
-    except pa.ArrowInvalid as error:
-        raise _arrow_invalid("buffers as the type needs them", str(error)) from None
-    return _open(array)
-
-
 def _arrow_invalid(expected: str, got: str) -> PvdmError:
     return Code.ARROW_INVALID(expected=expected, got=got[:200])
 
 
-def _open(array: Any) -> Column:
+def open_column(array: Any) -> Column:
+    """A column over an array of any supported layout that `check_batch` accepted; raises `arrow_invalid`."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _open(array.storage)
+        return open_column(array.storage)
     match kind.id:
         case lib.Type_NA:
             return Column(null=lambda _: True)
@@ -70,7 +62,7 @@ def _open(array: Any) -> Column:
             return _open_run_ends(array)
         case lib.Type_STRUCT:
             # `field` cuts the child to the parent's slice; callers check the parent's nulls first.
-            parts = {kind.field(at).name: _open(array.field(at)) for at in range(kind.num_fields)}
+            parts = {kind.field(at).name: open_column(array.field(at)) for at in range(kind.num_fields)}
             return Column(_nulls(array), parts=parts)
     if kind.id in _OFFSET_LISTS:
         return _open_offset_list(array)
@@ -78,13 +70,13 @@ def _open(array: Any) -> Column:
         return _open_view_list(array)
     if kind.id == lib.Type_FIXED_SIZE_LIST:
         size = kind.list_size
-        element = _open(array.values.slice(array.offset * size, len(array) * size))
+        element = open_column(array.values.slice(array.offset * size, len(array) * size))
         return Column(_nulls(array), span=lambda at: range(at * size, (at + 1) * size), parts={"element": element})
     return Column(_nulls(array), value=_scalars(array))
 
 
 def _open_dictionary(array: Any) -> Column:
-    index, size = _open(array.indices), len(array.dictionary)
+    index, size = open_column(array.indices), len(array.dictionary)
 
     def position(at: int) -> int | None:
         if index.null(at):
@@ -94,14 +86,14 @@ def _open_dictionary(array: Any) -> Column:
             raise _arrow_invalid(f"a dictionary index below {size}", str(found))
         return found
 
-    return _through(position, _open(array.dictionary))
+    return _through(position, open_column(array.dictionary))
 
 
 def _open_run_ends(array: Any) -> Column:
-    ends, start = _numbers(array.run_ends, "hiq"[(16, 32, 64).index(array.type.run_end_type.bit_width)]), array.offset
+    ends, start = _numbers(array.run_ends, _CODES[array.run_ends.type.id]), array.offset
     if any(left >= right for left, right in pairwise((0, *ends))) or (len(array) and ends[-1] < start + len(array)):
         raise _arrow_invalid(f"ascending run ends up to {start + len(array)}", "others")
-    return _through(lambda at: bisect_right(ends, start + at), _open(array.values))
+    return _through(lambda at: bisect_right(ends, start + at), open_column(array.values))
 
 
 def _through(position: Position, inner: Column) -> Column:
@@ -125,9 +117,9 @@ def _open_offset_list(array: Any) -> Column:
     inside = values.slice(start, offsets[-1] - start)
     if array.type.id == lib.Type_MAP:
         # `keys` and `items` would ignore that the entries may be a slice themselves.
-        parts = {"key": _open(inside.field(0)), "value": _open(inside.field(1))}
+        parts = {"key": open_column(inside.field(0)), "value": open_column(inside.field(1))}
     else:
-        parts = {"element": _open(inside)}
+        parts = {"element": open_column(inside)}
     return Column(_nulls(array), span=lambda at: range(offsets[at] - start, offsets[at + 1] - start), parts=parts)
 
 
@@ -141,7 +133,7 @@ def _open_view_list(array: Any) -> Column:
             raise _arrow_invalid(f"a list inside its {size} values", f"{found.start} to {found.stop}")
         return found
 
-    return Column(_nulls(array), span=span, parts={"element": _open(array.values)})
+    return Column(_nulls(array), span=span, parts={"element": open_column(array.values)})
 
 
 # --- Buffers ---
@@ -184,25 +176,18 @@ def _nulls(array: Any) -> Callable[[int], bool]:
     return lambda at: not valid(at)
 
 
-# Arrow type -> how its integers, or the bits of its floats, are stored.
-_CODES: Final = {
-    lib.Type_INT8: "b",
-    lib.Type_INT16: "h",
-    lib.Type_INT32: "i",
-    lib.Type_INT64: "q",
-    lib.Type_UINT8: "B",
-    lib.Type_UINT16: "H",
-    lib.Type_UINT32: "I",
-    lib.Type_UINT64: "Q",
-    lib.Type_HALF_FLOAT: "H",
-    lib.Type_FLOAT: "I",
-    lib.Type_DOUBLE: "Q",
-    lib.Type_DATE32: "i",
-    lib.Type_DATE64: "q",
-    lib.Type_TIME32: "i",
-    lib.Type_TIME64: "q",
-    lib.Type_TIMESTAMP: "q",
+# Arrow types by the letter in `struct` of their integers, or of the bits of their floats.
+_STORED_AS: Final[dict[str, tuple[Any, ...]]] = {
+    "b": (lib.Type_INT8,),
+    "h": (lib.Type_INT16,),
+    "i": (lib.Type_INT32, lib.Type_DATE32, lib.Type_TIME32),
+    "q": (lib.Type_INT64, lib.Type_DATE64, lib.Type_TIME64, lib.Type_TIMESTAMP),
+    "B": (lib.Type_UINT8,),
+    "H": (lib.Type_UINT16, lib.Type_HALF_FLOAT),
+    "I": (lib.Type_UINT32, lib.Type_FLOAT),
+    "Q": (lib.Type_UINT64, lib.Type_DOUBLE),
 }
+_CODES: Final = {arrow: code for code, types in _STORED_AS.items() for arrow in types}
 _BYTES: Final = {lib.Type_STRING: "i", lib.Type_BINARY: "i", lib.Type_LARGE_STRING: "q", lib.Type_LARGE_BINARY: "q"}
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}
 DAY_MILLISECONDS: Final = 86_400_000

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
+from pvdm.digest.parquet import FileRequest, ParquetFacts
 from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.digest.sharing import share
@@ -34,11 +34,8 @@ class Accumulator(Protocol):
 class ParquetAccumulator(Accumulator, Protocol):
     """An accumulator that reads files itself."""
 
-    def read_parquet(self, data: bytes, request: str) -> str:
-        """Add every row of a Parquet file in memory; returns its facts as JSON."""
-
-    def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
-        """The same; returns the recipe of the file to publish as well."""
+    def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
+        """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
 
 
 class Engine(Protocol):
@@ -101,10 +98,7 @@ class Digester:
         if not isinstance(accumulator, ParquetAccumulator):
             raise Code.KERNEL_MISSING(got="the reference reads no files")
         with self._adding():
-            if rewrite:
-                found = facts(*accumulator.rewrite_parquet(data, request.to_text()))
-            else:
-                found = facts(accumulator.read_parquet(data, request.to_text()))
+            found = accumulator.read_parquet(data, request, rewrite=rewrite)
             self._rows += found.rows
         return found
 

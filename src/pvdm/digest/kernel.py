@@ -5,7 +5,6 @@ Importing this module needs the package pvdm-kernel.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pvdm_kernel
 import pyarrow as pa
 
 from pvdm.digest.arrow import CheckedSchema, check_batch
-from pvdm.digest.parquet import FileRequest
+from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
 from pvdm.digest.plan import Plan
 from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
@@ -57,15 +56,11 @@ class KernelAccumulator:
         with guarded(batch):
             self._digester.update(batch)
 
-    def read_parquet(self, data: bytes, request: str) -> str:
-        """Add every row of a Parquet file in memory; returns its facts as JSON."""
+    def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
+        """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
         with guarded_file():
-            return pvdm_kernel.ParquetFile(data, request).read(self._digester)
-
-    def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
-        """The same; returns the recipe of the file to publish as well."""
-        with guarded_file():
-            return pvdm_kernel.ParquetFile(data, request).read_and_rewrite(self._digester)
+            file = pvdm_kernel.ParquetFile(data, request.to_text())
+            return facts(*file.read_and_rewrite(self._digester)) if rewrite else facts(file.read(self._digester))
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
@@ -73,23 +68,6 @@ class KernelAccumulator:
             projection.name: (rows, int.from_bytes(total, "big"))
             for projection, (rows, total) in zip(self._plan.projections, self._digester.totals(), strict=True)
         }
-
-    @property
-    def hash_seconds(self) -> float:
-        """The seconds of all updates that were spent on hashing, for benchmarks."""
-        return self._digester.hash_seconds
-
-
-def parquet_batches(data: bytes, request: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file in memory, resolved by field id."""
-    with guarded_file():
-        yield from pvdm_kernel.ParquetFile(data, request).batches()
-
-
-def splice_parquet(recipe: bytes, staged: bytes) -> bytes:
-    """The file to publish, as the recipe says."""
-    with guarded_file():
-        return pvdm_kernel.splice(recipe, staged)
 
 
 def plan_json(plan: Plan) -> str:
@@ -110,7 +88,7 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _refused(error, batch) from None
+        raise _limit_met(error) or _refused(error, batch) from None
     except pa.ArrowException as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     except pvdm_kernel.PanicException as error:
@@ -123,11 +101,19 @@ def guarded_file() -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _refused_file(error) from None
+        raise _limit_met(error) or _refused_file(error) from None
     except pvdm_kernel.PanicException as error:
         raise VerificationError(
             Code.PARQUET_UNREADABLE, "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
         ) from None
+
+
+def _limit_met(error: pvdm_kernel.KernelError) -> UnavailableError | None:
+    """The error that ends a locating and is not about its rows; None for every other one."""
+    code, _, _, expected, got, *_ = error.args
+    if not code.startswith("locate_"):
+        return None
+    return UnavailableError(code, "locating the rows met its limits", expected=expected, got=got)
 
 
 def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
@@ -171,20 +157,22 @@ class Sieve:
         ordered = Plan(plan.schema, tuple(plan.projection(name) for name in names), plan.mode, plan.construction)
         self._kernel = pvdm_kernel.Sieve(plan_json(ordered), key, bits)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add intended rows."""
+    def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
+        """Add intended rows; their places count in the second pass only."""
+        del file, first_row
         check_batch(batch)
-        with guarded(batch), _in_bounds():
+        with guarded(batch):
             self._kernel.add(batch, False)
 
-    def read(self, data: bytes, request: FileRequest) -> None:
+    def read(self, data: bytes, request: FileRequest, file: int) -> None:
         """Add every row of a staged Parquet file in memory."""
+        del file
         with guarded_file():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()))
 
     def merge(self, other: Sieve) -> None:
         """Merge the buckets of another thread."""
-        with _in_bounds():
+        with guarded_file():
             self._kernel.merge(other._kernel)
 
     def differing(self) -> tuple[int, int]:
@@ -205,17 +193,17 @@ class Suspects:
     def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
         """Add intended rows of this file; `first_row` is the number of the batch's first row in it."""
         check_batch(batch)
-        with guarded(batch), _in_bounds():
+        with guarded(batch):
             self._kernel.add(batch, file, first_row)
 
     def read(self, data: bytes, request: FileRequest, file: int) -> None:
         """Add every row of a staged Parquet file in memory, with the file's number."""
-        with guarded_file(), _in_bounds():
+        with guarded_file():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()), file)
 
-    def absorb(self, other: Suspects) -> None:
+    def merge(self, other: Suspects) -> None:
         """Take over the rows of another thread, which cannot be used afterwards."""
-        with _in_bounds():
+        with guarded_file():
             self._kernel.absorb(other._kernel)
 
     @property
@@ -225,18 +213,6 @@ class Suspects:
 
     def tally(self, samples: int) -> dict[str, Any]:
         """The wrong rows by class, with the places of the first `samples` keys of each; the rows are then gone."""
-        with guarded_file(), _in_bounds():
+        with guarded_file():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))
         return found
-
-
-@contextlib.contextmanager
-def _in_bounds() -> Iterator[None]:
-    """Translate errors that end a locating and are not about its rows."""
-    try:
-        yield
-    except pvdm_kernel.KernelError as error:
-        code, _, _, expected, got, *_ = error.args
-        if not code.startswith("locate_"):
-            raise
-        raise UnavailableError(code, "locating the rows met its limits", expected=expected, got=got) from None

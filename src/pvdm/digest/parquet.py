@@ -44,7 +44,6 @@ class ParquetFacts:
     """Facts of a file, by field id."""
 
     rows: int
-    row_groups: int
     split_offsets: tuple[int, ...]
     column_sizes: Mapping[int, int]
     leaves: Mapping[int, LeafFacts]
@@ -103,10 +102,9 @@ def facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
     found: dict[str, Any] = json.loads(text)
     return ParquetFacts(
         rows=found["rows"],
-        row_groups=found["row_groups"],
         split_offsets=tuple(found["split_offsets"]),
         column_sizes=dict(found["column_sizes"]),
-        leaves={leaf["id"]: _leaf(leaf) for leaf in found["leaves"]},
+        leaves={leaf.pop("id"): _leaf(leaf) for leaf in found["leaves"]},
         buckets=tuple(frozenset(each) for each in found["buckets"]),
         published=None if recipe is None else _published(found["published"], recipe),
     )
@@ -117,24 +115,18 @@ def _published(found: Mapping[str, Any], recipe: bytes) -> PublishedFacts:
 
 
 def _leaf(found: Mapping[str, Any]) -> LeafFacts:
-    lower, upper = found["lower"], found["upper"]
-    return LeafFacts(
-        found["values"],
-        found["nulls"],
-        found["nans"],
-        None if lower is None else bytes.fromhex(lower),
-        None if upper is None else bytes.fromhex(upper),
-        found["lower_cut"],
-        found["upper_cut"],
-        found["present"],
-    )
+    bounds = {side: None if found[side] is None else bytes.fromhex(found[side]) for side in ("lower", "upper")}
+    return LeafFacts(**{**found, **bounds})
 
 
 def splice(recipe: bytes, staged: bytes) -> bytes:
     """The file to publish: the staged page bodies with the Steward's own page headers, indexes and footer."""
-    from pvdm.digest.kernel import splice_parquet
+    import pvdm_kernel
 
-    return splice_parquet(recipe, staged)
+    from pvdm.digest.kernel import guarded_file
+
+    with guarded_file():
+        return pvdm_kernel.splice(recipe, staged)
 
 
 def read_batches(
@@ -148,9 +140,12 @@ def read_batches(
     parts_from: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, in those of the schema's columns that it has; other columns are not decoded."""
-    from pvdm.digest.kernel import parquet_batches
+    import pvdm_kernel
+
+    from pvdm.digest.kernel import guarded_file
 
     asked = FileRequest(
         schema, dropped, named=named, stored=stored, claims_checked=claims_checked, parts_from=parts_from
     )
-    return parquet_batches(data, asked.to_text())
+    with guarded_file():
+        yield from pvdm_kernel.ParquetFile(data, asked.to_text()).batches()

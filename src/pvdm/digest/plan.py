@@ -42,12 +42,7 @@ class Plan:
     def __post_init__(self) -> None:
         _check_parts(self)
         if not self.projections:
-            raise Code.PROJECTION_INVALID(
-                "the plan has no projection",
-                reason="projection_empty",
-                expected="identity, content or both",
-                got="none",
-            )
+            raise Code.PROJECTION_INVALID(reason="projection_empty", got="none")
         names = [projection.name for projection in self.projections]
         if len(set(names)) != len(names):
             raise Code.PROJECTION_INVALID(
@@ -62,9 +57,7 @@ class Plan:
         for projection in self.projections:
             if projection.name is name:
                 return projection
-        raise Code.PROJECTION_INVALID(
-            "the plan has no such projection", reason="projection_unknown", expected="one of the plan's", got=name.value
-        )
+        raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
 
     def projected(self, name: ProjectionName) -> Schema:
         """The projected target schema."""

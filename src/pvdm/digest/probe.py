@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -48,16 +48,13 @@ class ProbeResult:
     noticed_by: tuple[ProjectionName, ...]
 
 
-_Partials: TypeAlias = dict[ProjectionName, Partial]
-
-
 def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeResult, ...]:
     """Change each leaf of each column of the target; raises unless exactly the covering projections' digests change."""
     keys = {projection.name: DigestKey(secrets.token_bytes(32), epoch=0) for projection in plan.projections}
     target = arrow_schema(plan.schema)
     base = [_sample(field, plan.mode) for field in plan.schema.fields]
 
-    def digest_of(row: list[Any]) -> _Partials:
+    def digest_of(row: list[Any]) -> dict[ProjectionName, Partial]:
         columns = [pa.array([value], type=field.type) for value, field in zip(row, target, strict=True)]
         return digest(pa.RecordBatch.from_arrays(columns, schema=target), plan, keys, engine=engine)
 
@@ -193,10 +190,7 @@ def _sample(slot: Field | Inner, mode: Mode) -> Any:
             return _leaf_values(kind, mode)[0]
 
 
-_Variation: TypeAlias = tuple[str, Field | Inner, dict[str, Any]]
-
-
-def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[_Variation]:
+def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[tuple[str, Field | Inner, dict[str, Any]]]:
     """Each leaf below (and with) this slot: its path, itself, and the slot's value with just that leaf changed."""
     match slot.type:
         case StructType(fields) if fields:
@@ -213,20 +207,17 @@ def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[_Variati
             for leaf, inner, changed in _variations(f"{path}.value", value, mode):
                 yield leaf, inner, {change: [(_sample(key, mode), each)] for change, each in changed.items()}
         case kind:
-            yield path, slot, _leaf_changes(slot, _leaf_values(kind, mode))
-
-
-def _leaf_changes(slot: Field | Inner, values: tuple[Any, ...]) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if len(values) > 1:
-        changes["value"] = values[1]
-    if values and not slot.required:
-        changes["null"] = None
-    return changes
+            values = _leaf_values(kind, mode)
+            changes: dict[str, Any] = {"value": values[1]} if len(values) > 1 else {}
+            yield path, slot, changes if slot.required or not values else {**changes, "null": None}
 
 
 def _require_noticed(
-    leaf: str, change: str, before: _Partials, after: _Partials, covering: tuple[ProjectionName, ...]
+    leaf: str,
+    change: str,
+    before: dict[ProjectionName, Partial],
+    after: dict[ProjectionName, Partial],
+    covering: tuple[ProjectionName, ...],
 ) -> None:
     for name, partial in before.items():
         noticed = not partial.matches(after[name])

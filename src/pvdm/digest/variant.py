@@ -100,9 +100,7 @@ def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
 def _node(data: bytes, names: list[str], depth: int) -> Node:
     """The one value that fills all of `data`."""
     if depth > NESTING_DEPTH_MAX:
-        raise Code.NESTING_TOO_DEEP(
-            "the variant nests too deeply", expected=f"at most {NESTING_DEPTH_MAX} levels", got="more"
-        )
+        raise Code.NESTING_TOO_DEEP("the variant nests too deeply", got="more")
     reader = _Reader(data)
     first = reader.unsigned(1)
     basic, header = first & 0x03, first >> 2

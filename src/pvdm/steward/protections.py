@@ -48,7 +48,7 @@ from pvdm.trust.approval import A, raise_not_allowed, verify_approval
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import Verified
-from pvdm.verify.fit import Reach
+from pvdm.verify.spark.extracting import SparkExtraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Approvals:
     trust: TrustRoots
     catalog: Catalog
     sources: Sources
-    extracts: Reach | None
+    extracts: SparkExtraction | None
 
     def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[Judged[A]], None]) -> str:
         """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ Fetch = Callable[[str], bytes]
 class Fetched:
     """A file's bytes and their SHA-256."""
 
-    location: Location
     data: bytes
     sha256: str
     version: str | None = None
@@ -53,7 +53,7 @@ class Files:
         for piece in pieces:
             digest.update(piece)
             parts.append(piece)
-        return Fetched(place, b"".join(parts), digest.hexdigest(), version)
+        return Fetched(b"".join(parts), digest.hexdigest(), version)
 
     def fetch_frozen(self, frozen: Seen) -> Fetched:
         """Read a frozen file again; raises `file_changed` unless bytes and pinned version are those of the freeze."""
@@ -72,10 +72,8 @@ class Files:
     def require_version(self, frozen: Seen) -> None:
         """Require that the store shows the frozen version now; no bytes are read."""
         place = parse_location(frozen.location)
-        try:
+        with _store_errors(place):
             shown = self.stores.of(place).facts(place).version
-        except OSError as error:
-            raise _failure(place, error) from None
         if shown != frozen.version:
             raise _changed(frozen, f"version {shown}, not {frozen.version}")
 
@@ -100,36 +98,28 @@ class Files:
         places = [parse_location(each) for each in locations]
         for scheme in sorted({each.scheme for each in places}):
             of_store = [each for each in places if each.scheme == scheme]
-            try:
+            with _store_errors(of_store[0]):
                 self.stores.of(of_store[0]).make_durable(of_store)
-            except OSError as error:
-                raise _failure(of_store[0], error) from None
 
     def end(self, location: str, size: int) -> bytes:
         """Read the last `size` bytes of a file, or all of a shorter one."""
         place = parse_location(location)
-        try:
+        with _store_errors(place):
             return self.stores.of(place).end(place, size)
-        except OSError as error:
-            raise _failure(place, error) from None
 
     def _reading(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
-        try:
+        with _store_errors(place):
             found = self.stores.of(place).reading(place)
-        except OSError as error:
-            raise _failure(place, error) from None
         return found.version, self._pieces(place, found.pieces, most)
 
     def _pieces(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
         seen = 0
-        try:
+        with _store_errors(place):
             for piece in pieces:
                 seen += len(piece)
                 if seen > most:
                     raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=str(place))
                 yield piece
-        except OSError as error:
-            raise _failure(place, error) from None
 
 
 def fetch_source(files: Files, frozen: Iterable[Seen]) -> Fetch:
@@ -153,13 +143,17 @@ def _changed(frozen: Seen, got: str) -> PvdmError:
     )
 
 
-def _failure(place: Location, error: OSError) -> PvdmError:
-    """A missing file, or one that is not plain, is a fact about the file; any other error is about the store."""
-    if isinstance(error, FileNotFoundError):
-        return Code.FILE_MISMATCH(reason="file_missing", expected=str(place), got="none")
-    if error.errno in NOT_PLAIN:
-        return Code.FILE_MISMATCH(reason="file_not_plain", got=str(place))
-    return Code.FILE_UNREADABLE(expected=str(place), got=str(error.strerror or error))
+@contextlib.contextmanager
+def _store_errors(place: Location) -> Iterator[None]:
+    """Translate errors of a store; a missing file, or one that is not plain, is a fact about the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Code.FILE_MISMATCH(reason="file_missing", expected=str(place), got="none") from None
+    except OSError as error:
+        if error.errno in NOT_PLAIN:
+            raise Code.FILE_MISMATCH(reason="file_not_plain", got=str(place)) from None
+        raise Code.FILE_UNREADABLE(expected=str(place), got=str(error.strerror or error)) from None
 
 
 _FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"

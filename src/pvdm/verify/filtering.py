@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute
 
 from pvdm.errors import Code
-from pvdm.lake.read.resolve import arrow_type
+from pvdm.lake.read.resolve import arrow_type, pc, scalar
 from pvdm.model.filter import expression as ex
 from pvdm.model.schema import Type
-
-pc: Any = pyarrow.compute  # its stubs do not know every function and every result
 
 Mask: TypeAlias = pa.BooleanArray
 _Column: TypeAlias = Any
@@ -89,7 +86,7 @@ def _predicate(column: _Column, predicate: ex.Predicate) -> Mask:
 def _compared(column: _Column, operator: ex.Operator, literal: ex.Literal) -> Mask:
     typed = ex.typed(literal)
     column = _as(column, typed.type)
-    found: Mask = _COMPARISONS[operator](column, pa.scalar(_raw(typed), arrow_type(typed.type)))
+    found: Mask = _COMPARISONS[operator](column, scalar(typed.value, typed.type))
     if operator in _ABOVE and pa.types.is_floating(column.type):
         # NaN is above every number for Spark and Iceberg; Arrow compares it as false.
         found = pc.or_kleene(found, pc.is_nan(column))
@@ -102,15 +99,11 @@ def _among(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
     if pa.types.is_floating(column.type):
         # Arrow compares bits here; adding zero makes -0.0 equal to 0.0.
         column = pc.add(column, pa.scalar(0.0, column.type))
-    wanted = pa.array([_raw(each) for each in typed], column.type)
+    # A UUID is compared as its bytes.
+    wanted = pa.array([getattr(each.value, "bytes", each.value) for each in typed], column.type)
     found = pc.is_in(column, value_set=wanted)
     masked: Mask = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
     return masked
-
-
-def _raw(literal: ex.Typed) -> Any:
-    """The value as Arrow has it; a UUID as its bytes."""
-    return getattr(literal.value, "bytes", literal.value)
 
 
 def plain_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:

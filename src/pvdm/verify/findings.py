@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from pvdm.digest import Partial
 from pvdm.errors import Code, PvdmError, comparison
-from pvdm.model.canonical_json import Value
+from pvdm.model.codec import Document
 from pvdm.model.located import Located
 from pvdm.model.printable import printable
 from pvdm.model.projection import ProjectionName
@@ -39,7 +39,7 @@ _MODULUS: Final = 1 << 256
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Document, title="a finding"):
     """One fault: its class in the verdict, a stable code, and the file that it was found in, if any."""
 
     failure: FailureClass
@@ -54,7 +54,9 @@ class Finding:
         for name in ("message", "expected", "got", "file"):
             text = getattr(self, name)
             if text is not None:
-                object.__setattr__(self, name, _shown(text))
+                limit = FINDING_TEXT_MAX_CHARACTERS
+                cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+                object.__setattr__(self, name, printable(cut))
 
     def __str__(self) -> str:
         tail = comparison(self.expected, self.got)
@@ -65,22 +67,6 @@ class Finding:
     def of(cls, failure: FailureClass, error: PvdmError, file: str | None = None) -> Finding:
         """The finding for an error."""
         return cls(failure, error.reason, error.message, error.expected, error.got, file)
-
-    def to_json(self) -> dict[str, Value]:
-        """The finding as JSON."""
-        return {
-            "class": self.failure.value,
-            "code": self.code,
-            "message": self.message,
-            "expected": self.expected,
-            "got": self.got,
-            "file": self.file,
-        }
-
-
-def _shown(text: str) -> str:
-    cut = text if len(text) <= FINDING_TEXT_MAX_CHARACTERS else f"{text[: FINDING_TEXT_MAX_CHARACTERS - 1]}…"
-    return printable(cut)
 
 
 def compare(

@@ -6,7 +6,7 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pvdm.digest import Plan, default_engine, kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, InputError, PvdmError, VerificationError
-from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.deletes import ScanFile
@@ -31,29 +30,12 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.intent import Intent, digest_plan, no_rows, require_mapping
 from pvdm.verify.planning import plan_chunks
-from pvdm.verify.source import INT96_HINT, PinnedSource, source_readable, unusable
+from pvdm.verify.source import INT96_HINT, PinnedSource, plain_file, source_readable, unusable
 
 # Types that Spark's reader gives as another type or not at all, so that digests would differ from the stored values.
 _NOT_EXTRACTED: Final = frozenset(
     {Kind.TIME, Kind.TIME_NS, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS, Kind.UNKNOWN, Kind.UUID, Kind.VARIANT}
 )
-
-
-class Reach(Protocol):
-    """Knows which files Spark's reader can read."""
-
-    def require_reach(self, locations: Sequence[str]) -> None:
-        """Refuse files that it cannot read."""
-
-
-_Found = TypeVar("_Found")
-
-
-def require_extraction(found: _Found | None) -> _Found:
-    """Require the Steward's Spark application, which a contract with `extraction: spark` needs."""
-    if found is None:
-        raise Code.EXTRACTION_NOT_CONFIGURED(got="none")
-    return found
 
 
 def require_extractable(schema: Schema, whose: str) -> None:
@@ -68,15 +50,12 @@ def require_extractable(schema: Schema, whose: str) -> None:
             )
 
 
-_PROJECTED: Final = "name a column of the target, in its own spelling"
-
-
 def require_contract_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
     """Refuse a contract under which no workload can be opened, whatever its parameters and the source's rows are.
 
     It is checked before a contract comes into force and before each workload is opened.
     """
-    with _name_place("projections", _PROJECTED):
+    with _name_place("projections", "name a column of the target, in its own spelling"):
         plan = digest_plan(contract, target)
         require_identity(target, contract.projections.identity)
     require_source_fit(contract, source)
@@ -273,7 +252,7 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
             got=str(error).partition("\n")[0][:200],
         )
         raise unusable(refused, _CORRECT) from None
-    file = ScanFile(location, len(data), None, 0, 0, IdMap(), IdMap())
+    file = plain_file(location, len(data))
     scan = Scan(schema, frozenset(), (file,), {}, named=schema)
     _require_accepted(plan, scan_batches(scan, file, lambda _: data, read_batches), location, footer, lambda name: name)
 

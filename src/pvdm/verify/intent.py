@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,8 +23,6 @@ from pvdm.verify.fetch import Fetch
 from pvdm.verify.filtering import kept, mask
 from pvdm.verify.planning import chunk_filter
 from pvdm.verify.source import PinnedSource
-
-_EVERY: Final = Always()
 
 
 def digest_plan(contract: DataProductContract, target: Schema) -> Plan:
@@ -212,4 +210,4 @@ def _may_hold(files: pa.RecordBatch, where: Expression) -> Any:
         case Or(parts):
             return functools.reduce(pc.or_, (_may_hold(files, part) for part in parts))
         case _:
-            return mask(files, _EVERY)
+            return mask(files, Always())

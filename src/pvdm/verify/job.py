@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pvdm import fault
 from pvdm.digest import Plan, kernel_engine
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.vault import Vault
@@ -22,17 +22,17 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.fetch import Files, Freeze, Seen, fetch_source, freeze, freeze_found
+from pvdm.verify.fetch import Files, Freeze, Seen, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
-from pvdm.verify.fit import require_extraction
 from pvdm.verify.intent import digest_plan, files_of_chunk
-from pvdm.verify.locate import Bounds, Rows, Scope, StagedFile, locate
-from pvdm.verify.readers import JobInputs, JobKeys, Reader, ReadFile, SourceOrder, StagedOrder, Threads, Work
+from pvdm.verify.locate import Bounds, Rows, locate
+from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, Threads, Work
 from pvdm.verify.source import source_readable
+from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
-from pvdm.verify.verdict import Digests, Verified, VerifyJob, schema_fingerprint, verdict
+from pvdm.verify.verdict import Digests, Verified, VerifyJob, verdict
 
-__all__ = ["ClusterReader", "Extraction", "Tools", "Verified", "VerifyJob", "schema_fingerprint", "verify"]
+__all__ = ["ClusterReader", "Tools", "Verified", "VerifyJob", "verify"]
 
 
 class ClusterReader(Reader, Protocol):
@@ -40,13 +40,6 @@ class ClusterReader(Reader, Protocol):
 
     def takes(self, work: Work) -> bool:
         """Whether the work is large enough for it."""
-
-
-class Extraction(Protocol):
-    """Reads rows by another reader than the kernel's."""
-
-    def wrap(self, direct: Reader) -> Reader:
-        """A reader of rows whose digests must agree with those of `direct`, which reads bytes, facts and entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class Tools:
     threads: int = 2
     large: ClusterReader | None = None
     bounds: Bounds = field(default_factory=Bounds)
-    extraction: Extraction | None = None
+    extraction: SparkExtraction | None = None
 
     def reader(self, work: Work) -> Reader:
         """The reader of this work; digests do not depend on it."""
@@ -96,7 +89,7 @@ def verify(job: VerifyJob, tools: Tools) -> Verified:
 
 def _staged(job: VerifyJob, files: Files) -> StagedFiles:
     if job.found:
-        return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), (), ())
+        return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), ())
     rules = Rules(
         job.metadata,
         job.base_id,
@@ -154,18 +147,12 @@ def _work(
         staged=tuple(
             StagedOrder(at, entry, frozen.files[entry.data_file.file_path]) for at, entry in enumerate(entries)
         ),
-        source=tuple(_source_orders(job, chosen, source)),
+        source=tuple(
+            SourceOrder(each, tuple(source.files[location] for location in job.source.scan.locations([each])))
+            for each in chosen
+        ),
         keep=keep if rewrites else None,
     )
-
-
-def _source_orders(job: VerifyJob, chosen: Sequence[ScanFile], source: Freeze) -> Iterator[SourceOrder]:
-    for file in chosen:
-        wanted = job.source.scan.locations([file])
-        for location in wanted:
-            if location not in source.files:
-                raise Code.SOURCE_NOT_FROZEN(got=location)
-        yield SourceOrder(file, tuple(source.files[location] for location in wanted))
 
 
 def _digest(job: VerifyJob, tools: Tools, work: Work, frozen: Freeze, source: Freeze) -> Digests:
@@ -182,17 +169,8 @@ def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Locat
     outcome = digests.outcome
     if outcome.staged is None or rows_class(outcome.intent, outcome.staged) is None:
         return None
-
-    def staged(read: ReadFile) -> StagedFile:
-        # A copy of the Steward's is preferred, since no producer can change it.
-        added, entry = read.added, read.observed.file
-        seen = Seen(added.published_path, *added.published_bytes)
-        return StagedFile(added.staged_path, entry, lambda: tools.files.fetch_frozen(seen).data)
-
-    files = tuple(staged(each) for each in digests.whole)
-    scope = Scope(work.inputs, fetch_source(tools.files, source.files.values()), files)
     rows = Rows(rows_of(outcome.intent), rows_of(outcome.staged))
-    return locate(scope, rows, threads=tools.threads, bounds=tools.bounds)
+    return locate(work.inputs, digests.whole, source, tools.files, rows, threads=tools.threads, bounds=tools.bounds)
 
 
 def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> AttemptContext:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pvdm.digest import schema_from_arrow
-from pvdm.errors import Code, InputError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
@@ -66,14 +66,12 @@ def _as_input_error() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        raise Code.SOURCE_REFUSED(
-            error.message,
-            reason="source_file_unusable",
-            expected=error.expected,
-            got=error.got,
-            hint=error.hint,
-            cause=error.reason,
-        ) from None
+        raise _unusable(error, error.message, error.hint) from None
+
+
+def _unusable(error: PvdmError, message: str, hint: str | None, **details: str) -> PvdmError:
+    expected, got, found = error.expected, error.got, {"cause": error.reason, **details}
+    return Code.SOURCE_REFUSED(message, reason="source_file_unusable", expected=expected, got=got, hint=hint, **found)
 
 
 def _own_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
@@ -99,70 +97,38 @@ def _file_schema(location: str, footer: Footer) -> Schema:
     try:
         found = schema_from_arrow(footer.schema)
     except InputError as error:
-        raise Code.SOURCE_REFUSED(
-            f"{location}: {error.message}",
-            reason="source_file_unusable",
-            expected=error.expected,
-            got=error.got,
-            hint="give a schema with --schema-from, or write the file as an Iceberg table does",
-            cause=error.reason,
-            file=location,
-        ) from None
+        hint = "give a schema with --schema-from, or write the file as an Iceberg table does"
+        raise _unusable(error, f"{location}: {error.message}", hint, file=location) from None
     # A column without nulls in one file may have some in the next.
-    return Schema(tuple(_optional(each) for each in found.fields))
+    return Schema(tuple(_rebuild(each, lambda _: {"required": False}) for each in found.fields))
 
 
-def _optional(slot: _Slot) -> _Slot:
-    """The slot, optional at every depth; only map keys stay required."""
+def _rebuild(slot: _Slot, change: Callable[[int], dict[str, Any]], level: int = 0) -> _Slot:
+    """The slot and all slots inside with the changes for their levels, outermost first; map keys stay required."""
+    changes = change(level)
     match slot.type:
         case StructType(fields):
-            kind: Type = StructType(tuple(_optional(each) for each in fields))
+            kind: Type = StructType(tuple(_rebuild(each, change, level + 1) for each in fields))
         case ListType(element):
-            kind = ListType(_optional(element))
+            kind = ListType(_rebuild(element, change, level + 1))
         case MapType(key, value):
-            kind = MapType(replace(_optional(key), required=True), _optional(value))
+            key = replace(_rebuild(key, change, level + 1), required=True)
+            kind = MapType(key, _rebuild(value, change, level + 1))
         case other:
             kind = other
-    return replace(slot, type=kind, required=False)
+    return replace(slot, type=kind, **changes)
 
 
 def _numbered(schema: Schema) -> Schema:
     """The schema with ids from 1 on, level by level. Files without ids are read by names, so any ids will do."""
     levels: list[int] = []
 
-    def visit(kind: Type, level: int) -> None:
-        for slot in _inside(kind):
-            levels.append(level)
-            visit(slot.type, level + 1)
+    def note(level: int) -> dict[str, Any]:
+        levels.append(level)
+        return {}
 
-    visit(StructType(schema.fields), 0)
+    for each in schema.fields:
+        _rebuild(each, note)
     order = sorted(range(len(levels)), key=levels.__getitem__)
     ids = iter(sorted(range(len(order)), key=order.__getitem__))
-    return Schema(tuple(_with_ids(each, ids) for each in schema.fields))
-
-
-def _inside(kind: Type) -> tuple[Field | Inner, ...]:
-    match kind:
-        case StructType(fields):
-            return fields
-        case ListType(element):
-            return (element,)
-        case MapType(key, value):
-            return key, value
-        case _:
-            return ()
-
-
-def _with_ids(slot: _Slot, ids: Iterator[int]) -> _Slot:
-    """The slot and all slots inside with the next ids, counted from 0, outermost first."""
-    field_id = next(ids) + 1
-    match slot.type:
-        case StructType(fields):
-            kind: Type = StructType(tuple(_with_ids(each, ids) for each in fields))
-        case ListType(element):
-            kind = ListType(_with_ids(element, ids))
-        case MapType(key, value):
-            kind = MapType(_with_ids(key, ids), _with_ids(value, ids))
-        case other:
-            kind = other
-    return replace(slot, type=kind, field_id=field_id)
+    return Schema(tuple(_rebuild(each, lambda _: {"field_id": next(ids) + 1}) for each in schema.fields))

@@ -40,9 +40,9 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Fetch
+from pvdm.verify.fetch import Files, Freeze, Seen, fetch_source
 from pvdm.verify.intent import Intent, files_of_chunk
-from pvdm.verify.readers import JobInputs
+from pvdm.verify.readers import JobInputs, ReadFile
 from pvdm.verify.source import source_readable
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it w
 _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 _log: Final = logging.getLogger(__name__)
 Key = tuple[tuple[str, str | None], ...]
+_Pass = TypeVar("_Pass", "Sieve", "Suspects")
 _KEY_BYTES: Final = 32
 _BITS_MIN, _BITS_MAX = 8, 20
 # Identity, content and place of a row; each field adds eight bytes.
@@ -116,47 +117,24 @@ class Locating:
 
     def run(self, rows: Rows) -> dict[str, Any]:
         """What the kernel finds: for each class its rows by file, and the places of the first keys."""
-        sieve = self._sieve(rows)
-        _, suspected = sieve.differing()
-        with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._bounds.folder) as folder:
-            found = self._collect(sieve, suspected, Path(folder)).tally(self._bounds.samples)
-        _require_explained(found, rows)
-        return found
-
-    def _sieve(self, rows: Rows) -> Sieve:
         from pvdm.digest.kernel import Sieve
 
         key, bits = secrets.token_bytes(_KEY_BYTES), _bits(max(rows.intent, rows.staged))
+        sieve = self._read_all([Sieve(self._plan, key, bits) for _ in range(self._threads)])
+        with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._bounds.folder) as folder:
+            suspects = self._read_all(self._collectors(sieve, Path(folder)))
+            self.spooled = suspects.is_spooled
+            found = suspects.tally(self._bounds.samples)
+        _require_explained(found, rows)
+        return found
 
-        def sift(sieve: Sieve, is_staged: bool, file: int) -> None:
-            if is_staged:
-                sieve.read(self._staged[file](), self._request)
-                return
-            for batch in self._intent[file]():
-                self.require_time()
-                sieve.add(batch)
-
-        first, *others = self._each([Sieve(self._plan, key, bits) for _ in range(self._threads)], sift)
-        for other in others:
-            first.merge(other)
-        return first
-
-    def _collect(self, sieve: Sieve, suspected: int, folder: Path) -> Suspects:
+    def _collectors(self, sieve: Sieve, folder: Path) -> list[Suspects]:
+        """The second pass: one collector a thread."""
         bounds, columns = self._bounds, len(self._plan.projection(ProjectionName.CONTENT).columns)
+        _, suspected = sieve.differing()
         # Fields are compared only where the spool has room for their hashes.
         fields = suspected * (_RECORD_BYTES + _FIELD_BYTES * columns) <= bounds.spool_bytes
-
-        def collect(suspects: Suspects, is_staged: bool, file: int) -> None:
-            if is_staged:
-                suspects.read(self._staged[file](), self._request, file)
-                return
-            seen = 0
-            for batch in self._intent[file]():
-                self.require_time()
-                suspects.add(batch, file, seen)
-                seen += batch.num_rows
-
-        workers = [
+        return [
             sieve.suspects(
                 fields=fields,
                 memory_bytes=bounds.memory_bytes // self._threads,
@@ -165,24 +143,30 @@ class Locating:
             )
             for at in range(self._threads)
         ]
-        first, *others = self._each(workers, collect)
-        for other in others:
-            first.absorb(other)
-        self.spooled = first.is_spooled
-        return first
 
-    def _each(self, workers: Sequence[_W], work: Callable[[_W, bool, int], None]) -> Sequence[_W]:
-        """Give every file once to a free worker."""
+    def _read_all(self, workers: Sequence[_Pass]) -> _Pass:
+        """Give every file once to a free worker, and merge all workers into the first."""
 
-        def taking(worker: _W) -> Callable[[tuple[bool, int]], None]:
+        def taking(worker: _Pass) -> Callable[[tuple[bool, int]], None]:
             def one(file: tuple[bool, int]) -> None:
                 self.require_time()
-                work(worker, *file)
+                is_staged, at = file
+                if is_staged:
+                    worker.read(self._staged[at](), self._request, at)
+                    return
+                seen = 0
+                for batch in self._intent[at]():
+                    self.require_time()
+                    worker.add(batch, at, seen)
+                    seen += batch.num_rows
 
             return one
 
         share(self._files, [taking(worker) for worker in workers])
-        return workers
+        first, *others = workers
+        for other in others:
+            first.merge(other)
+        return first
 
     def require_time(self) -> None:
         """Raise `locate_too_slow` once the time is over."""
@@ -190,9 +174,6 @@ class Locating:
             raise Code.LOCATE_FAILED(
                 reason="locate_too_slow", expected=f"at most {self._bounds.seconds:g} seconds", got="more"
             )
-
-
-_W = TypeVar("_W")
 
 
 def _bits(rows: int) -> int:
@@ -208,28 +189,19 @@ def _require_explained(found: dict[str, Any], rows: Rows) -> None:
         raise Code.LOCATE_INCONSISTENT(expected=f"{rows.staged - rows.intent} rows more", got=f"{surplus}")
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A staged file by its path, its entry if it has one, and a function that fetches its frozen bytes."""
-
-    path: str
-    entry: DataFile | None
-    fetch: Callable[[], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What one locating reads: the inputs of the job, and both sides."""
-
-    inputs: JobInputs
-    fetch_source: Fetch
-    staged: tuple[StagedFile, ...]
-
-
-def locate(scope: Scope, rows: Rows, *, threads: int, bounds: Bounds | None = None) -> Located:
+def locate(
+    inputs: JobInputs,
+    staged: Sequence[ReadFile],
+    source: Freeze,
+    files: Files,
+    rows: Rows,
+    *,
+    threads: int,
+    bounds: Bounds,
+) -> Located:
     """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
     try:
-        return fitted(_Locator(scope, threads, bounds or Bounds()).located(rows))
+        return fitted(_Locator(inputs, staged, source, files, threads=threads, bounds=bounds).located(rows))
     except PvdmError as error:
         return Located.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL
@@ -252,11 +224,22 @@ def fitted(located: Located) -> Located:
 
 
 class _Locator:
-    """Locates the rows of one scope, and names the files and keys that the kernel gives as numbers."""
+    """Locates the rows of one attempt, and names the files and keys that the kernel gives as numbers."""
 
-    def __init__(self, scope: Scope, threads: int, bounds: Bounds) -> None:
-        self._scope = scope
-        self._inputs = inputs = scope.inputs
+    def __init__(
+        self,
+        inputs: JobInputs,
+        staged: Sequence[ReadFile],
+        source: Freeze,
+        files: Files,
+        *,
+        threads: int,
+        bounds: Bounds,
+    ) -> None:
+        self._inputs = inputs
+        self._staged = staged
+        self._files = files
+        self._fetch_source = fetch_source(files, source.files.values())
         self._identity = inputs.plan.projected(ProjectionName.IDENTITY)
         # The identity is a set; its columns are shown in the table's order.
         self._key_columns = [field for field in inputs.plan.schema.fields if field.name in self._identity.names]
@@ -266,13 +249,17 @@ class _Locator:
         self._locating = Locating(
             inputs.plan,
             [partial(self._intended, intent, each) for each in self._source_files],
-            [each.fetch for each in scope.staged],
+            [partial(self._frozen_bytes, each) for each in staged],
             threads=threads,
             bounds=bounds,
         )
         header = header_of(inputs.metadata, inputs.metadata.default_spec_id, ManifestContent.DATA)
-        self._staged_partitions = [_partition(header, each.entry) for each in scope.staged]
-        self._source_partitions = [self._source_partition(each) for each in self._source_files]
+        # Names and partitions of the staged files, then of the source's, by `is_source`.
+        self._names = [each.added.staged_path for each in staged], [each.location for each in self._source_files]
+        self._partitions = (
+            [_partition(header, each.observed.file) for each in staged],
+            [self._source_partition(each) for each in self._source_files],
+        )
 
     def located(self, rows: Rows) -> Located:
         found = self._locating.run(rows)
@@ -288,10 +275,9 @@ class _Locator:
         is_source = failure is FailureClass.MISSING
         partitions: Counter[str] = Counter()
         for file, rows in found["files"]:
-            partition = self._partition_at(is_source, file)
-            if partition is not None:
+            if (partition := self._partitions[is_source][file]) is not None:
                 partitions[partition] += rows
-        named = [(self._file_at(is_source, file), rows) for file, rows in found["files"]]
+        named = [(self._names[is_source][file], rows) for file, rows in found["files"]]
         files, files_more = most(named, LOCATED_FILES_MAX)
         listed, listed_more = most(partitions.items(), LOCATED_PARTITIONS_MAX)
         samples = [] if keys is None else [self._sample(is_source, each, keys) for each in found["samples"]]
@@ -305,8 +291,8 @@ class _Locator:
         return SampleKey(
             keys[is_source, file, row],
             found["rows"],
-            self._file_at(is_source, file),
-            self._partition_at(is_source, file),
+            self._names[is_source][file],
+            self._partitions[is_source][file],
             None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX]),
         )
 
@@ -326,7 +312,12 @@ class _Locator:
 
     def _intended(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
         with source_readable():
-            yield from intent.rows(file, self._scope.fetch_source)
+            yield from intent.rows(file, self._fetch_source)
+
+    def _frozen_bytes(self, file: ReadFile) -> bytes:
+        """The bytes of a staged file; a copy of the Steward's is preferred, since no producer can change it."""
+        seen = Seen(file.added.published_path, *file.added.published_bytes)
+        return self._files.fetch_frozen(seen).data
 
     def _identities(self, is_source: bool, file: int) -> Iterator[pa.RecordBatch]:
         """The identity columns of a file's rows."""
@@ -336,13 +327,7 @@ class _Locator:
             intent = Intent(inputs.bound, inputs.source, inputs.chunk, narrow, self._identity.names)
             return self._intended(intent, self._source_files[file])
         others = every_id(plan.schema) - every_id(self._identity)
-        return read_batches(self._scope.staged[file].fetch(), self._identity, others)
-
-    def _file_at(self, is_source: bool, file: int) -> str:
-        return self._source_files[file].location if is_source else self._scope.staged[file].path
-
-    def _partition_at(self, is_source: bool, file: int) -> str | None:
-        return (self._source_partitions if is_source else self._staged_partitions)[file]
+        return read_batches(self._frozen_bytes(self._staged[file]), self._identity, others)
 
     def _source_partition(self, file: ScanFile) -> str | None:
         """The identity partitions of a source file; of others the names are not known."""
@@ -368,18 +353,14 @@ def keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Se
         end = start + batch.num_rows
         for row in wanted:
             if start <= row < end:
-                found[row] = tuple((field.name, _cell(batch, row - start, field)) for field in identity)
+                # A column that the file lacks is null in all its rows.
+                given = [field for field in identity if field.name in batch.schema.names]
+                texts = {each.name: text_of(batch.column(each.name)[row - start], each.type) for each in given}
+                found[row] = tuple((field.name, texts.get(field.name)) for field in identity)
         if not wanted or end > wanted[-1]:
             break
         start = end
     return found
-
-
-def _cell(batch: pa.RecordBatch, row: int, field: Field) -> str | None:
-    """The text of a value; a column that the file lacks is null in all its rows."""
-    if field.name not in batch.schema.names:
-        return None
-    return text_of(batch.column(field.name)[row], field.type)
 
 
 def text_of(scalar: Any, kind: object = None) -> str | None:

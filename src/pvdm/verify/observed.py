@@ -42,16 +42,13 @@ def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> Id
     """The tuple of the one partition that all rows lie in; rows of two partitions, or no rows, are refused."""
     sources = source_types(schema)
     buckets = iter(facts.buckets)
-    found = []
-    for field in spec.fields:
-        seen = next(buckets) if field.transform.name == "bucket" else None
-        found.append((field.field_id, _value(field, sources, facts, seen)))
-    return IdMap(found)
+    return IdMap([(field.field_id, _value(field, sources, facts, buckets)) for field in spec.fields])
 
 
 def _value(
-    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, seen: frozenset[int | None] | None
+    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, buckets: Iterator[frozenset[int | None]]
 ) -> Value:
+    seen = next(buckets) if field.transform.name == "bucket" else None
     if not field.transform.known or len(field.source_ids) != 1:
         message = f"partition {field.name} has a transform that cannot be applied"
         raise Code.PARTITION_SPEC_INVALID(message, reason="partition_transform_unknown", got=str(field.transform)[:120])
@@ -197,7 +194,6 @@ class Observed:
     """
 
     file: DataFile | None
-    rows: int
     findings: tuple[Finding, ...]
     recipe: bytes | None = None
 
@@ -232,23 +228,23 @@ def observe(
     try:
         facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)
     except VerificationError as error:
-        return Observed(None, 0, (Finding.of(class_of(error.reason), error, path),))
+        return Observed(None, (Finding.of(class_of(error.reason), error, path),))
     try:
         partition = partition_of(spec, schema, facts)
     except VerificationError as error:
-        return Observed(None, facts.rows, (Finding.of(FailureClass.METADATA, error, path),))
+        return Observed(None, (Finding.of(FailureClass.METADATA, error, path),))
     types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
     rebuilt = _rebuild(path, len(fetched.data), partition, facts, types, metrics_modes(metadata))
     findings = tuple(replace(each, file=path) for each in check_claims(entry.data_file, rebuilt, facts, types))
     if facts.published is None:
-        return Observed(rebuilt, facts.rows, findings)
+        return Observed(rebuilt, findings)
     if facts.published.size > FETCH_SIZE_MAX_BYTES:
         # The gate and an audit read a published file again to hash it.
         most, got = f"at most {FETCH_SIZE_MAX_BYTES} bytes", f"{facts.published.size} bytes"
         message = "the file to publish is too large"
         too_large = Finding(FailureClass.PHYSICAL, "parquet_too_large", message, most, got, path)
-        return Observed(None, facts.rows, (*findings, too_large))
-    return Observed(_as_published(rebuilt, facts.published), facts.rows, findings, facts.published.recipe)
+        return Observed(None, (*findings, too_large))
+    return Observed(_as_published(rebuilt, facts.published), findings, facts.published.recipe)
 
 
 def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -42,8 +42,6 @@ from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
 from pvdm.verify.fetch import Fetch
 from pvdm.verify.filtering import kept, plain_column
 from pvdm.verify.source import PinnedSource
-
-_Spelling: TypeAlias = ex.Text | ex.Number | ex.Boolean
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,7 +132,7 @@ def _shown(one: _Listed) -> str:
     return f"~{one.special}" if one.special else escaped(one.text)
 
 
-def _spelling(one: _Listed, kind: Type) -> _Spelling:
+def _spelling(one: _Listed, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
     made = canonical_literal(parse_literal(one.text, kind), kind)
     if made is None:
         raise AssertionError("what a text spells has a spelling")
@@ -204,17 +202,12 @@ def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -
 def _rising(bounds: tuple[str, ...], kind: Type) -> list[str]:
     found = [parse_literal(text, kind) for text in bounds]
     for position in range(1, len(found)):
-        if not _below(found[position - 1], found[position]):
+        # Both are of one type, which has an order; code points of texts are in the order of their UTF-8 bytes.
+        if not found[position - 1] < found[position]:  # type: ignore[operator]
             raise Code.CHUNK_BOUNDS_UNORDERED(
                 expected=f"a bound above {bounds[position - 1][:80]!a}", got=ascii(bounds[position][:80])
             )
     return [str(literal_text(value, kind)) for value in found]
-
-
-def _below(lower: ex.LiteralValue, upper: ex.LiteralValue) -> bool:
-    if isinstance(lower, str) and isinstance(upper, str):
-        return lower.encode() < upper.encode()
-    return lower < upper  # type: ignore[operator]  # both are of one type, which has an order
 
 
 def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
@@ -233,11 +226,11 @@ def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> li
             size = listed = 0
         groups[-1].append(location)
         size, listed = size + file_size, listed + written
-    return [ChunkDefinition(_files_id(at, group), None, tuple(group)) for at, group in enumerate(groups, start=1)]
-
-
-def _files_id(position: int, group: list[str]) -> str:
-    return f"files-{position:05d}-{hashlib.sha256(dump(group)).hexdigest()[:16]}"
+    hashes = [hashlib.sha256(dump(group)).hexdigest()[:16] for group in groups]
+    return [
+        ChunkDefinition(f"files-{at:05d}-{sha256}", None, tuple(group))
+        for at, (group, sha256) in enumerate(zip(groups, hashes, strict=True), start=1)
+    ]
 
 
 def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetch) -> ChunkPlan:
@@ -258,42 +251,23 @@ def _values(
 ) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
     """Each combination of the columns' values in the filtered rows, once a file."""
     kinds = [column_type(source.scan.schema, column) for column in columns]
-    for column, kind in zip(columns, kinds, strict=True):
-        require_simple(column, kind)
     narrow = source.reading({*columns, *ex.columns_of(where)})
+    names = [str(at) for at in range(len(columns))]  # Arrow reads some names of columns as paths
     for file in narrow.scan.files:
-        found = _Distinct(columns, kinds, most)
+        seen: pa.Table | None = None
         for batch in narrow.batches(file, fetch):
-            found.add(kept(batch, where))
-        yield from found.values()
-
-
-class _Distinct:
-    """The distinct combinations of values, at most about as many as a plan may have."""
-
-    def __init__(self, columns: tuple[str, ...], kinds: list[Type], most: int) -> None:
-        self._columns, self._kinds, self._most = columns, kinds, most
-        self._seen: pa.Table | None = None
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add the combinations of a batch."""
-        arrays = [_numbers(batch, *each) for each in zip(self._columns, self._kinds, strict=True)]
-        names = [str(at) for at in range(len(arrays))]
-        table = pa.Table.from_arrays(arrays, names=names)
-        if self._seen is not None:
-            table = pa.concat_tables([self._seen, table])
-        self._seen = table.group_by(names).aggregate([])
-        # NaNs of several bit patterns, and both zeros, are distinct here, so the plan checks the exact limit.
-        if self._seen.num_rows > 2 * self._most + 16:
-            require_chunks(self._seen.num_rows, self._most)
-
-    def values(self) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
-        """The combinations in the form of literals."""
-        if self._seen is None:
-            return
-        columns = [column.to_pylist() for column in self._seen.columns]
-        for row in zip(*columns, strict=True):
-            yield tuple(_literal(value, kind) for value, kind in zip(row, self._kinds, strict=True))
+            rows = kept(batch, where)
+            arrays = [_numbers(rows, *each) for each in zip(columns, kinds, strict=True)]
+            table = pa.Table.from_arrays(arrays, names=names)
+            table = table if seen is None else pa.concat_tables([seen, table])
+            seen = table.group_by(names).aggregate([])
+            # NaNs of several bit patterns, and both zeros, are distinct here, so the plan checks the exact limit.
+            if seen.num_rows > 2 * most + 16:
+                require_chunks(seen.num_rows, most)
+        if seen is None:
+            continue
+        for row in zip(*(each.to_pylist() for each in seen.columns), strict=True):
+            yield tuple(_literal(value, kind) for value, kind in zip(row, kinds, strict=True))
 
 
 def _numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:

@@ -6,7 +6,7 @@ Orders are free of keys, and the same for every reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pvdm.digest import Digester, Keys, Plan, combine_each, kernel_engine
@@ -104,23 +104,16 @@ class JobKeys:
     """The digest keys of one job, and the handle by which its workers get the same keys."""
 
     job_id: str
-    handle: str
-    keys: Keys
-
-    def __repr__(self) -> str:
-        return f"JobKeys(job_id={self.job_id!r})"
+    handle: str = field(repr=False)
+    keys: Keys = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """One staged file: its fetched bytes and where they are published, and what is in them.
-
-    A file that could not be read to its end is not digested.
-    """
+    """One staged file: its fetched bytes and where they are published, and what is in them."""
 
     added: AddedFile
     observed: Observed
-    digested: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +171,10 @@ def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] 
     return tuple(sorted(found, key=lambda file: file.file_path))
 
 
-def combine_all(plan: Plan, keys: Keys, seen: Iterable[Partials]) -> Partials:
-    """The digest of all rows of these partials; without any, the digest of no rows."""
-    return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *seen])
+def combine_all(plan: Plan, keys: Keys, seen: Iterable[Partials | None]) -> Partials:
+    """The digest of all rows of these partials, as far as there are any; without any, the digest of no rows."""
+    found = [each for each in seen if each is not None]
+    return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *found])
 
 
 def observe_staged(
@@ -244,4 +238,4 @@ class Threads:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
         observed, partials = observe_staged(work.inputs, order, fetched, keys)
         added = added_file(work, order, observed, lambda: fetched.data)
-        return ReadFile(added, observed, partials is not None), partials
+        return ReadFile(added, observed), partials

@@ -132,16 +132,12 @@ def _file(node: Node) -> ScanFile:
     if size < 0:
         raise _invalid(node.at("size"), "a number of bytes", str(size))
     require_sha256(node.text("sha256"), "a source file's SHA-256")
-    return ScanFile(
-        location=node.text("path"),
-        size=size,
-        record_count=None,
-        sequence_number=0,
-        spec_id=0,
-        partition=IdMap(),
-        constants=IdMap(),
-        sha256=node.text("sha256"),
-    )
+    return plain_file(node.text("path"), size, node.text("sha256"))
+
+
+def plain_file(location: str, size: int, sha256: str | None = None) -> ScanFile:
+    """A file of a set of files, which has no partition and no deletes."""
+    return ScanFile(location, size, None, 0, 0, IdMap(), IdMap(), sha256=sha256)
 
 
 def _require_keys(node: Node, wanted: set[str]) -> None:
@@ -164,12 +160,8 @@ _CORRECT_SOURCE: Final = (
     "correct the source, or migrate the contract or the target; an open workload keeps its pinned source: "
     "an operator abandons it, and a new workload id pins the source as it is then"
 )
-# Facts about pinned rows that are not about columns, and never change.
-_PERMANENT: Final = frozenset({Code.VALUE_OUT_OF_RANGE})
 # The pinned table or snapshot is gone; nothing else about a pinned snapshot can change.
 _GONE: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
-# Missing configuration of the Steward, which is no fact about a source.
-_NOT_CONFIGURED: Final = frozenset({Code.STORE_NOT_CONFIGURED})
 
 
 @contextlib.contextmanager
@@ -182,11 +174,13 @@ def source_readable() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        if class_of(error.code) is FailureClass.SCHEMA or error.code in _PERMANENT:
+        # Columns, and a value that is beyond its type, never change in pinned rows.
+        if class_of(error.code) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE:
             raise unusable(error) from None
         raise _unreadable(error) from None
     except InputError as error:
-        raise _unreadable(error) if error.code in _NOT_CONFIGURED else unusable(error) from None
+        # Missing configuration of the Steward is no fact about a source.
+        raise _unreadable(error) if error.code == Code.STORE_NOT_CONFIGURED else unusable(error) from None
 
 
 @contextlib.contextmanager

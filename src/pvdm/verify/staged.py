@@ -56,7 +56,6 @@ class StagedFiles:
     """
 
     snapshot_id: int | None
-    snapshots: tuple[int, ...]
     added: tuple[ManifestEntry, ...]
     removed: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -73,7 +72,7 @@ def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> Stag
         own, changes = branch_changes(rules.metadata, head, rules.base_id, guarded)
     except (InputError, VerificationError) as error:
         # The producer wrote the lists and manifests of the branch.
-        return StagedFiles(head.snapshot_id, (), (), (), (Finding.of(FailureClass.METADATA, error),))
+        return StagedFiles(head.snapshot_id, (), (), (Finding.of(FailureClass.METADATA, error),))
     return replace(_check(rules, own, changes, reader), metadata_files=tuple(guarded.read_files))
 
 
@@ -92,7 +91,6 @@ def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: File
         openable += [] if wrong else [entry]
     return StagedFiles(
         own[0].snapshot_id if own else None,
-        tuple(each.snapshot_id for each in own),
         tuple(openable),
         tuple(sorted(entry.data_file.file_path for entry in changes.removed)),
         tuple(findings),
@@ -249,7 +247,7 @@ def base_of(metadata: TableMetadata, head: Snapshot | None) -> int | None:
     """The newest snapshot that the branch shares with `main`; where nothing was staged, the one that `main` shows."""
     if head is None:
         return metadata.current_snapshot_id
-    shown = _main(metadata)
+    shown = _ancestry(metadata, metadata.current_snapshot_id)
     return next((each.snapshot_id for each in metadata.ancestry(head.snapshot_id) if each.snapshot_id in shown), None)
 
 
@@ -267,41 +265,26 @@ def find_overtaken(
     base_id, now = base_of(metadata, head), metadata.current_snapshot
     if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:
         return ()
-    newer = _main(metadata) - _ancestry(metadata, base_id)
+    newer = _ancestry(metadata, metadata.current_snapshot_id) - _ancestry(metadata, base_id)
     if any(
         listed.added_snapshot_id in newer and listed.content is ManifestContent.DELETES
         for listed in listed_manifests(metadata, now, reader)
     ):
-        return (_moved("deletes_newer", "rows were deleted from main since it was staged", base_id, now),)
-    added = _added(metadata, head, base_id, reader)
-    before, after = (
-        boundary_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
-    )
-    if before == after:
-        return ()
-    return (_moved("boundary_moved", "what it replaces was changed in main since it was staged", base_id, now),)
-
-
-def _added(
-    metadata: TableMetadata, head: Snapshot | None, base_id: int | None, reader: FileReader
-) -> tuple[DataFile, ...]:
-    if head is None:
-        return ()
-    try:
-        _, changes = branch_changes(metadata, head, base_id, reader)
-    except (VerificationError, InputError):
-        return ()  # `read_staged` reports the error
-    return tuple(entry.data_file for entry in changes.added)
-
-
-def _main(metadata: TableMetadata) -> set[int]:
-    return _ancestry(metadata, metadata.current_snapshot_id)
+        code, message = "deletes_newer", "rows were deleted from main since it was staged"
+    else:
+        added: tuple[DataFile, ...] = ()
+        if head is not None:
+            with contextlib.suppress(VerificationError, InputError):  # `read_staged` reports the error
+                added = tuple(each.data_file for each in branch_changes(metadata, head, base_id, reader)[1].added)
+        before, after = (
+            boundary_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
+        )
+        if before == after:
+            return ()
+        code, message = "boundary_moved", "what it replaces was changed in main since it was staged"
+    base = "an empty main" if base_id is None else f"main at {base_id}"
+    return (_fault(code, message, base, f"main at {now.snapshot_id}"),)
 
 
 def _ancestry(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
     return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}
-
-
-def _moved(code: str, message: str, base_id: int | None, now: Snapshot) -> Finding:
-    base = "an empty main" if base_id is None else f"main at {base_id}"
-    return Finding(FailureClass.METADATA, code, message, base, f"main at {now.snapshot_id}")

@@ -42,8 +42,7 @@ from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
 
 # The checks that a proof lists, by the part of the job that was completed.
-CHECKS_STAGED: Final = ("staged-boundary", "staged-branch", "staged-entries", "staged-paths")
-CHECKS_FROZEN: Final = ("bytes-frozen",)
+CHECKS_FROZEN: Final = ("staged-boundary", "staged-branch", "staged-entries", "staged-paths", "bytes-frozen")
 CHECKS_READ: Final = ("bytes-fetched-once", "file-content", "manifest-facts", "partition-values", "row-counts")
 CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionName.IDENTITY: "digest-identity"}
 
@@ -129,10 +128,19 @@ def verdict(
     intent = None if digests is None else digests.outcome.intent
     sums = None if digests is None else digests.outcome.staged
     said = compare(intent, sums, findings, located)
-    added = _unread(frozen) if digests is None else tuple(each.added for each in digests.whole)
+    added = _frozen_files(frozen) if digests is None else tuple(each.added for each in digests.whole)
     core = ProofCore(
         attempt=job.attempt,
-        target=_target(job),
+        target=Target(
+            job.table,
+            job.branch,
+            job.base_id,
+            job.operation,
+            tuple(sorted(job.bound.partition)),
+            schema_fingerprint(job.metadata),
+            job.metadata.default_spec_id,
+            job.metadata.format_version,
+        ),
         staged=Staged(job.staging_branch, staged.snapshot_id),
         files=_file_set(job, added, staged.removed, passed=said.passed),
         rows=RowCounts(*(None if each is None else rows_of(each) for each in (intent, sums))),
@@ -163,19 +171,6 @@ def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str]
         return FileSet(())
 
 
-def _target(job: VerifyJob) -> Target:
-    return Target(
-        job.table,
-        job.branch,
-        job.base_id,
-        job.operation,
-        tuple(sorted(job.bound.partition)),
-        schema_fingerprint(job.metadata),
-        job.metadata.default_spec_id,
-        job.metadata.format_version,
-    )
-
-
 def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
     """How the rows were read; the kernel's version where no other reader read them."""
     extractor = None if digests is None else digests.outcome.extractor
@@ -184,7 +179,7 @@ def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
     return Method(contract.profile, plan.mode.value, plan.construction.value, contract.extraction, version)
 
 
-def _unread(frozen: Freeze) -> tuple[AddedFile, ...]:
+def _frozen_files(frozen: Freeze) -> tuple[AddedFile, ...]:
     """The files of a FAIL without digests: those that could be hashed, at their staged places."""
     return tuple(
         AddedFile.in_place(seen.location, seen.size, seen.sha256, seen.version) for seen in frozen.files.values()
@@ -192,7 +187,7 @@ def _unread(frozen: Freeze) -> tuple[AddedFile, ...]:
 
 
 def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple[str, ...]:
-    run = [*CHECKS_STAGED, *CHECKS_FROZEN]
+    run = list(CHECKS_FROZEN)
     if digests is not None:
         run += CHECKS_READ
     if sums is not None:

@@ -218,5 +218,5 @@ def seen(
     keys = {name: KEYS[name] for name in (each.name for each in plan_of(table).projections)}
     digester = Digester(plan_of(table), keys, engine=kernel_engine())
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=replace(honest, **claims))
-    fetched = Fetched(parse_location(honest.file_path), data, "0" * 64)
+    fetched = Fetched(data, "0" * 64)
     return observe(digester, fetched, table, entry, rewrite=rewrite, footer_published=footer_published)

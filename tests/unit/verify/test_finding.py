@@ -11,7 +11,7 @@ def test_a_finding_says_what_an_error_says() -> None:
     error = VerificationError("file_missing", "a file is not there", expected="a", got="none")
     found = Finding.of(FailureClass.PHYSICAL, error, "f.parquet")
     assert found.to_json() == {
-        "class": "physical",
+        "failure": "physical",
         "code": "file_missing",
         "message": "a file is not there",
         "expected": "a",

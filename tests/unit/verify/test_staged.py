@@ -32,7 +32,7 @@ def test_files_of_several_commits_are_all_staged(yard: Yard) -> None:
     yard.add(one)
     found = yard.read(yard.add(two))
     assert [entry.data_file.file_path for entry in found.added] == [one.file_path, two.file_path]
-    assert (found.snapshot_id, found.snapshots, found.removed, found.findings) == (3, (3, 2), (), ())
+    assert (found.snapshot_id, found.removed, found.findings) == (3, (), ())
 
 
 def test_manifests_that_a_commit_carries_on_are_not_read_again(yard: Yard) -> None:
@@ -71,7 +71,7 @@ def test_a_branch_of_an_empty_table_is_read_whole(tmp_path: Path) -> None:
 
 def test_nothing_staged_is_no_snapshot(yard: Yard) -> None:
     found = yard.read(None)
-    assert (found.snapshot_id, found.snapshots, found.added, found.removed, found.findings) == (None, (), (), (), ())
+    assert (found.snapshot_id, found.added, found.removed, found.findings) == (None, (), (), ())
 
 
 def test_a_branch_that_stayed_at_its_base_is_nothing_staged(yard: Yard) -> None:

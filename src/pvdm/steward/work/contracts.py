@@ -12,7 +12,8 @@ from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.statements.core import ExtractionPath
-from pvdm.verify.fit import Reach, require_extraction, require_partition_fit
+from pvdm.verify.fit import require_partition_fit
+from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
@@ -28,7 +29,7 @@ def judge_contract(text: str) -> DataProductContract:
     return parse_contract(text.encode())
 
 
-def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
+def judge_doable(text: str, *, extracts: SparkExtraction | None) -> DataProductContract:
     """Parse a contract and refuse one that this Steward cannot serve; `extracts` is Spark's reader."""
     found = judge_contract(text)
     if found.extraction is ExtractionPath.SPARK:
@@ -36,7 +37,9 @@ def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
     return found
 
 
-def require_target_fit(contract: DataProductContract, metadata: TableMetadata, extracts: Reach | None) -> None:
+def require_target_fit(
+    contract: DataProductContract, metadata: TableMetadata, extracts: SparkExtraction | None
+) -> None:
     """Require that the target has the declared partition, and that Spark's reader reaches its files."""
     require_partition_fit(contract, metadata)
     if contract.extraction is ExtractionPath.SPARK:

@@ -50,9 +50,10 @@ from pvdm.steward.work.opened import (
 )
 from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.verify.fetch import Files
-from pvdm.verify.fit import Reach, require_extraction, require_usable
+from pvdm.verify.fit import require_usable
 from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
 from pvdm.verify.source import PinnedSource
+from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
@@ -99,7 +100,7 @@ class Workloads:
     queue: Queue
     epoch: Callable[[], int]
     files: Files
-    extracts: Reach | None = None
+    extracts: SparkExtraction | None = None
     seals: Seals | None = None
     _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 

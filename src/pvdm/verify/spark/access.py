@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
@@ -30,22 +30,22 @@ class StoreAccess:
         """The store's address and options as Iceberg properties; None where nothing is vended."""
         return None if self._settings is None or self._vending is None else open_config(self._settings)
 
-    def reaches(self, *sides: Iterable[str]) -> bool:
+    def reaches(self, *sides: Sequence[str]) -> bool:
         """Whether a session could read all of these locations."""
-        found = [[parse_location(each) for each in side] for side in sides]
-        if all(each.scheme == "file" for side in found for each in side):
+        schemes = {parse_location(each).scheme for side in sides for each in side}
+        if schemes <= {"file"}:
             return True
-        if self._vending is None or any(each.scheme not in ("file", "s3") for side in found for each in side):
+        if self._vending is None or not schemes <= {"file", "s3"}:
             return False
         try:
-            session_policy(Role(self._vending.consumer_role), write=(), read=_covering(found))
+            session_policy(Role(self._vending.consumer_role), write=(), read=_covering(sides))
         except InputError:
             return False
         return True
 
     def vended(self, job_id: str, *sides: Iterable[str]) -> dict[str, str] | None:
         """The store with a session that reads these locations and writes nothing; None where all are local."""
-        places = _covering([parse_location(each) for each in side] for side in sides)
+        places = _covering(sides)
         if not places:
             return None
         if self._settings is None or self._vending is None:
@@ -67,12 +67,12 @@ class StoreAccess:
         return open_config(self._settings) | credential_config(made.credentials)
 
 
-def _covering(sides: Iterable[Iterable[Location]]) -> list[Location]:
+def _covering(sides: Iterable[Iterable[str]]) -> list[Location]:
     """The deepest folders that hold all objects of each side; a whole bucket is not allowed."""
     found: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-        for each in side:
+        for each in map(parse_location, side):
             if each.scheme == "file":
                 continue
             folder = each.parts[:-1]

@@ -61,16 +61,12 @@ class Table:
         """The table's name in Spark's catalog of folders."""
         return f"{EXTRACTION_CATALOG}.`{self.folder.parent.name}`.`{self.folder.name}`"
 
-    @property
-    def document(self) -> Path:
-        """The metadata file."""
-        return self.folder / "metadata" / "v1.metadata.json"
-
     def write(self, document: bytes) -> None:
         """Write the metadata file where a catalog of plain folders looks for it."""
-        self.document.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.document.write_bytes(document)
-        (self.document.parent / "version-hint.text").write_text("1")
+        metadata = self.folder / "metadata"
+        metadata.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (metadata / "v1.metadata.json").write_bytes(document)
+        (metadata / "version-hint.text").write_text("1")
 
 
 class Application:
@@ -84,13 +80,9 @@ class Application:
         self._settings = settings
         self._store = store
         self._turn = threading.Lock()
-        self._started: Started | None = None
-        self._idle: threading.Timer | None = None
-
-    @property
-    def started(self) -> Started | None:
+        self.started: Started | None = None
         """The driver, if there is one."""
-        return self._started
+        self._idle: threading.Timer | None = None
 
     def cores(self) -> int:
         """The number of tasks that run at once; starts the driver."""
@@ -113,7 +105,7 @@ class Application:
 
     def close(self) -> None:
         """End the driver and everything that it started, also a running job; a second call does nothing."""
-        started = self._started
+        started = self.started
         if started is not None and self._turn.locked():
             _kill(started.process)  # a caller that waits for its answer gets `spark_driver_gone`
         with self._turn:
@@ -142,16 +134,19 @@ class Application:
             try:
                 yield self._running()
             finally:
-                self._rest()
+                if self.started is not None:
+                    self._idle = threading.Timer(self._settings.idle_seconds, self.close)
+                    self._idle.daemon = True
+                    self._idle.start()
 
     def _running(self) -> Started:
         if self._idle is not None:
             self._idle.cancel()
-        if self._started is not None and self._started.process.poll() is not None:
+        if self.started is not None and self.started.process.poll() is not None:
             self._end()
-        if self._started is None:
-            self._started = self._start()
-        return self._started
+        if self.started is None:
+            self.started = self._start()
+        return self.started
 
     def _start(self) -> Started:
         scratch = self._settings.scratch
@@ -188,18 +183,11 @@ class Application:
         cores = answer["cores"] or self._settings.cores or 1
         return Started(process, process.stdin, process.stdout, cores, answer["application"], answer["spark"])
 
-    def _rest(self) -> None:
-        if self._started is None:
-            return
-        self._idle = threading.Timer(self._settings.idle_seconds, self.close)
-        self._idle.daemon = True
-        self._idle.start()
-
     def _end(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        started, self._started = self._started, None
+        started, self.started = self.started, None
         if started is None:
             return
         started.requests.close()

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.digest import Plan
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.commit_request import apply_updates
@@ -55,6 +54,13 @@ class SparkExtraction:
     def wrap(self, direct: Reader) -> Reader:
         """A reader that reads rows with Spark, and everything else with `direct`."""
         return _Extracting(self, direct)
+
+
+def require_extraction(found: SparkExtraction | None) -> SparkExtraction:
+    """Require the Steward's Spark application, which a contract with `extraction: spark` needs."""
+    if found is None:
+        raise Code.EXTRACTION_NOT_CONFIGURED(got="none")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ def extracted_staged(
     table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
     table.write(document.to_bytes())
     reports = _reports(spark, inputs, Rows(staged=True), table, held)
-    return _summed(inputs.plan, held, [each.staged for each in reports])
+    return combine_all(inputs.plan, held.keys, (each.staged for each in reports))
 
 
 def extracted_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, held: JobKeys) -> Partials:
@@ -128,7 +134,7 @@ def extracted_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, he
     table = Table(folder / "source", source.snapshot_id, wanted, _tasks(spark), store)
     table.write(plain(source.metadata).to_bytes())
     reports = _reports(spark, inputs, Rows(staged=False, files=named), table, held)
-    return _summed(inputs.plan, held, [each.intent for each in reports])
+    return combine_all(inputs.plan, held.keys, (each.intent for each in reports))
 
 
 def plain(metadata: TableMetadata) -> TableMetadata:
@@ -187,10 +193,6 @@ def described_by(metadata: TableMetadata, snapshot_id: int, reader: Files) -> li
         raise AssertionError("a pinned snapshot is there")
     listed = [each.manifest_path for each in listed_manifests(metadata, snapshot, reader)]
     return [str(snapshot.manifest_list), *listed]
-
-
-def _summed(plan: Plan, held: JobKeys, seen: Sequence[Partials | None]) -> Partials:
-    return combine_all(plan, held.keys, [each for each in seen if each is not None])
 
 
 def _agree(mine: Partials, other: Partials) -> bool:

@@ -72,12 +72,11 @@ class SparkReader:
         read = tuple(
             mapped(self.threads, lambda order: self._read(work, order, found[order.position], keys), work.staged)
         )
-        whole = all(isinstance(each, ReadFile) and each.digested for each in read)
-        sums = [report.staged for report in reports if report.staged is not None]
+        whole = all(isinstance(each, ReadFile) for each in read) and all(each.digested for each in found.values())
         intent = [report.intent for report in reports if report.intent is not None]
         return Outcome(
             read,
-            combine_all(work.inputs.plan, keys, sums) if whole else None,
+            combine_all(work.inputs.plan, keys, (report.staged for report in reports)) if whole else None,
             # The schema is checked even where a chunk has no files.
             combine_each([work.inputs.intent_digest(keys).partials(), *intent]),
         )
@@ -92,7 +91,7 @@ class SparkReader:
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
         if staged is None:
-            return ReadFile(added_file(work, order, seen, bytes), seen, report.digested)
+            return ReadFile(added_file(work, order, seen, bytes), seen)
         if seen.recipe is None:
             # The recipe was too long for the report.
             seen = replace(seen, recipe=observe_staged(work.inputs, order, staged, keys)[0].recipe)
@@ -104,7 +103,7 @@ class SparkReader:
             raise Code.WORKER_REPORT_MALFORMED(
                 expected="a recipe that makes the file of its entry", got=error.got or "another"
             ) from None
-        return ReadFile(added, seen, report.digested)
+        return ReadFile(added, seen)
 
     def _reports(
         self, inputs: JobInputs, tasks: Sequence[Task], held: JobKeys, store: Mapping[str, str] | None

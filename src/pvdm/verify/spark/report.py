@@ -13,23 +13,26 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from pvdm.api.errors import kind_of
 from pvdm.digest import Keys, Partial
 from pvdm.digest.plan import framed
-from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError
+from pvdm.errors.kinds import KINDS
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import read_manifest
 from pvdm.lake.format.manifest.write import write_manifest
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of
 from pvdm.model.canonical_json import Value, dump, parse
+from pvdm.model.codec import Count, Document, FieldType, one_of
+from pvdm.model.fields import Fields, invalid
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
-from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.observed import Observed
 
@@ -81,10 +84,6 @@ REPORT_MAX_BYTES: Final = 268_435_456
 RECIPES_MAX_BYTES: Final = 134_217_728
 """Compressed recipes of one report. A recipe grows with the number of pages, which the producer decides."""
 _SYNC: Final = bytes(16)
-_ERRORS: Final[Mapping[str, type[PvdmError]]] = {
-    kind.__name__: kind
-    for kind in (ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,11 @@ class Report:
         rebuilt = [each.seen.file for each in self.files if isinstance(each.seen, Observed) and each.seen.file]
         return dump(
             {
-                "files": _files(self.files),
+                "files": _write_files(self.files),
                 "entries": None if not rebuilt else base64.b64encode(_manifest(metadata, rebuilt)).decode("ascii"),
-                "staged": _sums(self.staged),
-                "intent": _sums(self.intent),
-                "error": None if self.error is None else _error(self.error),
+                "staged": _write_sums(self.staged),
+                "intent": _write_sums(self.intent),
+                "error": None if self.error is None else _ErrorDocument.of(self.error).to_json(),
             }
         )
 
@@ -123,21 +122,69 @@ class Report:
         """The report that `to_bytes` wrote; raises `worker_report_malformed` for anything else."""
         found = parse(data, size_max_bytes=REPORT_MAX_BYTES)
         try:
-            return cls._read(found)
-        except ValueError as error:
-            raise _malformed("what a worker writes", type(error).__name__) from None
+            return cls._read(Fields(found, "a worker's report", ("files", "entries", "staged", "intent", "error")))
+        except InputError as error:
+            raise Code.WORKER_REPORT_MALFORMED(expected=error.expected, got=error.got) from None
+        except (ValueError, zlib.error) as error:
+            raise Code.WORKER_REPORT_MALFORMED(expected="what a worker writes", got=type(error).__name__) from None
 
     @classmethod
-    def _read(cls, value: Value) -> Report:
-        match value:
-            case {"files": list(files), "entries": entries, "staged": staged, "intent": intent, "error": error}:
-                rebuilt = iter(_entries(entries))
-                read = tuple(_file_of(each, rebuilt) for each in files)
-                if next(rebuilt, None) is not None:
-                    raise _malformed("an entry for each file", "more")
-                return cls(read, _sums_of(staged), _sums_of(intent), None if error is None else _error_of(error))
-            case _:
-                raise _malformed("what a worker writes")
+    def _read(cls, fields: Fields) -> Report:
+        packed, error = fields.optional_text("entries"), fields.value("error")
+        entries = () if packed is None else read_manifest(base64.b64decode(packed, validate=True)).entries
+        rebuilt = iter([each.data_file for each in entries])
+        read = tuple(_FileDocument.from_json(each).report(rebuilt) for each in fields.items("files"))
+        if next(rebuilt, None) is not None:
+            raise invalid("the entries", "an entry for each file", "more")
+        found = None if error is None else _ErrorDocument.from_json(error).error()
+        return cls(read, _read_sums(fields, "staged"), _read_sums(fields, "intent"), found)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileDocument(Document, title="a file's report"):
+    """One staged file in JSON: the finding about its bytes (`changed`), or everything but its entry."""
+
+    position: Count
+    changed: Finding | None = None
+    rebuilt: bool = False
+    digested: bool = False
+    findings: tuple[Finding, ...] = ()
+    recipe: str | None = None
+
+    def report(self, rebuilt: Iterator[DataFile]) -> FileReport:
+        """The report, with the next rebuilt entry where it has one."""
+        if self.changed is not None:
+            return FileReport(self.position, self.changed, digested=False)
+        file = next(rebuilt, None) if self.rebuilt else None
+        if self.rebuilt and file is None:
+            raise invalid("the entries", "an entry for each file", "fewer")
+        seen = Observed(file, self.findings, None if self.recipe is None else _unpack(self.recipe))
+        return FileReport(self.position, seen, self.digested)
+
+
+@dataclass(frozen=True, slots=True)
+class _ErrorDocument(Document, title="an error"):
+    """An error in JSON, with the name of its class."""
+
+    kind: Annotated[str, one_of(*KINDS)]
+    reason: str
+    message: str
+    expected: str | None
+    got: str | None
+    hint: str | None
+    details: Annotated[tuple[tuple[str, str | None], ...], FieldType(Fields.pairs, dict)]
+
+    @classmethod
+    def of(cls, error: PvdmError) -> _ErrorDocument:
+        """The document of an error."""
+        details = tuple((name, str(value)) for name, value in error.details.items())
+        return cls(kind_of(error), error.reason, error.message, error.expected, error.got, error.hint, details)
+
+    def error(self) -> PvdmError:
+        """The error; its details are texts."""
+        details = {name: str(value) for name, value in self.details}
+        make = KINDS[self.kind]
+        return make(self.reason, self.message, expected=self.expected, got=self.got, hint=self.hint, **details)
 
 
 def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
@@ -146,133 +193,38 @@ def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
     return write_manifest(header, entries, sync=_SYNC).data
 
 
-def _entries(text: Value) -> tuple[DataFile, ...]:
-    if text is None:
-        return ()
-    if not isinstance(text, str):
-        raise _malformed("entries as text")
-    return tuple(each.data_file for each in read_manifest(base64.b64decode(text, validate=True)).entries)
-
-
-def _files(reports: Sequence[FileReport]) -> list[Value]:
+def _write_files(reports: Sequence[FileReport]) -> list[Value]:
     """All files; recipes beyond the limit are left out, and the Steward makes them itself."""
     found: list[Value] = []
     left = RECIPES_MAX_BYTES
     for each in reports:
-        recipe = each.seen.recipe if isinstance(each.seen, Observed) else None
-        packed = None if recipe is None else base64.b64encode(zlib.compress(recipe, 1)).decode()
+        seen = each.seen
+        if isinstance(seen, Finding):
+            found.append(_FileDocument(each.position, seen).to_json())
+            continue
+        packed = None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode()
         if packed is not None:
             packed, left = (None, left) if len(packed) > left else (packed, left - len(packed))
-        found.append(_file(each, packed))
+        is_rebuilt = seen.file is not None
+        document = _FileDocument(each.position, None, is_rebuilt, each.digested, seen.findings, packed)
+        found.append(document.to_json())
     return found
 
 
-def _file(report: FileReport, recipe: str | None) -> dict[str, Value]:
-    seen = report.seen
-    if isinstance(seen, Finding):
-        return {"position": report.position, "changed": seen.to_json()}
-    return {
-        "position": report.position,
-        "rows": str(seen.rows),
-        "rebuilt": seen.file is not None,
-        "digested": report.digested,
-        "findings": [each.to_json() for each in seen.findings],
-        "recipe": recipe,
-    }
-
-
-def _file_of(value: Value, rebuilt: Iterator[DataFile]) -> FileReport:
-    match value:
-        case {"position": int(position), "changed": changed, **rest} if not rest:
-            return FileReport(position, _finding(changed), digested=False)
-        case {
-            "position": int(position),
-            "rows": str(rows),
-            "rebuilt": bool(is_rebuilt),
-            "digested": bool(digested),
-            "findings": list(findings),
-            "recipe": None | str() as packed,
-            **rest,
-        } if not rest:
-            file = next(rebuilt, None) if is_rebuilt else None
-            if is_rebuilt and file is None:
-                raise _malformed("an entry for each file", "fewer")
-            seen = Observed(file, int(rows), tuple(map(_finding, findings)), _recipe(packed))
-            return FileReport(position, seen, digested=digested)
-        case _:
-            raise _malformed("a file's report")
-
-
-def _recipe(packed: str | None) -> bytes | None:
+def _unpack(packed: str) -> bytes:
     """The recipe of a published file; `splice` checks it."""
-    if packed is None:
-        return None
     opened = zlib.decompressobj()
-    try:
-        found = opened.decompress(base64.b64decode(packed, validate=True), REPORT_MAX_BYTES)
-    except zlib.error as error:
-        raise _malformed("a recipe", str(error)) from None
+    found = opened.decompress(base64.b64decode(packed, validate=True), REPORT_MAX_BYTES)
     if not opened.eof:
-        raise _malformed("a recipe within the limit", "another")
+        raise invalid("the recipe", "a recipe within the limit", "another")
     return found
 
 
-def _finding(value: Value) -> Finding:
-    match value:
-        case {
-            "class": str(failure),
-            "code": str(code),
-            "message": str(message),
-            "expected": str() | None as expected,
-            "got": str() | None as got,
-            "file": str() | None as file,
-            **rest,
-        } if not rest:
-            return Finding(FailureClass(failure), code, message, expected, got, file)
-        case _:
-            raise _malformed("a finding")
+def _write_sums(partials: Partials | None) -> Value:
+    return None if partials is None else {name.value: partials[name].to_bytes().hex() for name in partials}
 
 
-def _sums(partials: Partials | None) -> Value:
-    if partials is None:
+def _read_sums(fields: Fields, side: str) -> Partials | None:
+    if fields.value(side) is None:
         return None
-    return {name.value: partials[name].to_bytes().hex() for name in partials}
-
-
-def _sums_of(value: Value) -> Partials | None:
-    match value:
-        case None:
-            return None
-        case dict():
-            return {ProjectionName(name): Partial.from_bytes(bytes.fromhex(str(value[name]))) for name in value}
-        case _:
-            raise _malformed("digests by projection")
-
-
-def _error(error: PvdmError) -> dict[str, Value]:
-    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), PvdmError.__name__)
-    texts: dict[str, Value] = {"code": error.reason, "message": error.message, "kind": kind}
-    details: dict[str, Value] = {key: str(value) for key, value in error.details.items()}
-    return texts | {"expected": error.expected, "got": error.got, "hint": error.hint, "details": details}
-
-
-def _error_of(value: Value) -> PvdmError:
-    match value:
-        case {
-            "kind": str(kind),
-            "code": str(code),
-            "message": str(message),
-            "expected": str() | None as expected,
-            "got": str() | None as got,
-            "hint": str() | None as hint,
-            "details": dict(details),
-            **rest,
-        } if not rest and kind in _ERRORS:
-            told = {str(key): str(text) for key, text in details.items()}
-            return _ERRORS[kind](code, message, expected=expected, got=got, hint=hint, **told)
-        case _:
-            raise _malformed("an error")
-
-
-def _malformed(expected: str, got: str = "something else") -> PvdmError:
-    return Code.WORKER_REPORT_MALFORMED(expected=expected, got=got)
+    return {ProjectionName(name): Partial.from_bytes(bytes.fromhex(str(text))) for name, text in fields.pairs(side)}

@@ -77,8 +77,6 @@ def build_archive(folder: Path) -> Path:
     return path
 
 
-FILE_VARIABLE: Final = "AWS_SHARED_CREDENTIALS_FILE"
-_NAME: Final = "store.credentials"
 _PROFILE_KEYS: Final = {
     ACCESS_KEY_ID: "aws_access_key_id",
     SECRET_ACCESS_KEY: "aws_secret_access_key",
@@ -88,7 +86,7 @@ _PROFILE_KEYS: Final = {
 
 def credential_file(scratch: Path) -> Path:
     """The file with the credential by which Spark's reader reads a store, in the format of AWS."""
-    return scratch / _NAME
+    return scratch / "store.credentials"
 
 
 @contextlib.contextmanager
@@ -112,7 +110,6 @@ EXTRACTION_CATALOG: Final = "pvdm_extraction"
 EXTRACTION_FOLDER: Final = "extraction"
 # The driver gets only these variables, since the Steward's environment may hold credentials of a key home.
 _ENVIRONMENT: Final = ("HOME", "JAVA_HOME", "LANG", "LC_ALL", "PATH", "SPARK_CONF_DIR", "SPARK_HOME", "TZ", "USER")
-_CONFIG_VARIABLE: Final = "AWS_CONFIG_FILE"
 
 
 def driver_environment(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
@@ -173,4 +170,5 @@ def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[s
 
 def _store_environment(settings: SparkSettings) -> dict[str, str]:
     """The credential file of the job that runs; profiles of the user are not read."""
-    return {FILE_VARIABLE: str(credential_file(settings.scratch)), _CONFIG_VARIABLE: os.devnull}
+    path = str(credential_file(settings.scratch))
+    return {"AWS_SHARED_CREDENTIALS_FILE": path, "AWS_CONFIG_FILE": os.devnull}

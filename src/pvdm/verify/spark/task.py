@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 import zlib
 from dataclasses import dataclass, replace
 from typing import Self
 
-from pvdm.digest import Plan
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.read.scan import Scan
-from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract
-from pvdm.model.statements.table import TableRef
 from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder
-from pvdm.verify.source import PinnedSource
+
+# A table is sent as its document, whose parts cannot be pickled.
+copyreg.pickle(TableMetadata, lambda metadata: (TableMetadata.parse, (metadata.to_bytes(),)))
 
 
 class Message:
@@ -67,29 +65,17 @@ class Rows(Message):
     files: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass @ dataclass(frozen=True, slots=True)
 class Common(Message):
     """What all tasks of a job share; `store` is the access to its object store, under the job's seal."""
 
     door: KeyDoor
-    plan: Plan
-    metadata: bytes
-    bound: BoundContract
-    chunk: ChunkDefinition
-    source: tuple[TableRef, int, Scan]
-    rewrites: bool
+    inputs: JobInputs
     store: bytes | None = None
 
     @classmethod
     def of(cls, inputs: JobInputs, door: KeyDoor, store: bytes | None = None) -> Common:
-        """The inputs of a job, without the source's files, which are in the tasks."""
-        pinned = inputs.source
-        scan = replace(pinned.scan, files=(), defaults=dict(pinned.scan.defaults))
-        source = (pinned.ref, pinned.snapshot_id, scan)
-        metadata = inputs.metadata.to_bytes()
-        return cls(door, inputs.plan, metadata, inputs.bound, inputs.chunk, source, inputs.rewrites, store)
-
-    def inputs(self) -> JobInputs:
-        """The inputs of the job."""
-        metadata = TableMetadata.parse(self.metadata)
-        return JobInputs(self.plan, metadata, self.bound, self.chunk, PinnedSource(*self.source), self.rewrites)
+        """The inputs of a job, without the source's files, which are in the tasks, and without its metadata."""
+        scan = replace(inputs.source.scan, files=(), defaults=dict(inputs.source.scan.defaults))
+        source = replace(inputs.source, scan=scan, metadata=None, newer_columns=())
+        return cls(door, replace(inputs, source=source), store)

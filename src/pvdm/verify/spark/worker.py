@@ -83,11 +83,6 @@ class Keyring:
         with self._lock:
             self._keys = self._job_id = None
 
-    @property
-    def holds(self) -> bool:
-        """Whether there are keys in memory."""
-        return self._keys is not None
-
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -152,8 +147,8 @@ def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.Record
 def run_extraction(common: bytes, rows: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Digest all rows of a partition that Spark's own reader gives: one answer."""
 
-    def extract(inputs: JobInputs, keys: Keys) -> Report:
-        return _extract(inputs, Rows.from_bytes(rows), keys, batches)
+    def extract(shared: Common, keys: Keys) -> Report:
+        return _extract(shared.inputs, Rows.from_bytes(rows), keys, batches)
 
     yield _answer(0, *_seal(common, rows, extract))
 
@@ -165,16 +160,15 @@ def _answer(task: int, sealed: bytes | None, refused: str | None) -> pa.RecordBa
 def answered(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
     """The sealed report of a task."""
 
-    def read(inputs: JobInputs, keys: Keys) -> Report:
-        shared = Common.from_bytes(common)
+    def read(shared: Common, keys: Keys) -> Report:
         store = None if shared.store is None else JobSeal(keys, shared.door.job_id).open_store(shared.store)
         files = Files(Stores(None if store is None else settings_of(store)))
-        return reported(inputs, Task.from_bytes(task), keys, files)
+        return reported(shared.inputs, Task.from_bytes(task), keys, files)
 
     return _seal(common, task, read)
 
 
-def _seal(common: bytes, orders: bytes, work: Callable[[JobInputs, Keys], Report]) -> tuple[bytes | None, str | None]:
+def _seal(common: bytes, orders: bytes, work: Callable[[Common, Keys], Report]) -> tuple[bytes | None, str | None]:
     """The report under the job's seal; without keys, only the code of the reason."""
     shared = Common.from_bytes(common)
     try:
@@ -182,9 +176,12 @@ def _seal(common: bytes, orders: bytes, work: Callable[[JobInputs, Keys], Report
     except PvdmError as error:
         return None, error.got if error.code == Code.WORKER_REFUSED else error.reason
     try:
-        inputs = shared.inputs()
-        report = work(inputs, keys).to_bytes(inputs.metadata)
-        return JobSeal(keys, shared.door.job_id).close(report, bound_to(common, orders)), None
+        try:
+            report = work(shared, keys)
+        except PvdmError as error:
+            report = Report((), None, None, error)  # the Steward raises it; it is no verdict
+        data = report.to_bytes(shared.inputs.metadata)
+        return JobSeal(keys, shared.door.job_id).close(data, bound_to(common, orders)), None
     finally:
         KEYRING.rest()
 
@@ -192,18 +189,15 @@ def _seal(common: bytes, orders: bytes, work: Callable[[JobInputs, Keys], Report
 def _extract(inputs: JobInputs, rows: Rows, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
     """Digest rows that Spark read; the report has no files."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
-    try:
-        if rows.staged:
-            for batch in batches:
-                digester.update(batch)
-            return Report((), digester.partials(), None)
-        with source_readable():
-            intent = inputs.intent()
-            for batch in batches:
-                digester.update(intent.of_batch(_of_files(batch, rows.files)))
-        return Report((), None, digester.partials())
-    except PvdmError as error:
-        return Report((), None, None, error)
+    if rows.staged:
+        for batch in batches:
+            digester.update(batch)
+        return Report((), digester.partials(), None)
+    with source_readable():
+        intent = inputs.intent()
+        for batch in batches:
+            digester.update(intent.of_batch(_of_files(batch, rows.files)))
+    return Report((), None, digester.partials())
 
 
 def _of_files(batch: pa.RecordBatch, files: tuple[str, ...] | None) -> pa.RecordBatch:
@@ -214,12 +208,9 @@ def _of_files(batch: pa.RecordBatch, files: tuple[str, ...] | None) -> pa.Record
 
 
 def reported(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report:
-    """The report on both sides of a task; an error that is no verdict ends it, and is in the report."""
-    try:
-        read, staged = _read_staged(inputs, task.staged, keys, files)
-        return Report(read, staged, _read_source(inputs, task.source, keys, files))
-    except PvdmError as error:
-        return Report((), None, None, error)
+    """The report on both sides of a task."""
+    read, staged = _read_staged(inputs, task.staged, keys, files)
+    return Report(read, staged, _read_source(inputs, task.source, keys, files))
 
 
 def _read_staged(
