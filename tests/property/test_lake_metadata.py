@@ -18,7 +18,17 @@ from pvdm.errors import PvdmError
 from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
-from tests.support.lake.metadata import FILE, NOW, Doc, column, document, partition_statistics, snapshot, statistics
+from tests.support.lake.metadata import (
+    FILE,
+    NOW,
+    Doc,
+    column,
+    document,
+    document_of,
+    partition_statistics,
+    snapshot,
+    statistics,
+)
 
 pytestmark = pytest.mark.property
 
@@ -193,7 +203,7 @@ def commits(draw: Draw, base: TableMetadata, makes: list[Make]) -> list[Doc]:
 
 
 def py(metadata: TableMetadata) -> PyMetadata:
-    return TableMetadataUtil.parse_obj(metadata.to_json())
+    return TableMetadataUtil.parse_obj(document_of(metadata))
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -16,6 +16,7 @@ from pvdm.lake.format.table.new_table import new_table
 from pvdm.metadata.gate.migration import require_same_data
 from tests.support.catalog.core import NOW_MS, request, set_ref
 from tests.support.gate.approvals import COLUMN
+from tests.support.lake.metadata import document_of
 
 UUID = "9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11"
 
@@ -29,7 +30,7 @@ def changed(base: TableMetadata, *updates: Any) -> TableMetadata:
 
 
 def with_raw(base: TableMetadata, **facts: Any) -> TableMetadata:
-    raw = {**base.to_json(), **{name.replace("_", "-"): value for name, value in facts.items()}}
+    raw = {**document_of(base), **{name.replace("_", "-"): value for name, value in facts.items()}}
     return TableMetadata.from_json(raw)
 
 
@@ -62,7 +63,7 @@ def test_a_table_without_data_has_the_same_structure(version: int) -> None:
 
 def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
     base = table(1)
-    raw = base.to_json()
+    raw = document_of(base)
     for key in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "sort-orders"):
         raw.pop(key)
     raw.pop("default-sort-order-id")
@@ -70,7 +71,7 @@ def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
 
 
 def test_a_schema_without_identifier_fields_is_one_however_that_is_spelled() -> None:
-    raw: Any = table(2).to_json()
+    raw: Any = document_of(table(2))
     raw["schemas"][0].pop("identifier-field-ids", None)
     without = structure_sha256(TableMetadata.from_json(raw))
     raw["schemas"][0]["identifier-field-ids"] = []
@@ -109,7 +110,7 @@ ORDER = {
 
 
 def with_doc(base: TableMetadata) -> TableMetadata:
-    raw = base.to_json()
+    raw = document_of(base)
     raw["schemas"][0]["fields"][0]["doc"] = "the order's number"  # type: ignore[index,call-overload]
     return TableMetadata.from_json(raw)
 
@@ -161,7 +162,7 @@ def columns(before: TableMetadata, after: TableMetadata) -> list[str]:
 
 def with_fields(base: TableMetadata, *fields: dict[str, Any], **more: Any) -> TableMetadata:
     """The same table under another current schema, with the ids as given."""
-    raw = base.to_json()
+    raw = document_of(base)
     raw["schemas"] = [{"type": "struct", "schema-id": 0, "fields": list(fields), **more}]
     return TableMetadata.from_json({**raw, "last-column-id": 9})
 

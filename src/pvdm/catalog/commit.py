@@ -22,7 +22,6 @@ from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates, check_requirements, create_from_updates, is_create
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.upstream import MOVED
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -36,7 +35,9 @@ from pvdm.metadata.gate.target import Permit
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
 _T = TypeVar("_T")
-_MOVED: Final = frozenset({Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, MOVED})
+_MOVED: Final = frozenset(
+    {Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, Code.UPSTREAM_MOVED}
+)
 
 COMMIT_TURN_MAX_SECONDS: Final = 10
 

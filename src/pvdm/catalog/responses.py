@@ -320,7 +320,8 @@ def _draft(metadata: TableMetadata) -> Draft:
     for statistics in (draft.statistics, draft.partition_statistics):
         for key, files in statistics.items():
             statistics[key] = [file for file in files if _named_snapshots(file.raw) <= shown]
-    draft.schemas = {key: schema for key, schema in draft.schemas.items() if key in schemas}
+    for key in draft.schemas.keys() - schemas:
+        del draft.schemas[key]
     draft.refs = {
         name: ref
         for name, ref in draft.refs.items()

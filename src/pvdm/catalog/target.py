@@ -21,7 +21,7 @@ from pvdm.errors import Code, ConflictError, InputError, PvdmError, StateUnknown
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.upstream import MOVED, UNKNOWN, UpstreamState
+from pvdm.lake.upstream import UpstreamState
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
@@ -250,7 +250,9 @@ class UpstreamTarget:
         if shown is not None:
             return shown
         if refusal is None or isinstance(refusal, StateUnknownError):
-            raise ConflictError(MOVED, "the upstream does not show the publication", got="nothing", hint="tried again")
+            raise ConflictError(
+                Code.UPSTREAM_MOVED, "the upstream does not show the publication", got="nothing", hint="tried again"
+            )
         raise refusal
 
     def _announce(
@@ -389,7 +391,7 @@ def _any_snapshot(base: Base) -> int:
 
 def _unknown_error(publication: Announced, got: str) -> StateUnknownError:
     return StateUnknownError(
-        UNKNOWN,
+        Code.UPSTREAM_UNKNOWN,
         "whether the upstream shows the publication is not known yet",
         expected=f"snapshot {publication.snapshot_id} in main, or a fence against it",
         got=got,

@@ -13,7 +13,7 @@ from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.upstream import MOVED, REJECTED, CommitRequest, Place, Upstream, UpstreamState, moved
+from pvdm.lake.upstream import CommitRequest, Place, Upstream, UpstreamState, moved
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -163,9 +163,9 @@ class Upstreams:
             mount.upstream.commit(place, CommitRequest(seen, requirements, updates))
         except InputError as error:
             # Java's server answers "bad request" if the sequence number was given to another commit meanwhile.
-            if error.code != REJECTED or mount.upstream.load(place).location == seen.location:
+            if error.code != Code.UPSTREAM_REJECTED or mount.upstream.load(place).location == seen.location:
                 raise
-            raise moved(mount.name, place, error.got or REJECTED) from None
+            raise moved(mount.name, place, error.got or Code.UPSTREAM_REJECTED) from None
 
     def _place(self, row: TableRow) -> tuple[Mount, Place]:
         mount = self._mounts.get(row.upstream or "")
@@ -264,4 +264,4 @@ def _drop_unprotected(unit: Unit, row: TableRow) -> None:
         tables.drop(unit, known)
 
 
-__all__ = ["MOVED", "Mount", "Upstreams"]
+__all__ = ["Mount", "Upstreams"]

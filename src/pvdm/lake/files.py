@@ -14,7 +14,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read
+from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
 _FILE_MOST_BYTES: Final = 2_147_483_647
@@ -72,22 +72,19 @@ class MetadataFiles:
 
     def read(self, stored: StoredFile) -> bytes:
         """The bytes. Raises if they are not those that were written."""
-        data = self._bytes(stored.location)
+        data = self.read_found(stored)
         if not compare_digest(hashlib.sha256(data).hexdigest(), stored.sha256):
             raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=hashlib.sha256(data).hexdigest())
         return data
 
-    def read_found(self, found: FoundFile) -> bytes:
+    def read_found(self, found: FoundFile | StoredFile) -> bytes:
         """The bytes of a file in the folder, without a check of their hash."""
-        return self._bytes(found.location)
-
-    def _bytes(self, location: str) -> bytes:
-        place = self._own(parse_location(location))
+        place = self._own(parse_location(found.location))
         with _translate_errors():
             try:
                 return read(self._store, place, _FILE_MOST_BYTES)
             except FileNotFoundError:
-                raise Code.METADATA_FILE_MISSING(expected=location, got="nothing") from None
+                raise Code.METADATA_FILE_MISSING(expected=found.location, got="nothing") from None
 
     def remove(self, stored: StoredFile | FoundFile) -> None:
         """Remove a file that nothing points to, if it is there."""
@@ -140,6 +137,10 @@ class MetadataFiles:
         return location
 
 
+def _translate_errors() -> contextlib.AbstractContextManager[None]:
+    return translate_errors(Code.METADATA_FILES_UNAVAILABLE, "the catalog's metadata files")
+
+
 _MOMENTS: Final = WriteHooks(
     before_sync=lambda: fault.point("catalog.files.before_sync"),
     after_temp=lambda: fault.point("catalog.files.after_temp"),
@@ -156,12 +157,3 @@ def revision_of(name: str) -> int | None:
     """The revision in a name that `write` made; None for any other name."""
     found = _WRITTEN.fullmatch(name)
     return None if found is None else int(found[1])
-
-
-@contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        got = error.strerror or type(error).__name__
-        raise Code.METADATA_FILES_UNAVAILABLE(f"the catalog's metadata files cannot be reached: {got}") from None

@@ -32,11 +32,11 @@ from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manife
 from pvdm.lake.read.found_manifests import (
     FOUND_KEY,
     MANIFESTS_KEY,
+    TOTALS,
     FoundCheck,
     SteadyFiles,
     bound_files,
     found_root,
-    manifest_hashes_text,
     read_manifest_hashes,
 )
 
@@ -256,16 +256,17 @@ class _Head:
         """The hashes for the header of the next list: of each manifest, and of what was taken over."""
         written = {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
         known = self._hashes | written
-        extra = [(MANIFESTS_KEY, manifest_hashes_text(known[each.manifest_path] for each in listed).encode())]
+        # The hashes of all manifests, in the list's order and without a separator.
+        extra = [(MANIFESTS_KEY, "".join(known[each.manifest_path] for each in listed).encode())]
         return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
 
     def totals(self) -> dict[str, str]:
         """The head's totals: counted if every manifest was read, else from its summary."""
         if self._head is None:
-            return dict.fromkeys(_TOTALS, "0")
+            return dict.fromkeys(TOTALS, "0")
         if self._check is not None:
             return {name: str(count) for name, count in self._check.totals.items()}
-        said = {name: self._head.summary.get(f"total-{name}") for name in _TOTALS}
+        said = {name: self._head.summary.get(f"total-{name}") for name in TOTALS}
         return {name: text for name, text in said.items() if text is not None}
 
     def _divided(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
@@ -330,13 +331,12 @@ def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
     for group in kinds.values():
         part: list[ManifestFile] = []
         for each in group:
-            sizes = [*map(_size, part), _size(each)]
-            if part and (sum(n for n, _ in sizes) > MERGED_BYTES or sum(n for _, n in sizes) > MERGED_ENTRIES_MAX):
+            lengths, entries = zip(*map(_size, (*part, each)), strict=True)
+            if part and (sum(lengths) > MERGED_BYTES or sum(entries) > MERGED_ENTRIES_MAX):
                 yield part
                 part = []
             part.append(each)
-        if part:
-            yield part
+        yield part
 
 
 def _size(listed: ManifestFile) -> tuple[int, int]:
@@ -376,9 +376,6 @@ def _filled(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 def _alive(listed: ManifestFile) -> bool:
     """Whether the manifest may have live entries; one of deleted entries belongs to the snapshot that wrote it."""
     return listed.added_files_count != 0 or listed.existing_files_count != 0
-
-
-_TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
 def _summary(totals: Mapping[str, str], wanted: SnapshotChange, gone: Sequence[DataFile]) -> dict[str, str]:

@@ -7,17 +7,21 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar
 
 from pvdm.errors import Code
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.store import WriteHooks, read
+from pvdm.lake.stores.store import WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Stores
 
 PREFIX_ENTRIES_MAX: Final = 200_000
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Opened = TypeVar("_Opened", int, int | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +50,32 @@ class LocalPrefix:
 
     def files(self) -> list[PrefixFile]:
         """Every file and link in it; none if the folder is missing or a link."""
-        found: list[PrefixFile] = []
-        with _translate_errors():
-            opened = self._open(self._folder)
-            if opened is None:
-                return []
-            with _closing(opened):
-                for left in _walk(opened, self._folder):
-                    found.append(left)
-                    _require_bounded(found)
-        return found
+        with _translate_errors(), self._opened(self._folder) as opened:
+            return [] if opened is None else _bounded(_walk(opened, self._folder))
 
     def find(self, location: Location) -> PrefixFile | None:
         """A file or link of it; None if it is missing or a folder."""
         _require_inside(self._folder, location)
-        with _translate_errors():
-            opened = self._open(location.parent)
+        with _translate_errors(), self._opened(location.parent) as opened:
             if opened is None:
                 return None
-            with _closing(opened):
-                try:
-                    facts = os.stat(location.parts[-1], dir_fd=opened, follow_symlinks=False)
-                except FileNotFoundError:
-                    return None
+            try:
+                facts = os.stat(location.parts[-1], dir_fd=opened, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
         return None if stat.S_ISDIR(facts.st_mode) else PrefixFile(location, facts.st_size)
 
     def remove(self, location: Location) -> bool:
         """Remove a file or link. Returns whether it was there. Raises if it is not in this folder."""
         _require_inside(self._folder, location)
-        with _translate_errors():
-            opened = self._open(location.parent)
+        with _translate_errors(), self._opened(location.parent) as opened:
             if opened is None:
                 return False
-            with _closing(opened):
-                try:
-                    os.unlink(location.parts[-1], dir_fd=opened)
-                except (FileNotFoundError, IsADirectoryError, PermissionError):
-                    # A folder may be there now. A missing right shows when the folder is listed again.
-                    return False
+            try:
+                os.unlink(location.parts[-1], dir_fd=opened)
+            except (FileNotFoundError, IsADirectoryError, PermissionError):
+                # A folder may be there now. A missing right shows when the folder is listed again.
+                return False
         return True
 
     def write(self, location: Location, data: bytes) -> None:
@@ -93,7 +85,9 @@ class LocalPrefix:
             try:
                 handle = os.open(location.parts[-1], _NEW, 0o644, dir_fd=opened)
             except FileExistsError:
-                _require_same(opened, location, data)
+                there = os.open(location.parts[-1], _PLAIN, dir_fd=opened)
+                with os.fdopen(there, "rb") as existing:
+                    _require_same(existing.read(len(data) + 1), location, data)
                 return
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -103,11 +97,8 @@ class LocalPrefix:
 
     def remove_empty(self) -> None:
         """Remove empty folders, with the folder itself."""
-        with _translate_errors():
-            above = self._open(self._folder.parent)
-            if above is None:
-                return
-            with _closing(above):
+        with _translate_errors(), self._opened(self._folder.parent) as above:
+            if above is not None:
                 _prune(above, self._folder.parts[-1])
 
     def _make(self, folder: Location) -> int:
@@ -121,21 +112,15 @@ class LocalPrefix:
                 at = os.open(part, _FOLDER, dir_fd=at)
         return at
 
-    def _open(self, folder: Location) -> int | None:
+    @contextlib.contextmanager
+    def _opened(self, folder: Location) -> Iterator[int | None]:
         """Open the folder from the root without following links; None if it is missing or behind a link."""
-        at = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        at: int | None = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
-            try:
-                below = os.open(part, _FOLDER, dir_fd=at)
-            except (FileNotFoundError, NotADirectoryError):
-                os.close(at)
-                return None
-            except OSError:
-                os.close(at)
-                raise
-            os.close(at)
-            at = below
-        return at
+            with _closing(at):
+                at = _open_below(at, part)
+        with _closing(at):
+            yield at
 
 
 class ObjectPrefix:
@@ -147,12 +132,8 @@ class ObjectPrefix:
 
     def files(self) -> list[PrefixFile]:
         """Every object below it."""
-        found: list[PrefixFile] = []
         with _translate_errors():
-            for each in self._store.walk(self._folder):
-                found.append(PrefixFile(each.place, each.size))
-                _require_bounded(found)
-        return found
+            return _bounded(PrefixFile(each.place, each.size) for each in self._store.walk(self._folder))
 
     def find(self, location: Location) -> PrefixFile | None:
         """An object of it; None if it is missing."""
@@ -177,10 +158,7 @@ class ObjectPrefix:
             try:
                 self._store.put_new(location, data, WriteHooks())
             except FileExistsError:
-                if read(self._store, location, len(data)) != data:
-                    raise Code.FILE_MISMATCH(
-                        reason="file_differs", expected=f"{len(data)} bytes", got=str(location)
-                    ) from None
+                _require_same(read(self._store, location, len(data)), location, data)
 
     def remove_empty(self) -> None:
         """Do nothing: an object store has no empty folders."""
@@ -195,31 +173,42 @@ def _require_inside(folder: Location, location: Location) -> None:
         raise Code.FILE_NOT_OWN(expected=f"below {folder}", got=str(location))
 
 
-def _require_bounded(found: list[PrefixFile]) -> None:
+def _bounded(files: Iterator[PrefixFile]) -> list[PrefixFile]:
+    found = list(islice(files, PREFIX_ENTRIES_MAX + 1))
     if len(found) > PREFIX_ENTRIES_MAX:
         raise Code.PREFIX_TOO_LARGE(expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
+    return found
+
+
+def _translate_errors() -> contextlib.AbstractContextManager[None]:
+    return translate_errors(Code.PREFIX_UNAVAILABLE, "an attempt's folder")
+
+
+def _open_below(above: int | None, name: str) -> int | None:
+    """Open a folder in an open one; None if it is missing or a link."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return None if above is None else os.open(name, _FOLDER, dir_fd=above)
+    return None
 
 
 def _walk(opened: int, folder: Location) -> Iterator[PrefixFile]:
     for name in sorted(os.listdir(opened)):
         try:
             facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
-            if not stat.S_ISDIR(facts.st_mode):
-                yield PrefixFile(folder.child(name), facts.st_size)
-                continue
-            below = os.open(name, _FOLDER, dir_fd=opened)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
-        with _closing(below):
-            yield from _walk(below, folder.child(name))
+        if not stat.S_ISDIR(facts.st_mode):
+            yield PrefixFile(folder.child(name), facts.st_size)
+            continue
+        with _closing(_open_below(opened, name)) as below:
+            if below is not None:
+                yield from _walk(below, folder.child(name))
 
 
 def _prune(above: int, name: str) -> None:
-    try:
-        opened = os.open(name, _FOLDER, dir_fd=above)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    with _closing(opened):
+    with _closing(_open_below(above, name)) as opened:
+        if opened is None:
+            return
         for each in sorted(os.listdir(opened)):  # noqa: PTH208 - of a descriptor
             if stat.S_ISDIR(os.stat(each, dir_fd=opened, follow_symlinks=False).st_mode):
                 _prune(opened, each)
@@ -227,25 +216,16 @@ def _prune(above: int, name: str) -> None:
         os.rmdir(name, dir_fd=above)
 
 
-def _require_same(opened: int, location: Location, data: bytes) -> None:
-    handle = os.open(location.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
-    with os.fdopen(handle, "rb") as file:
-        if file.read(len(data) + 1) != data:
-            raise Code.FILE_MISMATCH(reason="file_differs", expected=f"{len(data)} bytes", got=str(location))
+def _require_same(found: bytes, location: Location, data: bytes) -> None:
+    if found != data:
+        raise Code.FILE_MISMATCH(reason="file_differs", expected=f"{len(data)} bytes", got=str(location)) from None
 
 
 @contextlib.contextmanager
-def _closing(opened: int) -> Iterator[int]:
+def _closing(opened: _Opened) -> Iterator[_Opened]:
+    """Close the descriptor afterwards, if there is one."""
     try:
         yield opened
     finally:
-        os.close(opened)
-
-
-@contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        words = f"an attempt's folder cannot be reached: {error.strerror or type(error).__name__}"
-        raise Code.PREFIX_UNAVAILABLE(words) from None
+        if opened is not None:
+            os.close(opened)

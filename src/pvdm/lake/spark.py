@@ -20,11 +20,8 @@ from pvdm.errors import Code
 from pvdm.model.secret import Secret
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-if TYPE_CHECKING:
     from cryptography.x509 import Certificate
-
+    from pyspark.sql import SparkSession
 
 ICEBERG_RUNTIME: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
@@ -183,12 +180,12 @@ def _started(given: Mapping[str, str], *, object_store: bool = False) -> dict[st
     extensions = given.get("spark.sql.extensions", "")
     found = dict(given)
     if EXTENSIONS not in extensions:
-        found["spark.sql.extensions"] = ",".join(each for each in (extensions, EXTENSIONS) if each)
+        found["spark.sql.extensions"] = _join(",", extensions, EXTENSIONS)
     packages = given.get(_PACKAGES, "")
     for name, package in (("iceberg-spark-runtime", ICEBERG_RUNTIME), ("iceberg-aws-bundle", AWS_BUNDLE)):
         wanted = package is ICEBERG_RUNTIME or object_store
         if wanted and not any(name in named for named in (packages, given.get("spark.jars", ""))):
-            packages = found[_PACKAGES] = ",".join(each for each in (packages, package) if each)
+            packages = found[_PACKAGES] = _join(",", packages, package)
     return found
 
 
@@ -230,10 +227,10 @@ def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]
     store.write_bytes(trust_store(ca_file))
     return {
         **config,
-        _DRIVER: _joined(config.get(_DRIVER), _options(str(store))),
+        _DRIVER: _join(" ", _options(str(store)), config.get(_DRIVER)),
         # Spark copies the file to the working folder of each executor.
-        _EXECUTOR: _joined(config.get(_EXECUTOR), _options(_TRUST_STORE_NAME)),
-        _FILES: ",".join(each for each in (config.get(_FILES), str(store)) if each),
+        _EXECUTOR: _join(" ", _options(_TRUST_STORE_NAME), config.get(_EXECUTOR)),
+        _FILES: _join(",", config.get(_FILES), str(store)),
     }
 
 
@@ -277,9 +274,9 @@ def _options(store: str) -> str:
     return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in wanted.items())
 
 
-def _joined(given: str | None, added: str) -> str:
-    """Both options; the caller's are last, since Java uses the later of two."""
-    return f"{added} {given}" if given else added
+def _join(separator: str, *settings: str | None) -> str:
+    """The settings that are given. Of two Java options the later one is used."""
+    return separator.join(filter(None, settings))
 
 
 # The first line of py4j's messages, which names the call only.

@@ -15,7 +15,7 @@ from pvdm.errors import Code
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
-from pvdm.lake.stores.store import UNFINISHED, ListedFile, WriteHooks, read
+from pvdm.lake.stores.store import UNFINISHED, ListedFile, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
@@ -33,16 +33,11 @@ class VaultKind(StrEnum):
 
 
 class Vault:
-    """Files that are written whole, synced with their folder, and never overwritten."""
+    """Files of the Steward that are written whole, synced with their folder, and never overwritten."""
 
     def __init__(self, root: Place, stores: Stores | None = None) -> None:
-        self._root = place_of(root)
-        self._store = (stores or Stores()).at(self._root)
-
-    @property
-    def root(self) -> Location:
-        """The vault's folder, in which only the Steward may write."""
-        return self._root
+        self.root = place_of(root)
+        self._store = (stores or Stores()).at(self.root)
 
     def place(self, table_uuid: str, kind: VaultKind, name: str) -> str:
         """The location of a file of that name. A name is one part, or a folder and a file."""
@@ -61,7 +56,9 @@ class Vault:
 
     def copy_in(self, table_uuid: str, attempt_id: str, position: int, data: bytes, sha256: str) -> str:
         """Write the Steward's own copy of a staged file. Its location is the one that is published."""
-        return self.write(table_uuid, VaultKind.DATA, copy_name(attempt_id, position, sha256), data)
+        # The name has the file's position, since two files of an attempt may have the same bytes.
+        name = f"{attempt_id}/{position:05d}-{sha256[:32]}.parquet"
+        return self.write(table_uuid, VaultKind.DATA, name, data)
 
     def quarantine(self, table_uuid: str, attempt_id: str, data: bytes) -> str:
         """Keep the bytes of a file that failed, named by their hash."""
@@ -92,7 +89,7 @@ class Vault:
     def tables(self) -> list[str]:
         """The UUIDs of all tables that have a folder here."""
         with _translate_errors():
-            return [name for name in self._store.folders(self._root) if _UUID.fullmatch(name)]
+            return [name for name in self._store.folders(self.root) if _UUID.fullmatch(name)]
 
     def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
         """The names of the folders of a kind: the attempts that have files in it."""
@@ -109,7 +106,7 @@ class Vault:
         """Every file with its kind, one folder at a time. Files that are removed meanwhile may be missing."""
         for table_uuid in self.tables():
             for kind in VaultKind:
-                folder = self._root.child(table_uuid, kind.value)
+                folder = self.root.child(table_uuid, kind.value)
                 with _translate_errors():
                     parts = (folder, *(folder.child(name) for name in self._store.folders(folder)))
                 for part in parts:
@@ -136,16 +133,16 @@ class Vault:
         parts = name.split("/")
         if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
             raise Code.VAULT_NAME_INVALID(got=ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS]))
-        return self._root.child(table_uuid, kind.value, *parts)
+        return self.root.child(table_uuid, kind.value, *parts)
 
     def _folder(self, table_uuid: str, kind: VaultKind) -> Location:
-        return self._root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)
+        return self.root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)
 
     def _own(self, location: str) -> Location:
         place = parse_location(location)
-        if not place.is_under(self._root) or place == self._root or place.link_below(self._root) is not None:
+        if not place.is_under(self.root) or place == self.root or place.link_below(self.root) is not None:
             words = "the file is not in the vault"
-            raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", expected=str(self._root), got=str(place))
+            raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", expected=str(self.root), got=str(place))
         return place
 
     def _require_same(self, place: Location, data: bytes) -> None:
@@ -166,12 +163,11 @@ class Vault:
                 raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", got=str(place)) from None
 
 
+def _translate_errors() -> contextlib.AbstractContextManager[None]:
+    return translate_errors(Code.VAULT_UNAVAILABLE, "the vault")
+
+
 _MOMENTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))
-
-
-def copy_name(attempt_id: str, position: int, sha256: str) -> str:
-    """The name of a copy. It has the file's position, since two files of an attempt may have the same bytes."""
-    return f"{attempt_id}/{position:05d}-{sha256[:32]}.parquet"
 
 
 def quarantine_name(attempt_id: str, sha256: str) -> str:
@@ -181,12 +177,3 @@ def quarantine_name(attempt_id: str, sha256: str) -> str:
 
 def _is_unfinished(file: ListedFile) -> bool:
     return file.place.parts[-1].startswith(UNFINISHED)
-
-
-@contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        got = error.strerror or type(error).__name__
-        raise Code.VAULT_UNAVAILABLE(f"the vault cannot be reached: {got}") from None

@@ -30,7 +30,7 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.intent import Intent, digest_plan, no_rows, require_mapping
 from pvdm.verify.planning import plan_chunks
-from pvdm.verify.source import INT96_HINT, PinnedSource, plain_file, source_readable, unusable
+from pvdm.verify.source import INT96_HINT, PinnedSource, source_readable, unusable
 
 # Types that Spark's reader gives as another type or not at all, so that digests would differ from the stored values.
 _NOT_EXTRACTED: Final = frozenset(
@@ -252,7 +252,7 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
             got=str(error).partition("\n")[0][:200],
         )
         raise unusable(refused, _CORRECT) from None
-    file = plain_file(location, len(data))
+    file = ScanFile(location, len(data), None)
     scan = Scan(schema, frozenset(), (file,), {}, named=schema)
     _require_accepted(plan, scan_batches(scan, file, lambda _: data, read_batches), location, footer, lambda name: name)
 

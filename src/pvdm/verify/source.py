@@ -15,7 +15,6 @@ from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.lake.format.json_document import Node, Raw, parse_json
-from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -132,12 +131,7 @@ def _file(node: Node) -> ScanFile:
     if size < 0:
         raise _invalid(node.at("size"), "a number of bytes", str(size))
     require_sha256(node.text("sha256"), "a source file's SHA-256")
-    return plain_file(node.text("path"), size, node.text("sha256"))
-
-
-def plain_file(location: str, size: int, sha256: str | None = None) -> ScanFile:
-    """A file of a set of files, which has no partition and no deletes."""
-    return ScanFile(location, size, None, 0, 0, IdMap(), IdMap(), sha256=sha256)
+    return ScanFile(node.text("path"), size, None, sha256=node.text("sha256"))
 
 
 def _require_keys(node: Node, wanted: set[str]) -> None:

@@ -29,7 +29,7 @@ from tests.support.catalog.core import (
     set_ref,
     to_ref,
 )
-from tests.support.lake.metadata import statistics
+from tests.support.lake.metadata import document_of, statistics
 
 DAY_MICROS = 86_400_000_000
 PUBLISHER = grant(Role.PUBLISHER)
@@ -55,7 +55,7 @@ def burn(core: Core, rows: int) -> None:
 def test_row_ids_that_staging_used_up_leave_main_and_tomorrow_enough(core: Core) -> None:
     core.table(version=3)
     allowed = ROW_IDS_OF_A_DAY_MAX * core.micros // DAY_MICROS
-    core.plant("orders", TableMetadata.from_json(core.get().metadata.to_json() | {"next-row-id": allowed - 2**41}))
+    core.plant("orders", TableMetadata.from_json(document_of(core.get().metadata) | {"next-row-id": allowed - 2**41}))
     burn(core, COMMIT_ROWS_MAX)
     burn(core, COMMIT_ROWS_MAX)
     with pytest.raises(InputError) as caught:

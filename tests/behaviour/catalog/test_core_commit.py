@@ -32,6 +32,7 @@ from tests.support.catalog.core import (
     set_ref,
     to_ref,
 )
+from tests.support.lake.metadata import document_of
 
 WORD: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
 
@@ -266,7 +267,7 @@ def test_a_transaction_names_each_table_once_and_not_too_many(core: Core, names:
 
 def created(core: Core, name: str = "made", **more: object) -> list[Doc]:
     """What CREATE TABLE AS SELECT sends at its end, without rows."""
-    base = core.get("orders").metadata.to_json()
+    base = document_of(core.get("orders").metadata)
     return [
         {"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"},
         {"action": "upgrade-format-version", "format-version": 2},

@@ -38,7 +38,7 @@ from tests.support.catalog.core import (
     set_ref,
     to_ref,
 )
-from tests.support.lake.metadata import column, partition_statistics, schema, statistics
+from tests.support.lake.metadata import column, document_of, partition_statistics, schema, statistics
 from tests.support.ledger.rows import hex32, hex64, nonce_of
 
 LONGEST = 2**63 - 1
@@ -105,7 +105,7 @@ def _order(source: int) -> Doc:
 def protected(core: Core) -> TableMetadata:
     """A protected table with something of every kind to attack, and a staged snapshot."""
     core.table(protected=False)
-    doc = core.get().metadata.to_json()
+    doc = document_of(core.get().metadata)
     doc["schemas"] = [*doc["schemas"], schema(7, column(2, "day", "date"))]  # type: ignore[misc]
     doc["partition-specs"] = [*doc["partition-specs"], {"spec-id": 1, "fields": []}]  # type: ignore[misc]
     doc["statistics"] = [statistics(FIRST) | {"file-size-in-bytes": 7}]

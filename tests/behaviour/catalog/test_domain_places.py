@@ -14,6 +14,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from tests.support.catalog.core import NOW_MS, OPERATOR, PRODUCER, RISK, SALES, Core, core_in, grant, request
+from tests.support.lake.metadata import document_of
 
 SALES_OPERATOR = grant(Role.OPERATOR, "sales")
 PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -142,6 +143,6 @@ def test_an_operator_of_every_domain_places_tables_in_each(core: Core) -> None:
 
 def test_a_property_that_was_there_before_keeps_no_commit_from_the_table(core: Core) -> None:
     base = core.table(protected=False).metadata
-    root = base.to_json() | {"properties": {"write.data.path": spelled(core, "{risk}/x")}}
+    root = document_of(base) | {"properties": {"write.data.path": spelled(core, "{risk}/x")}}
     core.plant("orders", TableMetadata.from_json(root))
     core.commit("orders", [{"action": "set-properties", "updates": {"a": "b"}}])

@@ -24,6 +24,7 @@ from tests.support.audit.crafted_history import Local
 from tests.support.audit.published_history import gathered
 from tests.support.catalog.upstream import NEW, There, code_of, publish
 from tests.support.gate.protected_tables import House, contract
+from tests.support.lake.metadata import document_of
 from tests.support.lake.sources import follow_target
 from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
@@ -158,7 +159,7 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_fo
     published: House, there: There
 ) -> None:
     text = published.contracts["orders"]
-    document: Any = there.found().metadata.to_json()
+    document: Any = document_of(there.found().metadata)
     schema = copy.deepcopy(document["schemas"][-1])
     swap_names(schema)
     there.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
@@ -172,7 +173,7 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_fo
 def test_old_snapshots_that_expire_at_the_upstream_take_nothing_away_from_what_was_proved(
     published: House, there: There
 ) -> None:
-    gone = oldest(there.found().metadata.to_json())["snapshot-id"]
+    gone = oldest(document_of(there.found().metadata))["snapshot-id"]
     there.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
     assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 1
 

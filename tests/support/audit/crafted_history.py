@@ -18,7 +18,7 @@ from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of
-from pvdm.lake.read.found_manifests import FOUND_KEY, MANIFESTS_KEY, manifest_hashes_text
+from pvdm.lake.read.found_manifests import FOUND_KEY, MANIFESTS_KEY
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.evidence import AuditBundle, Evidence, LoggedStatement, MetadataFile
 from pvdm.metadata.audit.report import AuditReport, Standing
@@ -36,6 +36,7 @@ from pvdm.trust.statement import Predicate
 from pvdm.trust.verify import sign_statement
 from pvdm.verify.fetch import Files
 from tests.support.catalog.core import request
+from tests.support.lake.manifests import extra_of
 from tests.support.ledger.log_storage import MemoryStorage, open_log
 from tests.support.stores.places import file_at, files
 from tools.proof_kit import CORE, EPOCH, NOW, ORIGIN, ROOT, SECOND, SIGNERS, failed_part, fixed, notary_part
@@ -365,9 +366,9 @@ def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication
     read = read_manifest_list(relist(last.data))
     known = {file.location: file.data for file in others}
     paths = [each.manifest_path for each in read.manifests]
-    hashes = manifest_hashes_text(sha256(known.get(path) or present(path)) for path in paths)
-    extra = [(key, value) for key, value in read.file.extra if key not in (MANIFESTS_KEY, FOUND_KEY)]
-    extra += [(key, value) for key, value in read_manifest_list(last.data).file.extra if key == FOUND_KEY]
+    hashes = "".join(sha256(known.get(path) or present(path)) for path in paths)
+    extra = [(key, value) for key, value in extra_of(read.file) if key not in (MANIFESTS_KEY, FOUND_KEY)]
+    extra += [(key, value) for key, value in extra_of(read_manifest_list(last.data).file) if key == FOUND_KEY]
     bound_to = [*extra, (MANIFESTS_KEY, hashes.encode())]
     data = write_avro(read.file.schema_text, bound_to, read.file.records, codec=read.file.codec)
     return replace(made, files=(*others, replace(last, data=data)), manifest_list_sha256=sha256(data))

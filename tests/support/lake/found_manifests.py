@@ -16,6 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of, listed_manifests, read_listed
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import House, day
+from tests.support.lake.manifests import extra_of
 from tests.support.stores.places import file_at
 
 Doc = dict[str, Any]
@@ -103,7 +104,7 @@ def plant(
             assert position is not None
             record[position] = value
     records = [records[0], records[0], *records[2:]] if twice else records
-    extra = [] if silent else read.file.extra
+    extra = [] if silent else extra_of(read.file)
     data = write_avro(read.file.schema_text, extra, [tuple(each) for each in records])
     place = f"{home}/snap-{own}.avro"
     file_at(place).write_bytes(data)

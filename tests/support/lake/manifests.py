@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.avro.container import MAGIC, encode_long, read_avro, write_avro
+from pvdm.lake.format.avro.container import MAGIC, AvroFile, encode_long, read_avro, write_avro
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
@@ -109,7 +109,7 @@ def spun(
     """The file again with another schema, other records or other header values (None takes one out)."""
     file = read_avro(data)
     schema_text = file.schema_text if schema is None else json.dumps(schema(json.loads(file.schema_text)))
-    pairs = {key: value for key, value in {**dict(file.extra), **(meta or {})}.items() if value is not None}
+    pairs = {key: value for key, value in {**dict(extra_of(file)), **(meta or {})}.items() if value is not None}
     return write_avro(schema_text, pairs.items(), file.records if records is None else records(file.records))
 
 
@@ -145,3 +145,13 @@ def lies_within(kind: Type, value: Value, lower: bytes | None, upper: bytes | No
     if lower is not None and compare(kind, decode_bound(kind, lower), value) > 0:
         return False
     return upper is None or compare(kind, value, decode_bound(kind, upper)) <= 0
+
+
+def extra_of(file: AvroFile) -> tuple[tuple[str, bytes], ...]:
+    """The file's header without Avro's own keys."""
+    return tuple((key, value) for key, value in file.metadata if not key.startswith("avro."))
+
+
+def written_again(file: AvroFile) -> bytes:
+    """The same header, schema text and records as a file."""
+    return write_avro(file.schema_text, extra_of(file), file.records, codec=file.codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -126,6 +127,11 @@ def partition_statistics(snapshot_id: int) -> Doc:
 
 def table(version: int = 2, /, **changes: object) -> TableMetadata:
     return TableMetadata.from_json(copy.deepcopy(document(version) | changes))
+
+
+def document_of(metadata: TableMetadata) -> dict[str, Json]:
+    """A copy of the table's document, which may be changed."""
+    return copy.deepcopy(dict(metadata.raw))
 
 
 def create_request(**more: object) -> Doc:

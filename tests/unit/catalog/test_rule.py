@@ -21,6 +21,7 @@ from tests.support.lake.metadata import (
     UUID,
     Doc,
     column,
+    document_of,
     partition_statistics,
     schema,
     snapshot,
@@ -121,7 +122,7 @@ def test_a_replaced_table_does_not_pass() -> None:
 def test_an_unknown_field_counts_as_main(change: Doc) -> None:
     before = base()
     with pytest.raises(NotAllowedError, match="field 'x-"):
-        rule.require_main_unchanged(before, TableMetadata.from_json(before.to_json() | change), "orders")
+        rule.require_main_unchanged(before, TableMetadata.from_json(document_of(before) | change), "orders")
 
 
 def test_the_error_says_what_is_gated_and_what_to_do() -> None:
@@ -213,7 +214,7 @@ def test_a_schema_that_is_put_back_otherwise_under_its_id_does_not_pass() -> Non
 @pytest.mark.parametrize("key", ["last-column-id", "last-partition-id"])
 def test_a_counter_that_runs_ahead_does_not_pass(key: str) -> None:
     before = base()
-    changed = TableMetadata.from_json(before.to_json() | {key: 2**31 - 1})
+    changed = TableMetadata.from_json(document_of(before) | {key: 2**31 - 1})
     with pytest.raises(NotAllowedError) as caught:
         rule.require_structure_unchanged(before, changed, "orders")
     assert caught.value.reason == "structure_gated"

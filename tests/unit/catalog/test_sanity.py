@@ -26,7 +26,7 @@ from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from tests.support.catalog.core import set_ref, to_ref
-from tests.support.lake.metadata import FILE, LOCATION, NOW, Doc, snapshot, table
+from tests.support.lake.metadata import FILE, LOCATION, NOW, Doc, document_of, snapshot, table
 
 HOME = (parse_location(LOCATION),)
 LONGEST = 2**63 - 1
@@ -112,7 +112,7 @@ def test_a_snapshot_that_goes_at_once_does_not_take_row_ids_with_it() -> None:
 
 def test_row_ids_of_a_snapshot_that_goes_at_once_are_counted() -> None:
     before = table(3)
-    after = TableMetadata.from_json(before.to_json() | {"next-row-id": 2**62})
+    after = TableMetadata.from_json(document_of(before) | {"next-row-id": 2**62})
     with pytest.raises(InputError, match="next row id"):
         require_sane(before, after, now_ms=NOW, prefixes=HOME)
 
@@ -334,7 +334,7 @@ def test_a_manifest_list_in_its_own_folder_is_accepted(tmp_path: Path) -> None:
 
 
 def test_manifests_listed_in_an_old_snapshot_lie_in_their_place_as_well() -> None:
-    doc = table(1).to_json()
+    doc = document_of(table(1))
     old: Any = doc["snapshots"]
     del old[0]["manifest-list"]
     old[0]["manifests"] = [f"{LOCATION}/a.avro", "s3://other/b.avro"]

@@ -13,7 +13,16 @@ from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.role import Role
 from tests.support.for_each import for_each
-from tests.support.lake.metadata import Doc, column, document, partition_statistics, schema, snapshot, statistics
+from tests.support.lake.metadata import (
+    Doc,
+    column,
+    document,
+    document_of,
+    partition_statistics,
+    schema,
+    snapshot,
+    statistics,
+)
 
 HIDDEN = 7_700_000_000_000_001
 TRACES = [str(HIDDEN), "secretbranch", "secrettag", "secretcolumn", "secretfile", "17000000055", "900"]
@@ -90,7 +99,7 @@ def test_the_published_snapshot_log_names_published_snapshots_only() -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_another_staged_snapshot_changes_not_one_byte(version: int) -> None:
     whole = with_staging(version)
-    doc: Any = whole.to_json()
+    doc: Any = document_of(whole)
     doc["refs"]["secretbranch2"] = {"snapshot-id": HIDDEN, "type": "branch"}
     doc["last-updated-ms"] += 1
     if version > 1:

@@ -14,7 +14,7 @@ import pytest
 
 from pvdm.lake.format.avro.container import AvroLimits, decompress, encode_long, read_avro, write_avro
 from tests.support.for_each import for_each
-from tests.support.lake.manifests import SYNC, container, record, refused, text
+from tests.support.lake.manifests import SYNC, container, extra_of, record, refused, text
 
 SCHEMA = json.dumps(record("int", "string", ["null", "long"], {"type": "array", "items": "bytes"}))
 RECORDS = [(1, "a", None, ()), (-7, "ß𝄞", 2**63 - 1, (b"", b"\x00\xff"))]
@@ -22,7 +22,7 @@ RECORDS = [(1, "a", None, ()), (-7, "ß𝄞", 2**63 - 1, (b"", b"\x00\xff"))]
 
 def test_what_is_written_is_read_again() -> None:
     found = read_avro(write_avro(SCHEMA, [("k", b"\xff")], RECORDS))
-    assert (found.records, found.schema_text, found.extra) == (tuple(RECORDS), SCHEMA, (("k", b"\xff"),))
+    assert (found.records, found.schema_text, extra_of(found)) == (tuple(RECORDS), SCHEMA, (("k", b"\xff"),))
 
 
 def test_equal_input_gives_equal_bytes() -> None:

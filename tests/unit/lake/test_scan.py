@@ -20,7 +20,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.scan import Scan, plan_scan, scan_batches
 from pvdm.model.schema import Schema
 from pvdm.verify.fetch import Files
-from tests.support.lake.metadata import column, schema
+from tests.support.lake.metadata import column, document_of, schema
 from tests.support.lake.scans import NAME, Lake, fetch, identity_spec, rows_of, table_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -379,7 +379,7 @@ def test_a_variant_that_is_not_asked_for_is_passed_over(tmp_path: Path) -> None:
 
 def test_an_encrypted_manifest_list_is_refused_by_name(tmp_path: Path) -> None:
     lake = Lake(tmp_path, (schema(0, column(1, "id")),), version=3)
-    document: Any = lake.metadata().to_json()
+    document: Any = document_of(lake.metadata())
     document["snapshots"][0]["key-id"] = "k1"
     document["encryption-keys"] = [{"key-id": "k1", "encrypted-key-metadata": "AAEC"}]
     metadata = TableMetadata.from_json(document)

@@ -10,7 +10,7 @@ from pvdm.errors import InputError
 from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from tests.support.for_each import for_each
-from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, column, document, table
+from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, column, document, document_of, table
 
 LATER = NOW + 20
 
@@ -208,7 +208,7 @@ def test_unknown_fields_survive_a_commit_everywhere(version: int) -> None:
         doc["partition-statistics"][0],
     ):  # fmt: skip
         holder["x-mark"] = "kept"
-    found = apply(TableMetadata.from_json(doc), {"action": "set-properties", "updates": {"a": "b"}}).to_json()
+    found = document_of(apply(TableMetadata.from_json(doc), {"action": "set-properties", "updates": {"a": "b"}}))
     expected = doc | {
         "properties": {"owner": "orders", "a": "b"},
         "last-updated-ms": LATER,

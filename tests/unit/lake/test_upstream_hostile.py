@@ -23,12 +23,13 @@ from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
 from tests.support.catalog.core import NOW_MS, request
+from tests.support.lake.metadata import document_of
 
 SOON = 3
 """Seconds after which a test gives up an upstream: no honest answer takes as long, however busy the machine is."""
 PLACE = Place(("sales",), "orders")
 TABLE = new_table(request(2), location="/lake/t", table_uuid="9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11", now_ms=NOW_MS)
-LOADED = {"metadata-location": "/lake/t/metadata/0.metadata.json", "metadata": TABLE.to_json()}
+LOADED = {"metadata-location": "/lake/t/metadata/0.metadata.json", "metadata": document_of(TABLE)}
 
 
 @dataclass

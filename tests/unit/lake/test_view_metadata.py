@@ -57,12 +57,6 @@ def test_a_document_may_be_compressed() -> None:
     assert ViewMetadata.parse(gzip.compress(dump_json(document()))) == parsed(document())
 
 
-def test_a_copy_may_be_changed_and_the_state_stays() -> None:
-    found = parsed(document())
-    found.to_json()["versions"] = []
-    assert found == parsed(document())
-
-
 def without(*names: str) -> Callable[[Doc], Doc]:
     return lambda made: {name: value for name, value in made.items() if name not in names}
 

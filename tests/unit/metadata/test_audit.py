@@ -22,6 +22,7 @@ from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.verify import sign_statement
 from tests.support.audit.crafted_history import CONTRACT, History, codes, local, standings
 from tests.support.gate.approvals import COLUMN, WORD
+from tests.support.lake.manifests import extra_of
 from tools.proof_kit import KEYS, NOW, ORIGIN, SECOND, SIGNERS, fixed, root_of
 
 FAILED = Verdict.failed(FailureClass.MODIFIED)
@@ -452,7 +453,7 @@ def test_a_manifest_that_was_changed_on_disk_is_found(history: History) -> None:
     """Of the same length and with the same files, so that only its hash tells: a bound that lies hides rows."""
     path = history.folder / "vault" / "1005-m0.avro"
     file = read_avro(path.read_bytes())
-    path.write_bytes(write_avro(file.schema_text, file.extra, file.records, codec=file.codec, sync=bytes(16)))
+    path.write_bytes(write_avro(file.schema_text, extra_of(file), file.records, codec=file.codec, sync=bytes(16)))
     report = history.audit()
     assert codes(report) == {"audit_manifests_changed"}
     assert standings(report) == [BEFORE, CHANGED]

@@ -15,6 +15,7 @@ from pvdm.metadata.audit.report import Standing
 from pvdm.model.statements.core import ProofCore, RowCounts
 from pvdm.model.statements.receipt import Receipt
 from tests.support.audit.crafted_history import TABLE, History, codes, listing, same, standings, with_deletes
+from tests.support.lake.manifests import extra_of
 from tools.proof_kit import fixed
 
 Lie = Callable[[History], Any]
@@ -179,7 +180,7 @@ def test_a_lie_is_found_where_it_was_told(history: History, lie: str) -> None:
 
 def twice(data: bytes) -> bytes:
     file = read_manifest_list(data).file
-    return write_avro(file.schema_text, file.extra, [*file.records, file.records[-1]], codec=file.codec)
+    return write_avro(file.schema_text, extra_of(file), [*file.records, file.records[-1]], codec=file.codec)
 
 
 LISTS: dict[str, tuple[Callable[[History], Callable[[bytes], bytes]], set[str]]] = {

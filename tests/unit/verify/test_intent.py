@@ -126,7 +126,7 @@ def test_days_rule_files_out_as_days(tmp_path: Path) -> None:
     for day in (0, 1, None):
         lake.data(table_of(columns, [{"id": 1, "d": day}]), partition={1000: day})
     found = files_of_chunk(bound(), pinned(lake), ChunkDefinition("c", "d = '1970-01-02'", None))
-    assert [file.partition[1000] for file in found] == [1]
+    assert [file.constants[2] for file in found] == [1]
 
 
 def test_a_chunk_of_files_has_these_files(tmp_path: Path) -> None:

@@ -237,13 +237,9 @@ class Node:
         """The value. Raises if it is null or absent."""
         found = self.raw.get(key)
         if found is None:
-            words, got = (
-                f"a required field is missing at {self.at(key)}",
-                "null" if key in self.raw else "no such field",
-            )
-            raise Code.ICEBERG_JSON_INVALID(
-                words, reason="lake_field_missing", expected=key, got=got, place=self.at(key)
-            )
+            place, got = self.at(key), "null" if key in self.raw else "no such field"
+            words, reason = f"a required field is missing at {place}", "lake_field_missing"
+            raise Code.ICEBERG_JSON_INVALID(words, reason=reason, expected=key, got=got, place=place)
         return found
 
     def integer(self, key: str) -> int:
@@ -322,21 +318,16 @@ class Node:
 
     def texts(self, key: str) -> tuple[str, ...]:
         """An array of strings."""
-        found = []
-        for position, item in enumerate(self.items(key)):
-            if not isinstance(item, str):
-                raise invalid(f"{self.at(key)}[{position}]", "a string", kind(item))
-            found.append(item)
-        return tuple(found)
+        return tuple(self._string(key, at, item) for at, item in enumerate(self.items(key)))
 
     def strings(self, key: str) -> dict[str, str]:
         """An object whose values are strings."""
-        found: dict[str, str] = {}
-        for name, value in self.node(key).raw.items():
-            if not isinstance(value, str):
-                raise invalid(f"{self.at(key)}[{name[:64]!r}]", "a string", kind(value))
-            found[name] = value
-        return found
+        return {name: self._string(key, name[:64], value) for name, value in self.node(key).raw.items()}
+
+    def _string(self, key: str, at: int | str, value: Json) -> str:
+        if not isinstance(value, str):
+            raise invalid(f"{self.at(key)}[{at!r}]", "a string", kind(value))
+        return value
 
     def given_strings(self, key: str) -> dict[str, str]:
         """An object whose values are strings, empty if the key is absent. Raises for null."""
@@ -347,6 +338,12 @@ class Node:
         if type(found) is int and least <= found <= most:
             return found
         raise invalid(self.at(key), expected, kind(found))
+
+
+def read_objects(value: Json) -> list[Raw]:
+    """The objects of an array; none if it is no array."""
+    # `dict` first: the check for a mapping takes ten times as long, and logs grow with the table.
+    return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
 
 
 def kind(value: object) -> str:

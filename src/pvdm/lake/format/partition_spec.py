@@ -150,6 +150,11 @@ class PartitionSpec:
             raise _invalid("an array of fields", value)
         return cls(spec_id, tuple(_field(field, index) for index, field in enumerate(value)))
 
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Whether all files have the same partition value."""
+        return all(field.transform.name == "void" for field in self.fields)
+
     def to_text(self) -> str:
         """The JSON array of the fields."""
         return json.dumps([field.to_json() for field in self.fields], separators=(",", ":"), ensure_ascii=False)
@@ -218,8 +223,7 @@ def apply(transform: Transform, source: Type, value: Value) -> Value:
     """The partition value of a source value; null stays null."""
     result = transform.result(source)
     if result is None:
-        words = "an unknown transform cannot be applied"
-        raise Code.PARTITION_SPEC_INVALID(words, reason="partition_transform_unknown", got=str(transform)[:120])
+        raise Code.PARTITION_SPEC_INVALID(reason="partition_transform_unknown", got=str(transform)[:120])
     if value is None or transform.name == "void":
         return None
     check_value(source, value)

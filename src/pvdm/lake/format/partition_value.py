@@ -31,14 +31,7 @@ _ANNOTATED: Final = {
     Kind.TIMESTAMPTZ_NS: ("long", "timestamp-nanos", True),
 }
 _WIDENED: Final = {Kind.LONG: "int", Kind.DOUBLE: "float"}
-_INFERRED: Final = {
-    ("int", "date", False): Kind.DATE,
-    ("long", "time-micros", False): Kind.TIME,
-    ("long", "timestamp-micros", False): Kind.TIMESTAMP,
-    ("long", "timestamp-micros", True): Kind.TIMESTAMPTZ,
-    ("long", "timestamp-nanos", False): Kind.TIMESTAMP_NS,
-    ("long", "timestamp-nanos", True): Kind.TIMESTAMPTZ_NS,
-}
+_INFERRED: Final = {(base, logical, bool(zoned)): kind for kind, (base, logical, zoned) in _ANNOTATED.items()}
 
 
 def decimal_bytes(precision: int) -> int:

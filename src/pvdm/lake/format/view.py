@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import (
     INT_LAST,
     Json,
@@ -19,6 +19,7 @@ from pvdm.lake.format.json_document import (
     canonical,
     dump_json,
     parse_json,
+    read_objects,
     require_size,
     shown,
     unzip,
@@ -26,8 +27,8 @@ from pvdm.lake.format.json_document import (
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import update_structure as structure
 from pvdm.lake.format.table.commit_request import read_kinds
-from pvdm.lake.format.table.draft import LAST_ADDED, MeaningIndex, whole_property
-from pvdm.lake.format.table.metadata import check_uuid, stripped_location
+from pvdm.lake.format.table.draft import LAST_ADDED, Parts, whole_property
+from pvdm.lake.format.table.metadata import check_uuid, stripped_location, unsupported_version
 
 VIEW_SIZE_MAX_BYTES: Final = 16_777_216
 VIEW_FORMAT_VERSION: Final = 1
@@ -110,10 +111,6 @@ class ViewMetadata:
         """The bytes of the metadata file; equal documents give equal bytes."""
         return require_size(dump_json(self.raw), VIEW_SIZE_MAX_BYTES)
 
-    def to_json(self) -> dict[str, Json]:
-        """A copy of the document that may be changed."""
-        return copy.deepcopy(dict(self.raw))
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ViewMetadata):
             return NotImplemented
@@ -143,16 +140,12 @@ def parse_version(node: Node) -> ViewVersion:
     )
 
 
-def require_view_format(version: int, place: str) -> None:
+def require_view_format(node: Node) -> None:
     """Raise if the view's format version is not supported."""
+    version = node.integer("format-version")
     if version != VIEW_FORMAT_VERSION:
-        raise Code.TABLE_METADATA_INVALID(
-            "the view's format version is not supported",
-            reason="format_version_unsupported",
-            expected=str(VIEW_FORMAT_VERSION),
-            got=str(version),
-            place=place,
-        )
+        words, expected = "the view's format version is not supported", str(VIEW_FORMAT_VERSION)
+        raise unsupported_version(words, expected, version, node.at("format-version"))
 
 
 def _representation(node: Node) -> Representation:
@@ -163,13 +156,12 @@ def _representation(node: Node) -> Representation:
 
 
 def _read(node: Node) -> ViewMetadata:
-    version = node.integer("format-version")
-    require_view_format(version, node.at("format-version"))
+    require_view_format(node)
     for name in ("schemas", "versions", "version-log"):
         node.items(name)
     return ViewMetadata(
         check_uuid(node.text("view-uuid"), node.at("view-uuid")),
-        version,
+        VIEW_FORMAT_VERSION,
         stripped_location(node.text("location"), node.at("location")),
         MappingProxyType(node.given_strings("properties")),
         tuple(parse_schema(item) for item in node.nodes("schemas")),
@@ -191,28 +183,28 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
         if twice is not None:
             words = f"two {what} of the view have one id"
             raise Code.VIEW_INVALID(words, reason="view_id_twice", got=str(twice), place=f"{place}.{what}")
-    if metadata.current_version_id not in version_ids:
-        raise Code.VIEW_INVALID(
-            "no version has the id of the current one",
-            reason="view_version_unknown",
-            expected=f"one of {_join_ids(version_ids)}",
-            got=str(metadata.current_version_id),
-            place=f"{place}.current-version-id",
-        )
+    if (current := metadata.current_version_id) not in version_ids:
+        words = "no version has the id of the current one"
+        raise _version_unknown(words, version_ids, current, f"{place}.current-version-id")
     known = frozenset(schema_ids)
     for version in metadata.versions:
         if version.schema_id not in known:
             raise Code.ICEBERG_SCHEMA_INVALID(
                 f"version {version.version_id} of the view names a schema that the view does not have",
                 reason="schema_unknown",
-                expected=f"one of {_join_ids(schema_ids)}",
+                expected=_one_of(schema_ids),
                 got=str(version.schema_id),
                 place=f"{version.place}.schema-id",
             )
 
 
-def _join_ids(ids: list[int]) -> str:
-    return ", ".join(str(found) for found in ids[:32]) or "none"
+def _version_unknown(message: str, ids: Iterable[int], version_id: int, place: str) -> PvdmError:
+    expected, got = _one_of(ids), str(version_id)
+    return Code.VIEW_INVALID(message, reason="view_version_unknown", expected=expected, got=got, place=place)
+
+
+def _one_of(ids: Iterable[int]) -> str:
+    return f"one of {', '.join(map(str, islice(ids, 32))) or 'none'}"
 
 
 VIEW_UPDATES_MAX: Final = 1_000
@@ -232,74 +224,53 @@ class ViewDraft:
         self.view_uuid = view_uuid
         self.location: str | None = base.location if base else None
         self.properties: dict[str, str] = dict(base.properties) if base else {}
-        self.schemas: dict[int, TableSchema] = {each.schema_id: each for each in base.schemas} if base else {}
-        self.versions: dict[int, ViewVersion] = {each.version_id: each for each in base.versions} if base else {}
+        self.schemas: Parts[TableSchema] = Parts({each.schema_id: each for each in base.schemas} if base else {})
+        self.versions: Parts[ViewVersion] = Parts({each.version_id: each for each in base.versions} if base else {})
         self.current_id: int | None = base.current_version_id if base else None
-        self._alike_schemas = MeaningIndex(self.schemas, lambda schema: schema.meaning)
-        self._alike_versions = MeaningIndex(self.versions, lambda version: version.meaning)
-        # What this commit did, for its later updates.
-        self.last_schema: int | None = None
-        self.last_version: int | None = None
-        self.added_versions: set[int] = set()
         self.log_entry: Raw | None = None
 
     def put_schema(self, schema: TableSchema) -> None:
         """Add the schema unless the view has the same one."""
-        known = self._alike_schemas.find(schema)
+        known = self.schemas.find(schema)
         if known is not None:
             # Another writer may have added the same schema just before.
-            self.last_schema = known
+            self.schemas.last_added = known
             return
         schema_id = max(self.schemas, default=-1) + 1
         raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
-        self.schemas[schema_id] = replace(schema, schema_id=schema_id, raw=raw)
-        self._alike_schemas.add(schema_id, self.schemas[schema_id])
-        self.last_schema = schema_id
+        self.schemas.add(schema_id, replace(schema, schema_id=schema_id, raw=raw))
         self.changed = True
 
     def put_version(self, version: ViewVersion) -> None:
         """Add the version unless the view has one that means the same."""
         if version.schema_id == LAST_ADDED:
-            schema_id = structure.last_added(self.last_schema, "schema", f"{version.place}.schema-id")
+            schema_id = structure.last_added(self.schemas.last_added, "schema", f"{version.place}.schema-id")
             version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
-        known = self._alike_versions.find(version)
+        known = self.versions.find(version)
         if known is not None:
-            self.last_version = known
+            self.versions.last_added = known
             return
         _judge_new(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
         if not 0 < version.version_id <= version_id <= INT_LAST:
-            raise Code.VIEW_INVALID(
-                reason="view_version_id_invalid",
-                expected=f"1 to {INT_LAST}, and room for the next",
-                got=str(version.version_id),
-                place=f"{version.place}.version-id",
-            )
-        self.versions[version_id] = replace(
-            version, version_id=version_id, raw={**version.raw, "version-id": version_id}
-        )
-        self._alike_versions.add(version_id, self.versions[version_id])
-        self.added_versions.add(version_id)
-        self.last_version = version_id
+            wanted, place = f"1 to {INT_LAST}, and room for the next", f"{version.place}.version-id"
+            got = str(version.version_id)
+            raise Code.VIEW_INVALID(reason="view_version_id_invalid", expected=wanted, got=got, place=place)
+        raw = {**version.raw, "version-id": version_id}
+        self.versions.add(version_id, replace(version, version_id=version_id, raw=raw))
         self.changed = True
 
     def make_current(self, version_id: int, place: str) -> None:
         """Make one of the view's versions the current one."""
         if version_id == LAST_ADDED:
-            version_id = structure.last_added(self.last_version, "version", place)
+            version_id = structure.last_added(self.versions.last_added, "version", place)
         if version_id == self.current_id:
             return
         found = self.versions.get(version_id)
         if found is None:
-            raise Code.VIEW_INVALID(
-                "no version has this id",
-                reason="view_version_unknown",
-                expected=f"one of {_join_ids(list(self.versions))}",
-                got=str(version_id),
-                place=place,
-            )
+            raise _version_unknown("no version has this id", self.versions, version_id, place)
         # An older version becomes current again now, not at the time when it was made.
-        time = found.timestamp_ms if version_id in self.added_versions else self.now_ms
+        time = found.timestamp_ms if version_id in self.versions.added else self.now_ms
         self.log_entry = {"timestamp-ms": time, "version-id": version_id}
         self.current_id = version_id
         self.changed = True
@@ -330,16 +301,12 @@ class ViewDraft:
         if size < 1:
             words = f"the property {HISTORY_PROPERTY} cannot be accepted"
             raise Code.VIEW_INVALID(words, reason="view_history_size_invalid", got=str(size))
-        kept = set(self.added_versions) | {found for found in (self.current_id,) if found is not None}
-        for version_id in sorted(self.versions, reverse=True):
-            if len(kept) >= size:
-                break
-            kept.add(version_id)
-        return kept
+        kept = set(self.versions.added) if self.current_id is None else {*self.versions.added, self.current_id}
+        others = sorted(self.versions.keys() - kept, reverse=True)
+        return kept.union(others[: max(0, size - len(kept))])
 
     def _log(self, kept: set[int]) -> list[Json]:
-        old = self.base.raw.get("version-log") if self.base else None
-        whole = [entry for entry in (old if isinstance(old, list) else []) if isinstance(entry, Mapping)]
+        whole = read_objects(self.base.raw.get("version-log") if self.base else None)
         whole += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []
         for entry in whole:
@@ -398,16 +365,11 @@ def _assign_uuid(draft: ViewDraft, node: Node) -> None:
         raise Code.VIEW_INVALID(reason="view_uuid_changed", expected=draft.view_uuid, got=wanted, place=node.at("uuid"))
 
 
-def _upgrade(draft: ViewDraft, node: Node) -> None:
-    """upgrade-format-version: there is only one version."""
-    del draft
-    require_view_format(node.integer("format-version"), node.at("format-version"))
-
-
 _UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyType(
     {
         "assign-uuid": _assign_uuid,
-        "upgrade-format-version": _upgrade,
+        # There is only one version.
+        "upgrade-format-version": lambda _, node: require_view_format(node),
         "set-location": structure.set_location,
         "set-properties": structure.set_properties,
         "remove-properties": structure.remove_properties,
@@ -423,18 +385,15 @@ _UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyT
 def _judge_new(version: ViewVersion) -> None:
     """Raise unless a new version has SQL queries only, at least one, and one for each dialect."""
     seen: set[str] = set()
+    place = f"{version.place}.representations"
     for each in version.representations:
         if each.type != SQL or each.dialect is None:
-            raise Code.VIEW_INVALID(
-                reason="view_representation_unsupported",
-                expected=SQL,
-                got=shown(each.type),
-                place=f"{version.place}.representations",
-            )
+            got = shown(each.type)
+            raise Code.VIEW_INVALID(reason="view_representation_unsupported", expected=SQL, got=got, place=place)
         dialect = each.dialect.lower()
         if dialect in seen:
             words = f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}"
-            raise Code.VIEW_DIALECT_TWICE(words, got=shown(dialect), place=f"{version.place}.representations")
+            raise Code.VIEW_DIALECT_TWICE(words, got=shown(dialect), place=place)
         seen.add(dialect)
     if not seen:
-        raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=f"{version.place}.representations")
+        raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=place)

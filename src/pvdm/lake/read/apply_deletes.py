@@ -66,9 +66,9 @@ class Removal:
         for delete in file.deletes:
             if delete.vector:
                 with in_file(delete.location):
-                    vector = vectors.read(delete, _fetched(delete, fetch), file.record_count or 0)
+                    vector = vectors.read(delete, fetch_listed(delete, fetch), file.record_count or 0)
             elif delete.content is FileContent.POSITION_DELETES:
-                data = _fetched(delete, fetch)
+                data = fetch_listed(delete, fetch)
                 places.append(_positions(delete, data, file.location, read, columns.known))
             else:
                 equal.setdefault((delete.equality_ids, delete.hidden), []).append(delete)
@@ -76,7 +76,8 @@ class Removal:
             replace(Equality.load(columns, ids, files, fetch, read), hidden=hidden)
             for (ids, hidden), files in equal.items()
         )
-        found = _sorted(places)
+        joined = pa.chunked_array(places, pa.int64()).unique()
+        found = joined.take(pc.array_sort_indices(joined))
         if vector is not None:
             _require_within(found, vector, file)
         return cls(columns, file.constants, found, equalities, vector)
@@ -104,7 +105,9 @@ class Removal:
             # Behind its end nothing is deleted.
             found = pa.concat_arrays([found, pa.repeat(pa.scalar(False), rows - len(found))])
             gone = found if gone is None else pc.or_(gone, found)
-        low, high = (bisect.bisect_left(self.positions, at, key=_whole) for at in (first, first + rows))
+        low, high = (
+            bisect.bisect_left(self.positions, at, key=lambda each: int(each.as_py())) for at in (first, first + rows)
+        )
         if low < high:
             found = pc.is_in(_arange(first, first + rows), value_set=self.positions.slice(low, high - low))
             gone = found if gone is None else pc.or_(gone, found)
@@ -139,7 +142,7 @@ class Equality:
         resolution = Resolution(columns, known.defaults, {})
         rows: list[list[Array]] = []
         for file in files:
-            data, seen = _fetched(file, fetch), 0
+            data, seen = fetch_listed(file, fetch), 0
             with in_file(file.location):
                 for batch in read(data, resolution.wanted, known.besides(columns)):
                     rows.append(_keys(resolution.apply(batch), columns))
@@ -203,10 +206,8 @@ def _joined(one: Field, other: Field) -> Field:
 
 def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
     """The key columns, converted so that values that are equal for Iceberg compare as equal."""
-    found: list[Array] = []
-    for column, field in zip(batch.columns, columns.fields, strict=True):
-        found.extend(_flat(column, field))
-    return found
+    pairs = zip(batch.columns, columns.fields, strict=True)
+    return [array for column, field in pairs for array in _flat(column, field)]
 
 
 def _flat(array: Array, field: Field) -> Iterator[Array]:
@@ -247,7 +248,8 @@ def _beside(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
     return batch
 
 
-def _fetched(file: DeleteFile, fetch: Fetch) -> bytes:
+def fetch_listed(file: DeleteFile | ScanFile, fetch: Fetch) -> bytes:
+    """The file's bytes. Raises if they are not as many as listed: with a smaller size readers would see fewer rows."""
     data = fetch(file.location)
     if len(data) != file.size:
         size, got = f"{file.size} bytes", f"{len(data)} bytes"
@@ -305,15 +307,6 @@ def _require_within(places: Array, vector: Array, file: ScanFile) -> None:
     if behind or not pc.all(vector.take(inside), min_count=0).as_py():
         got = "one that does not"
         raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_incomplete", got=got, file=file.location)
-
-
-def _sorted(places: Sequence[Array]) -> Array:
-    joined = pa.chunked_array(list(places), pa.int64()).unique()
-    return joined.take(pc.array_sort_indices(joined))
-
-
-def _whole(number: Any) -> int:
-    return int(number.as_py())
 
 
 def _refused(file: DeleteFile, expected: str, got: str) -> PvdmError:

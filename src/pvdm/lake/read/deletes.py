@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from pvdm.errors import Code, InputError
@@ -54,10 +54,7 @@ class ScanFile:
     location: str
     size: int
     record_count: int | None
-    sequence_number: int
-    spec_id: int
-    partition: IdMap[Value]
-    constants: IdMap[Value]
+    constants: IdMap[Value] = field(default_factory=IdMap)
     deletes: tuple[DeleteFile, ...] = ()
     sha256: str | None = None
     first_split: int = 0
@@ -108,7 +105,7 @@ class DeleteIndex:
             self._metrics[file] = metrics
         if file.vector:
             self._add_vector(file, (spec.spec_id, tuple_key(partition)))
-        elif file.content is FileContent.EQUALITY_DELETES and _is_unpartitioned(spec):
+        elif file.content is FileContent.EQUALITY_DELETES and spec.is_unpartitioned:
             self._everywhere.append(file)
         elif file.referenced is not None:
             self._by_path[file.referenced].append(file)
@@ -173,10 +170,6 @@ def _referenced(file: DataFile) -> str | None:
         raise Code.DELETE_PATH_INVALID(got=file.file_path) from None
 
 
-def _is_unpartitioned(spec: PartitionSpec) -> bool:
-    return all(field.transform.name == "void" for field in spec.fields)
-
-
 Slots = Mapping[int, Field | Inner]
 _UUID: Final = PrimitiveType(Kind.UUID)
 
@@ -204,17 +197,13 @@ def _differs(field_id: int, slot: Field | Inner, data: DataFile, deletes: DataFi
     if _may_have_null(field_id, slot, data) and _may_have_null(field_id, slot, deletes):
         return False
     for one, other in ((data, deletes), (deletes, data)):
-        if _is_all_null(field_id, slot, one) and _has_no_null(field_id, slot, other):
+        if _is_all_null(field_id, slot, one) and not _may_have_null(field_id, slot, other):
             return True
     return _lie_apart(field_id, slot.type, data, deletes)
 
 
 def _may_have_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:
     return not slot.required and (file.null_value_counts is None or file.null_value_counts.get(field_id, 1) > 0)
-
-
-def _has_no_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:
-    return slot.required or (file.null_value_counts is not None and file.null_value_counts.get(field_id, 1) <= 0)
 
 
 def _is_all_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:

@@ -205,7 +205,7 @@ def _of_same_partitions(
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     keys = {tuple_key(file.partition) for file in added}
     # A table without partitions is one partition, also for files of older specs.
-    single = all(field.transform.name == "void" for field in spec.fields) and bool(added)
+    single = spec.is_unpartitioned and bool(added)
     for spec_id, file in live:
         if single or (spec_id == spec.spec_id and tuple_key(file.partition) in keys):
             yield spec_id, file

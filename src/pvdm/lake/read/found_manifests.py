@@ -23,6 +23,8 @@ from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
 from pvdm.model.schema import Type
 
+TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
+
 
 class SteadyFiles:
     """Reads files that others can write. Raises if a file that is read again has other bytes."""
@@ -48,15 +50,9 @@ class FoundCheck:
         self._snapshot = snapshot
         self._paths: set[str] = set()
         self._ids: list[tuple[int, int, str]] = []
-        self._totals = dict.fromkeys(
-            ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes"), 0
-        )
-        require_list_of(metadata, snapshot, header)
-
-    @property
-    def totals(self) -> Mapping[str, int]:
+        self.totals = dict.fromkeys(TOTALS, 0)
         """The totals of the live entries, by their names in a snapshot summary."""
-        return self._totals
+        require_list_of(metadata, snapshot, header)
 
     def add(self, read: ListedManifest) -> None:
         """Check one manifest and count its live entries."""
@@ -87,22 +83,18 @@ class FoundCheck:
             raise _refused("found_sequence_ahead", most, number)
 
     def _count(self, file: DataFile) -> None:
-        totals = self._totals
+        totals = self.totals
         totals["files-size"] += file.file_size_in_bytes
         if file.content is FileContent.DATA:
             totals["data-files"] += 1
             totals["records"] += file.record_count
-            self._note_row_ids(file)
+            if file.first_row_id is not None and file.record_count:
+                require_row_ids(self._metadata, file.first_row_id, file.record_count)
+                self._ids.append((file.first_row_id, file.record_count, file.file_path))
             return
         totals["delete-files"] += 1
         kind = "position" if file.content is FileContent.POSITION_DELETES else "equality"
         totals[f"{kind}-deletes"] += file.record_count
-
-    def _note_row_ids(self, file: DataFile) -> None:
-        if file.first_row_id is None or not file.record_count:
-            return
-        require_row_ids(self._metadata, file.first_row_id, file.record_count)
-        self._ids.append((file.first_row_id, file.record_count, file.file_path))
 
 
 def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> str:
@@ -181,13 +173,8 @@ _DOMAIN: Final = b"pvdm/found/v1\0"
 _HEX: Final = re.compile(r"(?:[0-9a-f]{64})*", re.ASCII)
 
 
-def manifest_hashes_text(hashes: Iterable[str]) -> str:
-    """The SHA-256 of every manifest of a list, in the list's order, in hex and without a separator."""
-    return "".join(hashes)
-
-
 def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None:
-    """The hashes of a list's manifests; None where the header does not have one for each of them."""
+    """The hashes of a list's manifests in its order; None where the header does not have one for each of them."""
     if text is None or len(text) != 64 * count or _HEX.fullmatch(text) is None:
         return None
     return tuple(text[at : at + 64] for at in range(0, len(text), 64))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.json_document import Json, Node, Raw, dump_json, parse_json
-from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestEntry
+from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.partition_spec import DATE, source_types
 from pvdm.lake.format.schema.document import TableSchema
@@ -20,7 +20,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
-from pvdm.lake.read.apply_deletes import Columns, Removal
+from pvdm.lake.read.apply_deletes import Columns, Removal, fetch_listed
 from pvdm.lake.read.deletes import DeleteIndex, ScanFile, delete_file, slots_of
 from pvdm.lake.read.entries import FileReader, listed_manifests, read_listed
 from pvdm.lake.read.found_manifests import require_header
@@ -106,8 +106,9 @@ def scan_batches(
     resolution = Resolution(scan.schema, scan.defaults, file.constants)
     columns = Columns(scan.schema, scan.older, scan.dropped | every_id(scan.schema), scan.defaults)
     removal = Removal.load(columns, file, scan.vectors, fetch, read)
-    data = fetch(file.location)
-    _require_listed(file, data)
+    data = fetch_listed(file, fetch)
+    if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
+        raise Code.SOURCE_FILE_CHANGED(expected=f"SHA-256 {file.sha256}", got=found, file=file.location)
     seen = 0
     with in_file(file.location):
         keys = removal.keys(data, read)
@@ -127,30 +128,16 @@ def scan_batches(
             raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=f"{seen} rows at least")
 
 
-def _require_listed(file: ScanFile, data: bytes) -> None:
-    """Raise if size or hash differ. With a smaller size other readers would see fewer rows."""
-    if len(data) != file.size:
-        size, got = f"{file.size} bytes", f"{len(data)} bytes"
-        raise Code.FILE_SIZE_LIES(expected=size, got=got, file=file.location)
-    if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
-        raise Code.SOURCE_FILE_CHANGED(expected=f"SHA-256 {file.sha256}", got=found, file=file.location)
-
-
 def _defaults(metadata: TableMetadata, schema: TableSchema) -> dict[int, LiteralValue]:
     """The initial defaults by id, also of dropped columns: an equality delete may use one."""
-    found: dict[int, LiteralValue] = {}
-    for each in sorted(metadata.schemas, key=lambda each: each.schema_id):
-        found.update(initial_defaults(each))
-    return found | initial_defaults(schema)
+    schemas = (*sorted(metadata.schemas, key=lambda each: each.schema_id), schema)
+    return {field_id: value for each in schemas for field_id, value in initial_defaults(each).items()}
 
 
 def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
     """Every id that the table has assigned except the schema's. The schema that had an id may have been removed."""
-    known: set[int] = set(_LINEAGE_IDS)
-    known.update(range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1))
-    for each in older:
-        known |= every_id(each)
-    return frozenset(known - every_id(schema))
+    assigned = range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1)
+    return _LINEAGE_IDS.union(assigned, *map(every_id, older)) - every_id(schema)
 
 
 def _files(
@@ -175,9 +162,15 @@ def _files(
                 continue
             if file.file_path in found:
                 raise Code.FILE_MISMATCH("a file is listed twice", reason="file_listed_twice", got=file.file_path)
-            made = _scan_file(entry, manifest.header.spec.spec_id, identities)
-            applied = deletes.of(made.location, made.sequence_number, made.spec_id, made.partition, file)
-            found[file.file_path] = replace(made, deletes=applied)
+            spec_id, sequence_number = manifest.header.spec.spec_id, entry.sequence_number or 0
+            found[file.file_path] = ScanFile(
+                location=file.file_path,
+                size=file.file_size_in_bytes,
+                record_count=file.record_count,
+                constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
+                deletes=deletes.of(file.file_path, sequence_number, spec_id, file.partition, file),
+                first_split=(file.split_offsets or (0,))[0],
+            )
             if len(found) > SCAN_FILES_MAX:
                 raise Code.SCAN_TOO_MANY_FILES(expected=f"at most {SCAN_FILES_MAX}", got="more")
     named = deletes.vectors
@@ -197,20 +190,6 @@ def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
             raise Code.PARTITION_TYPE_CHANGED(words, expected=str(columns[column]), got=str(kind))
         found[column] = part.field_id
     return found
-
-
-def _scan_file(entry: ManifestEntry, spec_id: int, identities: Mapping[int, int]) -> ScanFile:
-    file = entry.data_file
-    return ScanFile(
-        location=file.file_path,
-        size=file.file_size_in_bytes,
-        record_count=file.record_count,
-        sequence_number=entry.sequence_number or 0,
-        spec_id=spec_id,
-        partition=file.partition,
-        constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
-        first_split=(file.split_offsets or (0,))[0],
-    )
 
 
 def _require_readable(file: DataFile) -> None:
@@ -279,12 +258,13 @@ def _own_schema(metadata: TableMetadata, snapshot_id: int) -> TableSchema | None
 
 def _newer(own: TableSchema, current: TableSchema) -> tuple[Raw, ...]:
     names = {Node(each, own.place).text("name") for each in _columns_of(own)}
-    found = []
-    for node in Node(current.raw, current.place).nodes("fields"):
-        lacking = not node.flag("required") or node.raw.get("initial-default") is not None
-        if lacking and node.integer("id") not in own.fields and node.text("name") not in names:
-            found.append(node.raw)
-    return tuple(found)
+    return tuple(
+        node.raw
+        for node in Node(current.raw, current.place).nodes("fields")
+        if (not node.flag("required") or node.raw.get("initial-default") is not None)
+        and node.integer("id") not in own.fields
+        and node.text("name") not in names
+    )
 
 
 def _columns_of(schema: TableSchema) -> list[Raw]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -55,7 +55,10 @@ class Vectors:
     def _listed(self, file: DeleteFile, blobs: Iterable[Blob]) -> Blob:
         """The blob that the manifest names. Raises if a reader could apply another blob of the file."""
         vectors = [blob for blob in blobs if blob.kind == VECTOR_KIND]
-        _require_distinct([_referenced(blob) for blob in vectors])
+        files = {_referenced(blob) for blob in vectors}
+        if len(files) != len(vectors):
+            got = f"{len(vectors)} vectors of {len(files)} data files"
+            raise _refused("deletion_vector_twice", "one for each", got)
         own = next((blob for blob in vectors if (blob.offset, blob.length) == (file.offset, file.length)), None)
         if own is None:
             wanted = f"a blob {VECTOR_KIND} at {file.offset} of {file.length} bytes"
@@ -77,18 +80,11 @@ class Vectors:
             if (named.location, named.offset, named.length) == (file.location, blob.offset, blob.length):
                 return
             count = blob.properties.get(_COUNT, "")
-            least = int(count) if _NUMBER.fullmatch(count) else None
-            newer = named.sequence_number > file.sequence_number
-            if newer and least is not None and least <= named.record_count:
+            fewer = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
+            if fewer and named.sequence_number > file.sequence_number:
                 return
         expected = "vectors of the snapshot, or older ones that a newer one has replaced"
         raise _refused("deletion_vector_stray", expected, f"another for {referenced}")
-
-
-def _require_distinct(referenced: list[str]) -> None:
-    if len(set(referenced)) != len(referenced):
-        got = f"{len(referenced)} vectors of {len(set(referenced))} data files"
-        raise _refused("deletion_vector_twice", "one for each", got)
 
 
 def _referenced(blob: Blob) -> str:
@@ -332,10 +328,15 @@ def _of_array(values: tuple[int, ...]) -> bytearray:
 
 
 def _of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
-    block, total = bytearray(_CONTAINER_BYTES), 0
-    for start, length in _runs(reader):
-        _fill(block, start, start + length)
-        total += length
+    """The bits of a container of runs. Raises if two runs overlap or touch."""
+    block, total, last = bytearray(_CONTAINER_BYTES), 0, -1
+    pairs = reader.shorts(2 * reader.number(2))
+    for start, more in zip(pairs[::2], pairs[1::2], strict=True):
+        if start <= last or start + more >= _CONTAINERS_MAX:
+            raise _invalid("runs apart from each other, inside their container", f"one from {start}")
+        last = start + more + 1
+        _fill(block, start, last)
+        total += more + 1
     if total != container.count:
         raise _invalid(f"{container.count} positions in runs", str(total))
     return block
@@ -352,14 +353,3 @@ def _fill(block: bytearray, start: int, end: int) -> None:
         block[first - 1] |= 0x100 - (1 << (start & 7))
     if end & 7:
         block[last] |= (1 << (end & 7)) - 1
-
-
-def _runs(reader: _BitmapReader) -> Iterator[tuple[int, int]]:
-    """Start and length of each run. Raises if two runs overlap or touch."""
-    pairs = reader.shorts(2 * reader.number(2))
-    last = -1
-    for start, more in zip(pairs[::2], pairs[1::2], strict=True):
-        if start <= last or start + more >= _CONTAINERS_MAX:
-            raise _invalid("runs apart from each other, inside their container", f"one from {start}")
-        last = start + more + 1
-        yield start, more + 1

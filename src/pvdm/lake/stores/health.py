@@ -105,7 +105,7 @@ class FolderHealth(_Health):
                 self._seen.add(folder)
             if there or not (folder in self._seen or self._folders[folder]()):
                 if folder not in self._only_read:
-                    _write(_nearest(folder))
+                    _write(next(each for each in (folder, *folder.parents) if each.is_dir()))
                 return None
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -115,11 +115,6 @@ class FolderHealth(_Health):
                 reason="steward_folder_unwritable", expected=expected, got=got, hint=hint
             )
         return Code.STEWARD_FOLDER_UNAVAILABLE(reason="steward_folder_missing", expected=str(folder), got="none")
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest existing one above it."""
-    return next(each for each in (folder, *folder.parents) if each.is_dir())
 
 
 def _write(folder: Path) -> None:

@@ -23,25 +23,19 @@ class S3Store:
 
     def __init__(self, settings: S3Settings, client: Any = None) -> None:
         self.settings = settings
-        self._client = client or open_client(settings)
-        self._tries = settings.tries
+        self.client = client or open_client(settings)
         if client is None:
             # The connections are closed with the store.
-            weakref.finalize(self, self._client.close)
-
-    @property
-    def client(self) -> Any:
-        """The client itself, for policies and versions."""
-        return self._client
+            weakref.finalize(self, self.client.close)
 
     def reading(self, place: Location) -> Reading:
         """One version. After a broken connection reading continues at the same place of the same version."""
-        answer = call_store(self._client.get_object, **_named(place))
+        answer = call_store(self.client.get_object, **_named(place))
         return Reading(answer.get("VersionId"), self._pieces(place, answer))
 
     def _pieces(self, place: Location, answer: Any) -> Iterator[bytes]:
         tag, size, seen = answer["ETag"], answer["ContentLength"], 0
-        for left in reversed(range(self._tries)):
+        for left in reversed(range(self.settings.tries)):
             try:
                 while piece := self._some(place, answer, PIECE_BYTES):
                     seen += len(piece)
@@ -52,7 +46,7 @@ class S3Store:
                     raise
             finally:
                 answer["Body"].close()  # also if the caller stops before the end
-            answer = call_store(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
+            answer = call_store(self.client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _body(self, place: Location, answer: Any, most: int | None = None) -> bytes:
         """The first bytes of a response, which is closed then."""
@@ -65,7 +59,7 @@ class S3Store:
         try:
             found: bytes = call_store(answer["Body"].read, of_bucket=place.authority, amt=most)
         except TimeoutError:
-            breaker_of(self._client.meta.endpoint_url).record_silence(begun)
+            breaker_of(self.client.meta.endpoint_url).record_silence(begun)
             raise
         return found
 
@@ -73,17 +67,17 @@ class S3Store:
         """The last bytes of the object, in one request."""
         if size == 0 or self.facts(place).size == 0:
             return b""
-        answer = call_store(self._client.get_object, **_named(place), Range=f"bytes=-{size}")
+        answer = call_store(self.client.get_object, **_named(place), Range=f"bytes=-{size}")
         return self._body(place, answer)
 
     def facts(self, place: Location) -> FileFacts:
         """The size and the current version."""
-        answer = call_store(self._client.head_object, **_named(place))
+        answer = call_store(self.client.head_object, **_named(place))
         return FileFacts(answer["ContentLength"], answer.get("VersionId"))
 
     def read_tagged(self, place: Location, most: int) -> tuple[bytes, str]:
         """The bytes and their tag, for `swap`."""
-        answer = call_store(self._client.get_object, **_named(place))
+        answer = call_store(self.client.get_object, **_named(place))
         return self._body(place, answer, most + 1), answer["ETag"]
 
     def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
@@ -120,9 +114,9 @@ class S3Store:
 
     def _write(self, place: Location, data: bytes, **condition: str) -> None:
         """One conditional write. It may be repeated, and the library may repeat it too."""
-        for left in reversed(range(self._tries)):
+        for left in reversed(range(self.settings.tries)):
             try:
-                call_store(self._client.put_object, **_named(place), Body=data, **condition)
+                call_store(self.client.put_object, **_named(place), Body=data, **condition)
                 return
             except (FileExistsError, FileNotFoundError, PermissionError):
                 raise
@@ -162,7 +156,7 @@ class S3Store:
         found: dict[Location, str] = {}
         prefix, at = _prefix(folder), dict[str, str]()
         while True:
-            page = call_store(self._client.list_object_versions, Bucket=folder.authority, Prefix=prefix, **at)
+            page = call_store(self.client.list_object_versions, Bucket=folder.authority, Prefix=prefix, **at)
             for each in page.get("Versions", []):
                 if each["IsLatest"]:
                     found[Location("s3", folder.authority, tuple(each["Key"].split("/")))] = each["VersionId"]
@@ -175,7 +169,7 @@ class S3Store:
         """Abort every multipart upload below the prefix. Returns their number."""
         bucket, prefix = folder.authority, _prefix(folder)
         ended: set[tuple[str, str]] = set()
-        while uploads := call_store(self._client.list_multipart_uploads, Bucket=bucket, Prefix=prefix).get(
+        while uploads := call_store(self.client.list_multipart_uploads, Bucket=bucket, Prefix=prefix).get(
             "Uploads", []
         ):
             new = {(each["Key"], each["UploadId"]) for each in uploads} - ended
@@ -183,7 +177,7 @@ class S3Store:
                 raise OSError(errno.EIO, f"the store of the bucket {bucket} lists uploads that were ended")
             for key, upload in sorted(new):
                 with contextlib.suppress(FileNotFoundError):
-                    call_store(self._client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
+                    call_store(self.client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
             ended |= new
         return len(ended)
 
@@ -191,7 +185,7 @@ class S3Store:
         prefix = _prefix(folder)
         token: dict[str, str] = {}
         while True:
-            page = call_store(self._client.list_objects_v2, Bucket=folder.authority, Prefix=prefix, **more, **token)
+            page = call_store(self.client.list_objects_v2, Bucket=folder.authority, Prefix=prefix, **more, **token)
             own = [each for each in page.get("Contents", []) if each["Key"] != prefix]
             yield {"Contents": own, "Folders": page.get("CommonPrefixes", [])}
             if not page.get("IsTruncated"):
@@ -204,7 +198,7 @@ class S3Store:
     def remove(self, place: Location) -> None:
         """Remove an object. A store that keeps versions keeps them."""
         wanted = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
-        answer = call_store(self._client.delete_objects, Bucket=place.authority, Delete=wanted)
+        answer = call_store(self.client.delete_objects, Bucket=place.authority, Delete=wanted)
         if wrong := answer.get("Errors"):
             code = str(wrong[0].get("Code", "an error"))[:80]
             if code == "AccessDenied":

@@ -116,10 +116,7 @@ def open_client(
         words = "the settings of the object store cannot be used"
         raise Code.S3_SETTINGS(words, expected=expected, got=type(error).__name__) from None
     client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
-    if asks_always:
-        record_answers(client, service)
-    else:
-        limit_tries(client, service, settings.tries)
+    limit_tries(client, service, None if asks_always else settings.tries)
     return client
 
 
@@ -216,10 +213,11 @@ S3_SILENT_TRIES_MAX: Final = 2
 _STARTED: Final = "pvdm_begun"
 
 
-def limit_tries(client: Any, service: str, tries: int, *, broken: bool = True) -> None:
+def limit_tries(client: Any, service: str, tries: int | None, *, broken: bool = True) -> None:
     """Limit the client's tries, and let the server's circuit breaker refuse and record its calls.
 
-    With `broken` a server that breaks all connections counts as silent too.
+    With `broken` a server that breaks all connections counts as silent too. Without a limit no call is refused, and
+    only answers are recorded.
     """
     from botocore.exceptions import (
         ConnectionClosedError,
@@ -239,25 +237,15 @@ def limit_tries(client: Any, service: str, tries: int, *, broken: bool = True) -
     def judge(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
         if response is not None:
             breaker.record_answer()
-        elif isinstance(caught_exception, silent):
+        elif tries is not None and isinstance(caught_exception, silent):
             most = min(tries, S3_SILENT_TRIES_MAX) if isinstance(caught_exception, late) else tries
             if attempts >= most:
                 breaker.record_silence(request_dict["context"][_STARTED])
                 # The library has no other way to stop retrying.
                 raise caught_exception
 
-    client.meta.events.register_first(f"before-call.{service}", begin)
-    client.meta.events.register_first(f"needs-retry.{service}", judge)
-
-
-def record_answers(client: Any, service: str) -> None:
-    """Record the server's answers to a client that is never refused by the circuit breaker."""
-    breaker = breaker_of(client.meta.endpoint_url)
-
-    def judge(response: Any, **_: object) -> None:
-        if response is not None:
-            breaker.record_answer()
-
+    if tries is not None:
+        client.meta.events.register_first(f"before-call.{service}", begin)
     client.meta.events.register_first(f"needs-retry.{service}", judge)
 
 

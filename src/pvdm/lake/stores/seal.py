@@ -38,8 +38,8 @@ class Seals:
         self._alone = alone
         self._sts: Sts | None = None
 
-    def require_able(self, place: Location) -> None:
-        """Raise unless the place is in a versioned bucket and producers get vended sessions."""
+    def require_able(self, place: Location) -> VendingSettings:
+        """The roles that are vended. Raises without them, and unless the place is in a versioned bucket."""
         if place.scheme != "s3":
             raise Code.SEAL_IMPOSSIBLE(expected="an object store", got=f"{place.scheme}:")
         if self._vending is None:
@@ -50,17 +50,16 @@ class Seals:
         if answer.get("Status") != "Enabled":
             got = str(answer.get("Status", "never enabled"))
             raise Code.BUCKET_UNVERSIONED(got=got, hint=f"enable versioning of the bucket {place.authority}")
+        return self._vending
 
     def close(self, prefix: Location) -> None:
         """Seal the prefix: the store refuses producers below it from now on. It may be called again."""
-        self.require_able(prefix)
-        if self._vending is None:
-            raise AssertionError("a place that can be sealed has roles")
-        role = Role(self._vending.producer_role)
+        vending = self.require_able(prefix)
+        role = Role(vending.producer_role)
         with _translate_errors():
-            self._alone(prefix.authority, lambda: self._deny(prefix, role))
+            self._alone(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
             fault.point("lake.seal.after_policy")
-            self._require_in_force(prefix, role)
+            self._require_in_force(prefix, self._producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
             self._stores.object_store(prefix).abort_uploads(prefix)
 
@@ -69,12 +68,11 @@ class Seals:
         with _translate_errors():
             return self._stores.object_store(prefix).versions(prefix)
 
-    def _deny(self, prefix: Location, role: Role) -> None:
+    def _deny(self, prefix: Location, role: Role, lifetime_seconds: int) -> None:
         client, bucket, now = self._stores.object_store(prefix).client, prefix.authority, int(time.time())
         if is_sealed(self._policy(prefix), role, prefix, until=now):
             return
-        lifetime = 0 if self._vending is None else self._vending.lifetime_seconds
-        until = now + lifetime + SEAL_MARGIN_SECONDS
+        until = now + lifetime_seconds + SEAL_MARGIN_SECONDS
         policy = add_seal(self._policy(prefix), role, prefix, until=until, now=now)
         call_store(client.put_bucket_policy, Bucket=bucket, Policy=policy)
         if not is_sealed(self._policy(prefix), role, prefix, until=until):
@@ -87,9 +85,8 @@ class Seals:
             return None
         return str(found["Policy"])
 
-    def _require_in_force(self, prefix: Location, role: Role) -> None:
+    def _require_in_force(self, prefix: Location, producer: S3Store) -> None:
         """Raise unless the store refuses a producer's session below the prefix."""
-        producer = self._producer(prefix, role)
         place, deadline = prefix.child(_PROBE), time.monotonic() + SEAL_WAIT_MAX_SECONDS
         while True:
             try:
@@ -101,10 +98,8 @@ class Seals:
                 raise Code.SEAL_FAILED(reason="seal_not_in_force", got=f"none for {SEAL_WAIT_MAX_SECONDS} seconds")
             time.sleep(1)
 
-    def _producer(self, prefix: Location, role: Role) -> S3Store:
-        settings, vending = self._stores.object_store(prefix).settings, self._vending
-        if vending is None:
-            raise AssertionError("a place that can be sealed has roles")
+    def _producer(self, prefix: Location, role: Role, vending: VendingSettings) -> S3Store:
+        settings = self._stores.object_store(prefix).settings
         policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)
         session = self._sts.assume(role, name="pvdm-seal", policy=policy, seconds=900)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from pvdm.errors import Code
 from pvdm.lake.paths import Location
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -80,6 +82,15 @@ class Store(Protocol):
 
     def make_durable(self, places: Sequence[Location]) -> None:
         """Make files that others wrote durable, with the folders above them."""
+
+
+@contextlib.contextmanager
+def translate_errors(code: Code, what: str) -> Iterator[None]:
+    """Raise errors of a store as this one, which says that `what` cannot be reached."""
+    try:
+        yield
+    except OSError as error:
+        raise code(f"{what} cannot be reached: {error.strerror or type(error).__name__}") from None
 
 
 def read(store: Store, place: Location, most: int) -> bytes:

@@ -22,7 +22,7 @@ class Stores:
     """This machine's files, and an object store if one is configured."""
 
     def __init__(self, s3: S3Settings | None = None) -> None:
-        self._settings = s3
+        self.s3_settings = s3
         self._local = LocalStore(Path("/"))
         self._s3: S3Store | None = None
         self._lock = threading.Lock()
@@ -35,20 +35,15 @@ class Stores:
         """The store of a folder, for writing too."""
         return LocalStore(root.local) if root.scheme == "file" else self.object_store(root)
 
-    @property
-    def s3_settings(self) -> S3Settings | None:
-        """The object store's settings, or None."""
-        return self._settings
-
     def object_store(self, place: Location) -> S3Store:
         """The object store of a location. Raises if none is configured."""
-        if place.scheme != "s3" or self._settings is None:
+        if place.scheme != "s3" or self.s3_settings is None:
             expected = "a local file, or s3: with a table [s3] in steward.toml"
             words = "no store is configured for the location"
             raise Code.STORE_NOT_CONFIGURED(words, expected=expected, got=f"{place.scheme}:")
         with self._lock:
             if self._s3 is None:
-                self._s3 = S3Store(self._settings)
+                self._s3 = S3Store(self.s3_settings)
             return self._s3
 
 

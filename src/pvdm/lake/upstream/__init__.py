@@ -11,9 +11,6 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 
 UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
-MOVED: Final = Code.UPSTREAM_MOVED
-REJECTED: Final = Code.UPSTREAM_REJECTED
-UNKNOWN: Final = Code.UPSTREAM_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

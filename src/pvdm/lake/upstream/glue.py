@@ -32,7 +32,6 @@ from pvdm.lake.stores.s3_client import (
     hide_bodies,
     limit_tries,
     open_config,
-    record_answers,
 )
 from pvdm.lake.upstream import (
     CommitRequest,
@@ -94,11 +93,8 @@ class GlueUpstream:
         if settings.catalog_id is not None:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
         for each in _ASKS:
-            if asks_always:
-                record_answers(self._client, each)
-            else:
-                # Each call has one try, and one broken connection does not mean that the server is silent.
-                limit_tries(self._client, each, tries=1, broken=False)
+            # Each call has one try, and one broken connection does not mean that the server is silent.
+            limit_tries(self._client, each, None if asks_always else 1, broken=False)
         self._catalog = OwnGlue(name, client=self._client, **self._properties())
 
     def load(self, place: Place) -> UpstreamState:

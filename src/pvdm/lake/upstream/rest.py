@@ -90,17 +90,16 @@ class _Catalog(RestCatalog):
         own = dict(self.properties)
         super()._fetch_config()
         answered, self.properties = self.properties, own
-        _require_there(self.name, own[URI], str(answered[URI]))
+        if str(answered[URI]).rstrip("/") != own[URI].rstrip("/"):
+            words = f"the upstream catalog {self.name} says that it is somewhere else"
+            raise Code.UPSTREAM_ELSEWHERE(words, got="another one")
         self.uri = own[URI]
         self.properties.update({key: str(answered[key]) for key in _TAKEN if key in answered})
 
-    def table_url(self, place: Place) -> str:
-        """The URL of the table."""
+    def get(self, place: Place) -> requests.Response:
+        """Request the table with all its snapshots."""
         parts = self._split_identifier_for_path((*place.levels, place.name))
-        return str(self.url(Endpoints.load_table, prefixed=True, **parts))
-
-    def get(self, url: str) -> requests.Response:
-        """Send a GET request."""
+        url = str(self.url(Endpoints.load_table, prefixed=True, **parts))
         return self._session.request("GET", url, params={"snapshots": "all"})
 
 
@@ -173,7 +172,7 @@ class RestUpstream:
         for last in (False, True):
             catalog = self._catalog()
             with _asking(self._name, f"the table {place}"):
-                answer = catalog.get(catalog.table_url(place))
+                answer = catalog.get(place)
                 if answer.status_code in _AGAIN and not last:
                     self.close()  # the token has expired; a new session gets another one
                     continue
@@ -214,9 +213,3 @@ def _asking(name: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise unavailable(name, what, error) from error
-
-
-def _require_there(name: str, own: str, answered: str) -> None:
-    """Raise if the upstream names another address: the Steward's credential goes only to the configured one."""
-    if answered.rstrip("/") != own.rstrip("/"):
-        raise Code.UPSTREAM_ELSEWHERE(f"the upstream catalog {name} says that it is somewhere else", got="another one")

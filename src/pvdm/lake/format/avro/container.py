@@ -66,15 +66,6 @@ class AvroFile:
                 return _utf8(value, f"header value {key!r}")
         return None
 
-    @property
-    def extra(self) -> tuple[tuple[str, bytes], ...]:
-        """The header without Avro's own keys."""
-        return tuple((key, value) for key, value in self.metadata if key not in {_SCHEMA, _CODEC})
-
-    def to_bytes(self, *, sync: bytes | None = None) -> bytes:
-        """The same header, schema text and records as a file."""
-        return write_avro(self.schema_text, self.extra, self.records, codec=self.codec, sync=sync)
-
 
 def _utf8(value: bytes, what: str) -> str:
     try:

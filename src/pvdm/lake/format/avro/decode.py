@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from pvdm.errors import Code, PvdmError
@@ -175,8 +175,8 @@ def _option(read_inner: Reader, null_first: bool) -> Reader:
     return read
 
 
-def _blocks(cursor: Cursor, least: int, each: int, read_items: Callable[[int], None]) -> None:
-    """Read blocks of items up to the empty one. Raises if a block does not have the size that it gives."""
+def _blocks(cursor: Cursor, least: int, each: int) -> Iterator[int]:
+    """The number of items in each block up to the empty one. Raises if a block does not have the size that it gives."""
     while (count := read_long(cursor)) != 0:
         size = read_size(cursor) if count < 0 else None
         count = abs(count)
@@ -185,7 +185,7 @@ def _blocks(cursor: Cursor, least: int, each: int, read_items: Callable[[int], N
             expected = f"at most {len(cursor.data) - start} bytes of items"
             raise Code.AVRO_INVALID(reason="avro_count_lies", expected=expected, got=f"{count} items")
         cursor.spend(count * each)
-        read_items(count)
+        yield count
         if size is not None and cursor.position - start != size:
             got = f"{cursor.position - start}"
             raise Code.AVRO_INVALID(reason="avro_block_size_lies", expected=f"{size} bytes", got=got)
@@ -195,13 +195,7 @@ def _array(read_item: Reader, item: Node) -> Reader:
     least, each = least_bytes(item), weight(item)
 
     def read(cursor: Cursor) -> Raw:
-        found: list[Raw] = []
-
-        def more(count: int) -> None:
-            found.extend([read_item(cursor) for _ in range(count)])
-
-        _blocks(cursor, least, each, more)
-        return tuple(found)
+        return tuple([read_item(cursor) for count in _blocks(cursor, least, each) for _ in range(count)])
 
     return read
 
@@ -211,15 +205,12 @@ def _map(read_value: Reader, value: Node) -> Reader:
 
     def read(cursor: Cursor) -> Raw:
         found: dict[str, Raw] = {}
-
-        def more(count: int) -> None:
+        for count in _blocks(cursor, least, each):
             for _ in range(count):
                 key = read_string(cursor)
                 if key in found:
                     raise Code.AVRO_INVALID(reason="avro_map_key_repeated", got=repr(key)[:120])
                 found[key] = read_value(cursor)
-
-        _blocks(cursor, least, each, more)
         return tuple(found.items())
 
     return read
@@ -234,7 +225,8 @@ def _pairs(item: Node) -> Reader | None:
 
     def read(cursor: Cursor) -> Raw:
         found: list[Raw] = []
-        _blocks(cursor, 2, 3, lambda count: _read_pairs(cursor, count, found, sized))
+        for count in _blocks(cursor, 2, 3):
+            _read_pairs(cursor, count, found, sized)
         return tuple(found)
 
     return read

@@ -46,7 +46,7 @@ def writer_of(node: Node) -> Writer:
         case PrimitiveNode("int" | "long" as kind):
             return _integer(kind)
         case PrimitiveNode(kind):
-            return _PRIMITIVE[kind]
+            return _primitive(kind)
         case FixedNode(size):
             return _fixed(size)
         case OptionNode(inner, null_first):
@@ -74,57 +74,35 @@ def _integer(kind: str) -> Writer:
     return write
 
 
-def _write_null(target: bytearray, value: Any) -> None:
-    del target
-    if value is not None:
-        raise _wrong("null", value)
-
-
-def _write_boolean(target: bytearray, value: Any) -> None:
-    if type(value) is not bool:
-        raise _wrong("true or false", value)
-    target.append(1 if value else 0)
-
-
-def _write_float(target: bytearray, value: Any) -> None:
-    if type(value) is not float:
-        raise _wrong("a floating-point number", value)
-    try:
-        target += _FLOAT.pack(value)
-    except OverflowError:
-        raise _wrong("a number of single precision", value) from None
-
-
-def _write_double(target: bytearray, value: Any) -> None:
-    if type(value) is not float:
-        raise _wrong("a floating-point number", value)
-    target += _DOUBLE.pack(value)
-
-
-def _write_bytes(target: bytearray, value: Any) -> None:
-    if type(value) is not bytes:
-        raise _wrong("bytes", value)
+def _put_bytes(target: bytearray, value: bytes) -> None:
     write_long(target, len(value))
     target += value
 
 
-def _write_string(target: bytearray, value: Any) -> None:
-    if type(value) is not str:
-        raise _wrong("text", value)
-    try:
-        _write_bytes(target, value.encode())
-    except UnicodeEncodeError:
-        raise _wrong("well-formed Unicode", value) from None
-
-
-_PRIMITIVE: Final[dict[str, Writer]] = {
-    "null": _write_null,
-    "boolean": _write_boolean,
-    "float": _write_float,
-    "double": _write_double,
-    "bytes": _write_bytes,
-    "string": _write_string,
+_PRIMITIVES: Final[dict[str, tuple[type, str, Writer]]] = {
+    "null": (type(None), "null", lambda _target, _value: None),
+    "boolean": (bool, "true or false", bytearray.append),
+    "float": (float, "a floating-point number", lambda target, value: target.extend(_FLOAT.pack(value))),
+    "double": (float, "a floating-point number", lambda target, value: target.extend(_DOUBLE.pack(value))),
+    "bytes": (bytes, "bytes", _put_bytes),
+    "string": (str, "text", lambda target, value: _put_bytes(target, value.encode())),
 }
+
+
+def _primitive(kind: str) -> Writer:
+    wanted, expected, put = _PRIMITIVES[kind]
+
+    def write(target: bytearray, value: Any) -> None:
+        if type(value) is not wanted:
+            raise _wrong(expected, value)
+        try:
+            put(target, value)
+        except OverflowError:
+            raise _wrong("a number of single precision", value) from None
+        except UnicodeEncodeError:
+            raise _wrong("well-formed Unicode", value) from None
+
+    return write
 
 
 def _fixed(size: int) -> Writer:
@@ -167,6 +145,8 @@ def _array(write_item: Writer) -> Writer:
 
 
 def _map(write_value: Writer) -> Writer:
+    write_key = _primitive("string")
+
     def write(target: bytearray, value: Any) -> None:
         pairs = _sequence(value)
         if len({key for key, _ in pairs}) != len(pairs):
@@ -174,7 +154,7 @@ def _map(write_value: Writer) -> Writer:
         if pairs:
             write_long(target, len(pairs))
             for key, each in pairs:
-                _write_string(target, key)
+                write_key(target, key)
                 write_value(target, each)
         target.append(0)
 

@@ -237,7 +237,10 @@ class _Parser:
         self._open.add(full)
         node = RecordNode(tuple(self._field(field, space, depth + 1) for field in fields))
         self._open.remove(full)
-        _require_distinct(node)
+        names = [field.name for field in node.fields]
+        ids = [field.field_id for field in node.fields if field.field_id is not None]
+        if len(set(names)) != len(names) or len(set(ids)) != len(ids):
+            raise Code.AVRO_INVALID(reason="avro_field_repeated", got=repr(names)[:120])
         self._named[full] = node
         return node
 
@@ -294,10 +297,3 @@ def _logical(value: dict[str, Any]) -> str | None:
     if found is not None and not isinstance(found, str):
         raise _unsupported("logicalType as text", found)
     return found
-
-
-def _require_distinct(record: RecordNode) -> None:
-    names = [field.name for field in record.fields]
-    ids = [field.field_id for field in record.fields if field.field_id is not None]
-    if len(set(names)) != len(names) or len(set(ids)) != len(ids):
-        raise Code.AVRO_INVALID(reason="avro_field_repeated", got=repr(names)[:120])

@@ -176,11 +176,11 @@ class EntryReader:
                 continue
             found[known.name] = value
         for name in _COUNTS:
-            if name in found:
-                found[name] = _counts(name, found[name])
+            for _, count in found.get(name, ()):
+                _not_negative(name, count)
         for name in _NUMBERS:
             _not_negative(name, found.get(name))
-        for name in ("lower_bounds", "upper_bounds"):
+        for name in (*_COUNTS, "lower_bounds", "upper_bounds"):
             if name in found:
                 found[name] = IdMap(found[name])
         for name in ("file_path", "referenced_data_file"):
@@ -229,12 +229,6 @@ def _not_negative(name: str, value: int | None) -> int | None:
     return value
 
 
-def _counts(name: str, pairs: tuple[tuple[int, int], ...]) -> IdMap[int]:
-    for _, count in pairs:
-        _not_negative(name, count)
-    return IdMap(pairs)
-
-
 def _check_location(name: str, value: str | None) -> None:
     if value is not None and not 1 <= len(value.encode()) <= LOCATION_MAX_BYTES:
         sizes = f"1 to {LOCATION_MAX_BYTES} bytes"
@@ -268,15 +262,13 @@ def _partition_of(
         return None, {}
     if not isinstance(node, RecordNode):
         raise _missing("partition", PARTITION)
-    ids = {field.field_id for field in node.fields}
+    positions = {field.field_id: position for position, field in enumerate(node.fields)}
     wanted = {field.field_id for field in spec.fields}
-    if ids != wanted:
-        given = [field.field_id for field in node.fields]
-        raise _refused("manifest_partition_mismatch", repr(sorted(wanted)), given)
+    if positions.keys() != wanted:
+        raise _refused("manifest_partition_mismatch", repr(sorted(wanted)), list(positions))
     found: dict[int, tuple[int, Type]] = {}
     for field_spec, kind in zip(spec.fields, types, strict=True):
-        position = node.position(field_spec.field_id)
-        assert position is not None  # noqa: S101  the sets of ids are equal
+        position = positions[field_spec.field_id]
         written = inner_node(node.fields[position].type)
         if kind is None or field_spec.transform.name == "void":
             found[field_spec.field_id] = (position, inferred_type(written))

@@ -147,11 +147,8 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
 def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
     number = listed.sequence_number or 0
     if entry.status is not EntryStatus.ADDED and number != 0:
-        for name, value in (
-            ("sequence_number", entry.sequence_number),
-            ("file_sequence_number", entry.file_sequence_number),
-        ):
-            if value is None:
+        for name in ("sequence_number", "file_sequence_number"):
+            if getattr(entry, name) is None:
                 words = f"an entry that was not added here has no {name}"
                 raise Code.MANIFEST_INVALID(words, reason="manifest_sequence_missing", got="none")
     return replace(

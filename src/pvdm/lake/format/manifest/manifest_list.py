@@ -11,7 +11,7 @@ from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
 from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent
-from pvdm.lake.format.manifest.fields import FIELD_SUMMARY, LIST, list_required, locate
+from pvdm.lake.format.manifest.fields import LIST, SUMMARY, list_required, locate
 from pvdm.lake.format.partition_value import inner_node
 from pvdm.lake.format.schema.logical import check_iceberg_schema
 
@@ -147,7 +147,7 @@ def _summary_positions(schema: RecordNode, at: dict[int, int]) -> dict[int, int]
     node = inner_node(schema.fields[at[_PARTITIONS]].type)
     assert isinstance(node, ArrayNode)  # noqa: S101  `locate` has checked both
     assert isinstance(node.items, RecordNode)  # noqa: S101
-    found = locate(node.items, {known.field_id: known for known in FIELD_SUMMARY.fields})
+    found = locate(node.items, SUMMARY)
     if 509 not in found:
         raise _missing("contains_null", 509)
     return found
@@ -186,7 +186,7 @@ def _manifest(raw: Raw, at: dict[int, int], summaries: dict[int, int], version: 
 
 
 def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:
-    found = {known.name: raw[at[known.field_id]] for known in FIELD_SUMMARY.fields if known.field_id in at}
+    found = {known.name: raw[at[field_id]] for field_id, known in SUMMARY.items() if field_id in at}
     if found["contains_null"] is None:
         raise _missing("contains_null", 509)
     return FieldSummary(**found)

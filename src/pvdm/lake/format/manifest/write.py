@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,10 +13,8 @@ from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.fields import (
     DATA_FILE,
-    FIELD_SUMMARY,
     PARTITION,
-    Known,
-    Struct,
+    SUMMARY,
     avro_text,
     entry_fields,
     iceberg_text,
@@ -28,11 +26,10 @@ from pvdm.lake.format.partition_spec import UNKNOWN
 from pvdm.lake.format.partition_value import to_raw
 from pvdm.lake.format.schema.bounds import is_ordered, order_key
 from pvdm.lake.format.schema.single_value import Value, encode_value
-from pvdm.model.schema import Kind, PrimitiveType, Type
+from pvdm.model.schema import Field, Kind, PrimitiveType, StructType, Type
 
 # Java writes this for every file of format 1; no reader uses it.
 _BLOCK_SIZE: Final = 67_108_864
-_CONTENT: Final = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +113,22 @@ def _writable_types(header: ManifestHeader) -> tuple[Type, ...]:
 
 
 def _manifest_metadata(
-    header: ManifestHeader, fields: Struct, extra: Iterable[tuple[str, bytes]]
+    header: ManifestHeader, fields: StructType, extra: Iterable[tuple[str, bytes]]
 ) -> list[tuple[str, bytes]]:
-    found = [("schema", header.schema_text.encode())]
-    if header.schema_id is not None:
-        found.append(("schema-id", str(header.schema_id).encode()))
-    found += [
-        ("partition-spec", header.spec.to_text().encode()),
-        ("partition-spec-id", str(header.spec.spec_id).encode()),
-        ("format-version", str(header.format_version).encode()),
-    ]
-    if header.format_version > 1:
-        found.append(("content", _CONTENT[header.content]))
-    return [*found, ("iceberg.schema", iceberg_text(fields).encode()), *extra]
+    values: dict[str, str | int | None] = {
+        "schema": header.schema_text,
+        "schema-id": header.schema_id,
+        "partition-spec": header.spec.to_text(),
+        "partition-spec-id": header.spec.spec_id,
+        "format-version": header.format_version,
+        "content": None if header.format_version == 1 else header.content.name.lower(),
+        "iceberg.schema": iceberg_text(fields),
+    }
+    return [*_encode_header(values), *extra]
+
+
+def _encode_header(values: Mapping[str, str | int | None]) -> list[tuple[str, bytes]]:
+    return [(key, str(value).encode()) for key, value in values.items() if value is not None]
 
 
 def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
@@ -170,8 +170,8 @@ def _refused(reason: str, expected: str, got: object, message: str = "an entry c
     return Code.MANIFEST_WRITE_REFUSED(message, reason=reason, expected=expected, got=repr(got)[:120])
 
 
-def _entry_record(fields: Struct, entry: ManifestEntry, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
-    values: dict[int, Any] = {
+def _entry_record(fields: StructType, entry: ManifestEntry, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
+    values: dict[int | None, Any] = {
         0: int(entry.status),
         1: entry.snapshot_id,
         3: entry.sequence_number,
@@ -179,13 +179,13 @@ def _entry_record(fields: Struct, entry: ManifestEntry, header: ManifestHeader, 
     }
     return tuple(
         tuple(_file_value(each, entry.data_file, header, types) for each in known.type.fields)
-        if known.field_id == DATA_FILE and isinstance(known.type, Struct)
+        if known.field_id == DATA_FILE and isinstance(known.type, StructType)
         else values[known.field_id]
         for known in fields.fields
     )
 
 
-def _file_value(known: Known, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
+def _file_value(known: Field, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
     if known.field_id == PARTITION:
         for field in header.spec.fields:
             value = file.partition[field.field_id]
@@ -263,8 +263,16 @@ def write_manifest_list(
     assigned, next_row_id = _assign_numbers(header, tuple(manifests))
     fields = list_fields(header.format_version)
     records = [tuple(_list_value(known.name, each) for known in fields.fields) for each in assigned]
-    metadata = [*_list_metadata(header), ("iceberg.schema", iceberg_text(fields).encode()), *extra]
-    data = write_avro(avro_text(fields, "manifest_file"), metadata, records, codec=codec, sync=sync)
+    metadata: dict[str, str | int | None] = {
+        "snapshot-id": header.snapshot_id,
+        "parent-snapshot-id": "null" if header.parent_snapshot_id is None else header.parent_snapshot_id,
+        "sequence-number": header.sequence_number,
+        "first-row-id": header.first_row_id,
+        "format-version": header.format_version,
+        "iceberg.schema": iceberg_text(fields),
+    }
+    pairs = [*_encode_header(metadata), *extra]
+    data = write_avro(avro_text(fields, "manifest_file"), pairs, records, codec=codec, sync=sync)
     return WrittenList(data, assigned, next_row_id)
 
 
@@ -278,24 +286,11 @@ def _check_list_header(header: ListHeader) -> None:
         raise _list_refused("manifest_list_write_format", "format 1, 2 or 3", version)
     if header.snapshot_id is None:
         raise _list_refused("manifest_list_write_snapshot_missing", "a snapshot id", None)
-    if (header.sequence_number is not None) != (version > 1):
-        raise _list_refused(
-            "manifest_list_write_sequence", "a sequence number from format 2 on", header.sequence_number
-        )
-    if (header.first_row_id is not None) != (version == 3):
-        raise _list_refused(
-            "manifest_list_write_row_id", "a first row id in format 3 and only there", header.first_row_id
-        )
-
-
-def _list_metadata(header: ListHeader) -> list[tuple[str, bytes]]:
-    parent = "null" if header.parent_snapshot_id is None else str(header.parent_snapshot_id)
-    found = [("snapshot-id", str(header.snapshot_id).encode()), ("parent-snapshot-id", parent.encode())]
-    if header.sequence_number is not None:
-        found.append(("sequence-number", str(header.sequence_number).encode()))
-    if header.first_row_id is not None:
-        found.append(("first-row-id", str(header.first_row_id).encode()))
-    return [*found, ("format-version", str(header.format_version).encode())]
+    number, first = header.sequence_number, header.first_row_id
+    if (number is not None) != (version > 1):
+        raise _list_refused("manifest_list_write_sequence", "a sequence number from format 2 on", number)
+    if (first is not None) != (version == 3):
+        raise _list_refused("manifest_list_write_row_id", "a first row id in format 3 and only there", first)
 
 
 def _assign_numbers(
@@ -347,5 +342,5 @@ def _list_value(name: str, each: ManifestFile) -> Any:
     if name == "content":
         return int(value)
     if name == "partitions" and value is not None:
-        return tuple(tuple(getattr(summary, known.name) for known in FIELD_SUMMARY.fields) for summary in value)
+        return tuple(tuple(getattr(summary, known.name) for known in SUMMARY.values()) for summary in value)
     return value

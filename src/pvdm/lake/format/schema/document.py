@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from types import MappingProxyType
@@ -67,7 +67,7 @@ class TableSchema:
 def parse_schema(node: Node) -> TableSchema:
     """Read a schema. Raises unless ids and names are distinct, types are known and identifier fields are allowed."""
     found = _Walk()
-    found.struct(node, parent=None, path=(), short=(), depth=1)
+    found.struct(node, parent=None, path="", short="", depth=1)
     schema_id = node.optional_integer("schema-id") or 0
     identifiers = node.integers("identifier-field-ids") if node.has("identifier-field-ids") else ()
     for name, field_id in found.short.items():
@@ -104,7 +104,8 @@ class _Walk:
         self.ids: dict[str, int] = {}
         self.short: dict[str, int] = {}
 
-    def struct(self, node: Node, parent: int | None, path: tuple[str, ...], short: tuple[str, ...], depth: int) -> None:
+    def struct(self, node: Node, parent: int | None, path: str, short: str, depth: int) -> None:
+        """Add the fields of a struct. `path` and `short` are the starts of their names."""
         if node.text("type") != "struct":
             raise invalid(node.at("type"), "struct", shown(node.raw["type"]))
         node.items("fields")
@@ -113,23 +114,15 @@ class _Walk:
             if not name:
                 raise invalid(field.at("name"), "a name", "an empty string")
             field.optional_text("doc")
-            field_id, default = field.integer("id"), field.raw.get("initial-default")
-            here, near = (*path, name), (*short, name)
-            kind_ = self._slot(field, "type", field_id, here, near, parent, required, default)
+            field_id = field.integer("id")
+            here, near = f"{path}{name}", f"{short}{name}"
+            kind_ = self._slot(field, "type", field_id, here, near, parent, required)
             for key in ("initial-default", "write-default"):
                 _judge_default(field, key, kind_)
             self._inner(field, "type", field_id, here, near, depth)
 
     def _slot(
-        self,
-        node: Node,
-        key: str,
-        field_id: int,
-        path: tuple[str, ...],
-        short: tuple[str, ...],
-        parent: int | None,
-        required: bool,
-        default: Json = None,
+        self, node: Node, key: str, field_id: int, name: str, short: str, parent: int | None, required: bool
     ) -> TypeName | str:
         """Add one field, element, key or value. Returns its type; of a nested type only the name."""
         found = node.value(key)
@@ -142,7 +135,6 @@ class _Walk:
                 type_ = Node(found, place).text("type")
             case _:
                 raise invalid(place, "a type's name or an object", kind(found))
-        name = ".".join(path)
         # Each inner field has the name in its own: without a limit a small document would fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
             most = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
@@ -155,14 +147,13 @@ class _Walk:
             raise _refused("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
         if name in self.ids:
             raise _refused("schema_field_name_duplicate", "each name once", f"{shown(name)} twice", node.place)
+        default = node.raw.get("initial-default") if key == "type" else None
         self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
         self.ids[name] = field_id
-        self.short.setdefault(".".join(short), field_id)
+        self.short.setdefault(short, field_id)
         return type_
 
-    def _inner(
-        self, node: Node, key: str, parent: int, path: tuple[str, ...], short: tuple[str, ...], depth: int
-    ) -> None:
+    def _inner(self, node: Node, key: str, parent: int, name: str, short: str, depth: int) -> None:
         found = node.raw[key]
         if isinstance(found, str):
             return
@@ -171,28 +162,19 @@ class _Walk:
             raise _refused("schema_too_deep", f"at most {SCHEMA_NESTING_MAX} levels", "more", inner.place)
         match inner.text("type"):
             case "struct":
-                self.struct(inner, parent, path, short, depth + 1)
+                self.struct(inner, parent, f"{name}.", f"{short}.", depth + 1)
             case "list":
-                self._part(inner, "element", parent, path, short, inner.flag("element-required"), depth)
+                self._part(inner, "element", parent, name, short, inner.flag("element-required"), depth)
             case "map":
-                self._part(inner, "key", parent, path, short, True, depth)
-                self._part(inner, "value", parent, path, short, inner.flag("value-required"), depth)
+                self._part(inner, "key", parent, name, short, True, depth)
+                self._part(inner, "value", parent, name, short, inner.flag("value-required"), depth)
             case other:
                 raise invalid(inner.at("type"), "struct, list or map", shown(other))
 
-    def _part(
-        self,
-        node: Node,
-        part: str,
-        parent: int,
-        path: tuple[str, ...],
-        short: tuple[str, ...],
-        required: bool,
-        depth: int,
-    ) -> None:
+    def _part(self, node: Node, part: str, parent: int, name: str, short: str, required: bool, depth: int) -> None:
         """Add an element, key or value. Short names leave out `element` and `value` before fields of a struct."""
         field_id = node.integer(f"{part}-id")
-        here, near = (*path, part), (*short, part)
+        here, near = f"{name}.{part}", f"{short}.{part}"
         type_ = self._slot(node, part, field_id, here, near, parent, required)
         below = short if type_ == "struct" and part != "key" else near
         self._inner(node, part, field_id, here, below, depth + 1)
@@ -231,15 +213,11 @@ def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmErr
 
 def normal_form(raw: Raw) -> str:
     """Text that is equal for schemas that mean the same, whatever their spelling."""
-    identifiers = raw.get("identifier-field-ids") or []
-    parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(set(_integers(identifiers)))}
+    identifiers = raw.get("identifier-field-ids")
+    ids = {item for item in identifiers if isinstance(item, int)} if isinstance(identifiers, list) else set()
+    parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(ids)}
     parts.pop("schema-id", None)
     return canonical(parts)
-
-
-def _integers(value: Json) -> Iterator[int]:
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, int))
 
 
 def _normal_object(raw: Raw) -> dict[str, Json]:

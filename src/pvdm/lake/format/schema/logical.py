@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import RecordNode
@@ -32,7 +33,12 @@ from pvdm.model.schema import (
     Type,
 )
 
-_NOT_ICEBERG: Final = frozenset({Kind.TIME_NS})
+
+@dataclass(frozen=True, slots=True)
+class DocumentedField(Field):
+    """A field with a description."""
+
+    doc: str | None = None
 
 
 def to_model(schema: TableSchema) -> Schema:
@@ -48,7 +54,7 @@ def to_iceberg(schema: Schema, *, schema_id: int = 0, identifier_field_ids: Iter
     made: dict[str, Json] = {"type": "struct", "schema-id": schema_id}
     if identifiers := sorted(identifier_field_ids):
         made["identifier-field-ids"] = identifiers
-    made["fields"] = [_field_json(field, field.name) for field in schema.fields]
+    made["fields"] = [field_to_iceberg(field, field.name) for field in schema.fields]
     return made
 
 
@@ -67,19 +73,22 @@ def primitive(name: TypeName) -> Type:
             return PrimitiveType(Kind(name.base))
 
 
-def _field_json(field: Field, path: str) -> Raw:
+def field_to_iceberg(field: Field, path: str) -> Raw:
+    """The field in Iceberg's JSON. Raises if it has no id, or a type that Iceberg does not have."""
+    doc = field.doc if isinstance(field, DocumentedField) else None
     return {
         "id": _id(field, path),
         "name": field.name,
         "required": field.required,
         "type": _type_json(field.type, path),
+        **({} if doc is None else {"doc": doc}),
     }
 
 
 def _type_json(kind: Type, path: str) -> Json:
     match kind:
         case StructType(fields):
-            return {"type": "struct", "fields": [_field_json(field, f"{path}.{field.name}") for field in fields]}
+            return {"type": "struct", "fields": [field_to_iceberg(field, f"{path}.{field.name}") for field in fields]}
         case ListType(element):
             return {
                 "type": "list",
@@ -104,7 +113,7 @@ def _type_json(kind: Type, path: str) -> Json:
             return str(TypeName("geometry", (crs,)))
         case GeoType(crs, str(algorithm)):
             return str(TypeName("geography", (crs, algorithm)))
-        case PrimitiveType(kind_) if kind_ not in _NOT_ICEBERG:
+        case PrimitiveType(kind_) if kind_ is not Kind.TIME_NS:
             return kind_.value
         case _:
             words = f"Iceberg has no type for {path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -18,10 +19,9 @@ Value: TypeAlias = Any
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 _DAY_MICROS: Final = 86_400_000_000
-_FOUR: Final = frozenset({Kind.INT, Kind.DATE})
-_EIGHT: Final = frozenset(
-    {Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS}
-)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_LONGS: Final = (Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
+_INTEGER_BYTES: Final = {Kind.INT: 4, Kind.DATE: 4, **dict.fromkeys(_LONGS, 8)}
 # A promoted column keeps the bounds of its old type, which their length shows (spec, schema evolution).
 _PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
 
@@ -42,10 +42,8 @@ def encode_value(kind: Type, value: Value) -> bytes:
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             return b"\x01" if value else b"\x00"
-        case PrimitiveType(name) if name in _FOUR:
-            return int(value).to_bytes(4, "little", signed=True)
-        case PrimitiveType(name) if name in _EIGHT:
-            return int(value).to_bytes(8, "little", signed=True)
+        case PrimitiveType(name) if name in _INTEGER_BYTES:
+            return int(value).to_bytes(_INTEGER_BYTES[name], "little", signed=True)
         case PrimitiveType(Kind.FLOAT):
             return _FLOAT.pack(value)
         case PrimitiveType(Kind.DOUBLE):
@@ -65,8 +63,8 @@ def check_value(kind: Type, value: Value) -> None:
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             _require(kind, isinstance(value, bool), "true or false", value)
-        case PrimitiveType(name) if name in _FOUR or name in _EIGHT:
-            bits = 32 if name in _FOUR else 64
+        case PrimitiveType(name) if name in _INTEGER_BYTES:
+            bits = 8 * _INTEGER_BYTES[name]
             _require(kind, type(value) is int, "an integer", value)
             _require(kind, -(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{bits} bits", value)
             _require(kind, name is not Kind.TIME or 0 <= value < _DAY_MICROS, "a time of day", value)
@@ -74,7 +72,7 @@ def check_value(kind: Type, value: Value) -> None:
             _require(kind, type(value) is float, "a floating-point number", value)
             _require(kind, kind.kind is Kind.DOUBLE or _is_single(value), "a number of single precision", value)
         case PrimitiveType(Kind.STRING):
-            _require(kind, type(value) is str and _is_unicode(value), "text", value)
+            _require(kind, type(value) is str and not _SURROGATE.search(value), "text", value)
         case PrimitiveType(Kind.UUID):
             _require(kind, type(value) is UUID, "a UUID", value)
         case PrimitiveType(Kind.BINARY) | GeoType():
@@ -99,14 +97,6 @@ def _is_single(value: float) -> bool:
         return bool(_FLOAT.unpack(_FLOAT.pack(value))[0] == value)
     except OverflowError:
         return False
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def unscaled(kind: DecimalType, value: Value) -> int:
@@ -152,9 +142,8 @@ def decode_value(kind: Type, data: bytes) -> Value:
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             return _sized(kind, data, 1) != b"\x00"
-        case PrimitiveType(name) if name in _FOUR or name in _EIGHT:
-            size = 4 if name in _FOUR else 8
-            value = int.from_bytes(_sized(kind, data, size), "little", signed=True)
+        case PrimitiveType(name) if name in _INTEGER_BYTES:
+            value = int.from_bytes(_sized(kind, data, _INTEGER_BYTES[name]), "little", signed=True)
         case PrimitiveType(Kind.FLOAT):
             return float(_FLOAT.unpack(_sized(kind, data, 4))[0])
         case PrimitiveType(Kind.DOUBLE):

@@ -10,27 +10,12 @@ from typing import Final
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import INT_LAST, LONG_LAST, LONG_MIN, Json, Number, shown
+from pvdm.model.schema import Kind
 
 ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
 
-_PLAIN: Final = {
-    "boolean": 1,
-    "int": 1,
-    "long": 1,
-    "float": 1,
-    "double": 1,
-    "date": 1,
-    "time": 1,
-    "timestamp": 1,
-    "timestamptz": 1,
-    "timestamp_ns": 3,
-    "timestamptz_ns": 3,
-    "string": 1,
-    "uuid": 1,
-    "binary": 1,
-    "unknown": 3,
-    "variant": 3,
-}
+_PLAIN: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_NS)
+_FORMAT_3: Final = frozenset({"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"})
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)
 # Space around a parameter is stripped afterwards: in the pattern it would match in many ways.
@@ -52,7 +37,7 @@ class TypeName:
     @property
     def least_version(self) -> int:
         """The first format version whose tables may have it."""
-        return 3 if self.base in ("geometry", "geography") else _PLAIN.get(self.base, 1)
+        return 3 if self.base in _FORMAT_3 else 1
 
     def __str__(self) -> str:
         match self.base, self.parameters:
@@ -104,7 +89,7 @@ def _unknown(place: str, expected: str, text: str) -> PvdmError:
 
 _DATE: Final = r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,9})?)?"
-_HEX: Final = re.compile(r"[0-9a-fA-F]*+")
+_HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*+")
 _TEXT_FORMS: Final = {
     "uuid": re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"),
     "date": re.compile(_DATE),
@@ -138,8 +123,8 @@ def fits(kind: TypeName, value: Json) -> bool:
         case "decimal":
             return isinstance(value, str) and _decimal_fits(value, kind.parameters)
         case "binary" | "fixed":
-            size = _hex_bytes(value)
-            return size is not None and kind.parameters in ((), (size,))
+            is_hex = isinstance(value, str) and _HEX.fullmatch(value) is not None
+            return is_hex and kind.parameters in ((), (len(str(value)) // 2,))
         case base if base in _TEXT_FORMS:
             found = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
             return found is not None and _day_fits(found.groupdict().get("date"), base)
@@ -151,11 +136,6 @@ def _float_fits(text: str, base: str) -> bool:
     """Whether the text is a number in range, spelled as Iceberg's reader accepts it: 1.0, not 1."""
     number = abs(float(text)) if _FLOAT_VALUE.fullmatch(text) else math.inf
     return text != "-0" and math.isfinite(number) and (base == "double" or number <= _FLOAT_LAST)
-
-
-def _hex_bytes(value: Json) -> int | None:
-    """The number of bytes in hexadecimal digits; None if it is other text."""
-    return len(value) // 2 if isinstance(value, str) and len(value) % 2 == 0 and _HEX.fullmatch(value) else None
 
 
 def _day_fits(text: str | None, base: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.errors import Code, ConflictError
+from pvdm.errors import Code, ConflictError, PvdmError
 from pvdm.lake.format.json_document import Json, Node, shown
 from pvdm.lake.format.table import update_snapshots, update_structure
 from pvdm.lake.format.table.draft import Draft
@@ -90,10 +90,14 @@ def _actions(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
     found = read_kinds(updates, "update", UPDATES, most=UPDATES_MAX)
     structure = sum(kind in _STRUCTURE for _, kind in found)
     if structure > STRUCTURE_UPDATES_MAX:
-        words = "a commit has too many updates of schemas, specs and orders"
-        expected = f"at most {STRUCTURE_UPDATES_MAX}"
-        raise Code.COMMIT_REQUEST_INVALID(words, reason="updates_too_many", expected=expected, got=str(structure))
+        what = "updates of schemas, specs and orders"
+        raise _too_many(what, "updates_too_many", STRUCTURE_UPDATES_MAX, structure)
     return [(node, UPDATES[kind]) for node, kind in found]
+
+
+def _too_many(what: str, reason: str, most: int, count: int) -> PvdmError:
+    words, expected = f"a commit has too many {what}", f"at most {most}"
+    return Code.COMMIT_REQUEST_INVALID(words, reason=reason, expected=expected, got=str(count))
 
 
 def read_kinds(
@@ -102,12 +106,8 @@ def read_kinds(
     """The updates or requirements of a commit, each with its kind. Raises if there are too many or one is unknown."""
     updates = what == "update"
     if len(given) > most:
-        raise Code.COMMIT_REQUEST_INVALID(
-            f"a commit has too many {what}s",
-            reason="updates_too_many" if updates or of == "views" else "requirements_too_many",
-            expected=f"at most {most}",
-            got=str(len(given)),
-        )
+        reason = "updates_too_many" if updates or of == "views" else "requirements_too_many"
+        raise _too_many(f"{what}s", reason, most, len(given))
     key = "action" if updates else "type"
     found = []
     for position, each in enumerate(given):
@@ -150,11 +150,9 @@ def is_create(requirements: Sequence[Json]) -> bool:
     """Whether the commit creates a table. Raises if it also requires something of the table."""
     kinds = {kind for _, kind in _read(requirements)}
     if ASSERT_CREATE in kinds and len(kinds) > 1:
+        expected, got = f"only {ASSERT_CREATE}", ", ".join(sorted(kinds))
         raise Code.COMMIT_REQUEST_INVALID(
-            reason="requirements_mixed",
-            expected=f"only {ASSERT_CREATE}",
-            got=", ".join(sorted(kinds)),
-            place="$.requirements",
+            reason="requirements_mixed", expected=expected, got=got, place="$.requirements"
         )
     return ASSERT_CREATE in kinds
 
@@ -168,21 +166,20 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
         elif base is None:
             raise _failed("requirement_table_missing", f"{kind} has no table to hold of", "a table", "no table", node)
         elif kind == "assert-table-uuid":
-            _check_uuid(base, node)
+            uuid = node.text("uuid")
+            if uuid.lower() != (base.table_uuid or "").lower():
+                raise _failed("requirement_uuid", "UUID does not match", shown(uuid), str(base.table_uuid), node)
         elif kind == "assert-ref-snapshot-id":
             _check_ref(base, node)
         else:
-            _check_counter(base, node, kind)
+            key, fact, words = _COUNTERS[kind]
+            wanted, found = node.integer(key), getattr(base, fact)
+            if wanted != found:
+                raise _failed("requirement_id_changed", f"{words} changed", f"id {wanted}", f"id {found}", node)
 
 
 def _read(requirements: Sequence[Json]) -> list[tuple[Node, str]]:
     return read_kinds(requirements, "requirement", REQUIREMENTS, most=REQUIREMENTS_MAX)
-
-
-def _check_uuid(base: TableMetadata, node: Node) -> None:
-    uuid = node.text("uuid")
-    if uuid.lower() != (base.table_uuid or "").lower():
-        raise _failed("requirement_uuid", "UUID does not match", shown(uuid), str(base.table_uuid), node)
 
 
 def _check_ref(base: TableMetadata, node: Node) -> None:
@@ -198,13 +195,6 @@ def _check_ref(base: TableMetadata, node: Node) -> None:
     if ref is not None and ref.snapshot_id != wanted:
         what = f"{ref.type.value} {name[:64]!r} has changed"
         raise _failed("requirement_ref_moved", what, f"snapshot {wanted}", f"snapshot {ref.snapshot_id}", node)
-
-
-def _check_counter(base: TableMetadata, node: Node, kind: str) -> None:
-    key, fact, words = _COUNTERS[kind]
-    wanted, found = node.integer(key), getattr(base, fact)
-    if wanted != found:
-        raise _failed("requirement_id_changed", f"{words} changed", f"id {wanted}", f"id {found}", node)
 
 
 def _failed(code: str, what: str, expected: str, got: str, node: Node) -> ConflictError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import INT_LAST, Json, Raw, shown
+from pvdm.lake.format.json_document import INT_LAST, Json, Raw, read_objects, shown
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import EncryptedKey, SnapshotRef, StatisticsFile
@@ -20,6 +20,50 @@ PREVIOUS_VERSIONS_DEFAULT: Final = 100
 LAST_ADDED: Final = -1
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+class _Meaningful(Protocol):
+    @property
+    def meaning(self) -> Hashable: ...
+
+
+_Part = TypeVar("_Part", bound=_Meaningful)
+
+
+class Parts(dict[int, _Part]):
+    """The schemas, specs, orders or view versions of a draft by id, and those that this commit added."""
+
+    def __init__(self, parts: Mapping[int, _Part]) -> None:
+        super().__init__(parts)
+        self.added: set[int] = set()
+        self.last_added: int | None = None
+
+    @cached_property
+    def _ids(self) -> dict[Hashable, dict[int, None]]:
+        found: dict[Hashable, dict[int, None]] = {}
+        for part_id, part in self.items():
+            found.setdefault(part.meaning, {})[part_id] = None
+        return found
+
+    def find(self, part: _Part) -> int | None:
+        """The id of the first part that means the same."""
+        return next(iter(self._ids.get(part.meaning, ())), None)
+
+    def add(self, part_id: int, part: _Part) -> None:
+        """Add a new part."""
+        self._ids.setdefault(part.meaning, {})[part_id] = None
+        self[part_id] = part
+        self.mark_added(part_id)
+
+    def mark_added(self, part_id: int) -> None:
+        """Note that this commit added the part."""
+        self.added.add(part_id)
+        self.last_added = part_id
+
+    def remove(self, part_id: int) -> None:
+        """Remove a part."""
+        del self._ids[self[part_id].meaning][part_id]
+        del self[part_id]
 
 
 class Draft:
@@ -46,9 +90,12 @@ class Draft:
         self.next_row_id = base.next_row_id if base else 0
         self.last_column_id = base.last_column_id if base else 0
         self.last_partition_id = base.last_partition_id if base else 0
-        self.schemas = {each.schema_id: _with_schema_id(each) for each in base.schemas} if base else {}
-        self.specs = {each.spec_id: _with_field_ids(each) for each in base.specs} if base else {}
-        self.orders = {each.order_id: each for each in base.sort_orders} if base else {}
+        schemas = [_with_schema_id(each) for each in base.schemas] if base else []
+        self.schemas: Parts[TableSchema] = Parts({each.schema_id: each for each in schemas})
+        self.specs: Parts[TableSpec] = Parts(
+            {each.spec_id: _with_field_ids(each) for each in base.specs} if base else {}
+        )
+        self.orders: Parts[TableOrder] = Parts({each.order_id: each for each in base.sort_orders} if base else {})
         self.current_schema_id = base.current_schema_id if base else 0
         self.default_spec_id = base.default_spec_id if base else 0
         self.default_order_id = base.default_sort_order_id if base else 0
@@ -59,33 +106,12 @@ class Draft:
         self.statistics = _by_snapshot(base.statistics if base else ())
         self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
         self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
-        self.snapshot_log: list[Raw] = _objects(base.raw.get("snapshot-log")) if base else []
+        self.snapshot_log: list[Raw] = read_objects(base.raw.get("snapshot-log")) if base else []
         # What this commit did, for its later updates.
         self.last_updated_ms: int | None = None
-        self.added_schemas: set[int] = set()
-        self.added_specs: set[int] = set()
-        self.added_orders: set[int] = set()
-        self.last_added_schema: int | None = None
-        self.last_added_spec: int | None = None
-        self.last_added_order: int | None = None
         self.added_snapshots: set[int] = set()
         self.shown_by_main: list[int] = []
         self.removed_snapshots = False
-
-    @cached_property
-    def alike_schemas(self) -> MeaningIndex[TableSchema]:
-        """The schemas by their meaning."""
-        return MeaningIndex(self.schemas, lambda schema: schema.meaning)
-
-    @cached_property
-    def alike_specs(self) -> MeaningIndex[TableSpec]:
-        """The partition specs by their meaning."""
-        return MeaningIndex(self.specs, lambda spec: spec.meaning)
-
-    @cached_property
-    def alike_orders(self) -> MeaningIndex[TableOrder]:
-        """The sort orders by their meaning."""
-        return MeaningIndex(self.orders, lambda order: order.meaning)
 
     @cached_property
     def ref_names(self) -> dict[int, set[str]]:
@@ -179,7 +205,7 @@ class Draft:
     def _metadata_log(self, previous_location: str | None) -> list[Raw]:
         if self.base is None:
             return []
-        log = _objects(self.base.raw.get("metadata-log"))
+        log = read_objects(self.base.raw.get("metadata-log"))
         if previous_location is None:
             return log
         most = max(1, whole_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
@@ -205,11 +231,6 @@ def _by_snapshot(files: Iterable[StatisticsFile]) -> dict[int, list[StatisticsFi
     return found
 
 
-def _objects(value: Json) -> list[Raw]:
-    # `dict` first: the check for a mapping takes ten times as long, and logs grow with the table.
-    return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
-
-
 def _with_schema_id(schema: TableSchema) -> TableSchema:
     """The schema with an id: format 1 documents may have one without, and the list of schemas needs it."""
     if schema.raw.get("schema-id") is not None:
@@ -221,30 +242,3 @@ def _with_field_ids(spec: TableSpec) -> TableSpec:
     """The spec with the field ids that old writers left out."""
     raw = spec_raw(spec.spec_id, spec.fields, spec.raw)
     return spec if raw == spec.raw else replace(spec, raw=raw)
-
-
-_T = TypeVar("_T")
-
-
-class MeaningIndex(Generic[_T]):
-    """The ids of parts by their meaning. Of parts that mean the same, the first is found."""
-
-    def __init__(self, parts: Mapping[int, _T], meaning: Callable[[_T], Hashable]) -> None:
-        self._meaning = meaning
-        self._ids: dict[Hashable, dict[int, None]] = {}
-        self._meanings: dict[int, Hashable] = {}
-        for part_id, part in parts.items():
-            self.add(part_id, part)
-
-    def find(self, part: _T) -> int | None:
-        """The id of the part that means the same."""
-        return next(iter(self._ids.get(self._meaning(part), ())), None)
-
-    def add(self, part_id: int, part: _T) -> None:
-        """Add a part."""
-        meaning = self._meanings[part_id] = self._meaning(part)
-        self._ids.setdefault(meaning, {})[part_id] = None
-
-    def remove(self, part_id: int) -> None:
-        """Remove a part."""
-        del self._ids[self._meanings.pop(part_id)][part_id]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import (
     Json,
     Node,
@@ -122,10 +121,6 @@ class TableMetadata:
             parts.append(dump_json(key) + b":" + spelled)
         return b"{" + b",".join(parts) + b"}"
 
-    def to_json(self) -> dict[str, Json]:
-        """A copy of the document, which may be changed."""
-        return copy.deepcopy(dict(self.raw))
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TableMetadata):
             return NotImplemented
@@ -228,13 +223,8 @@ class _Known:
 def _read(node: Node, known: _Known) -> TableMetadata:
     version = node.integer("format-version")
     if version not in FORMAT_VERSIONS:
-        raise Code.TABLE_METADATA_INVALID(
-            "the table's format version cannot be read",
-            reason="format_version_unsupported",
-            expected="1, 2 or 3",
-            got=str(version),
-            place=node.at("format-version"),
-        )
+        words, place = "the table's format version cannot be read", node.at("format-version")
+        raise unsupported_version(words, "1, 2 or 3", version, place)
     schemas, current_schema_id = _schemas(node, version, known)
     specs, default_spec_id = _specs(node, version, known)
     orders, default_order_id = _orders(node, version, known)
@@ -269,6 +259,12 @@ def _read(node: Node, known: _Known) -> TableMetadata:
         node.raw,
         MappingProxyType({snapshot.snapshot_id: snapshot for snapshot in snapshots}),
     )
+
+
+def unsupported_version(message: str, expected: str, version: int, place: str) -> PvdmError:
+    """The error of a format version of a table or view that is not supported."""
+    reason, got = "format_version_unsupported", str(version)
+    return Code.TABLE_METADATA_INVALID(message, reason=reason, expected=expected, got=got, place=place)
 
 
 def _uuid(node: Node, version: int) -> str | None:

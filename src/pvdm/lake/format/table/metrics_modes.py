@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from pvdm.errors import InputError
@@ -24,18 +25,13 @@ def metrics_modes(metadata: TableMetadata) -> Mapping[int, MetricsMode]:
     """The mode of every column of the current schema at any depth, by field id."""
     schema, properties = metadata.current_schema, metadata.properties
     columns = StructType(to_model(schema).fields)
-    found: dict[int, MetricsMode]
+    default, inferred = TRUNCATE_16, 0
     if _DEFAULT in properties:
         default = _mode(properties[_DEFAULT], TRUNCATE_16)
-        found = dict.fromkeys(schema.fields, default)
-    elif _count(columns) <= (most := _most(properties)):
-        default = TRUNCATE_16
-        found = dict.fromkeys(schema.fields, default)
-    else:
-        default = _NONE
-        found = dict.fromkeys(schema.fields, default)
-        for field_id, _ in zip(_eligible(columns), range(most), strict=False):
-            found[field_id] = TRUNCATE_16
+    elif _count(columns) > (most := _most(properties)):
+        default, inferred = _NONE, most
+    found = dict.fromkeys(schema.fields, default)
+    found |= dict.fromkeys(islice(_eligible(columns), inferred), TRUNCATE_16)
     for order_field in metadata.default_sort_order.fields:
         if Transform.parse(order_field.transform).name in _ORDERED and order_field.source_id in found:
             found[order_field.source_id] = default if default.bounds else TRUNCATE_16

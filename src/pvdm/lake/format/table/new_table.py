@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Json, Node, Raw, shown
+from pvdm.lake.format.json_document import Json, Node, read_objects, shown
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import update_structure as structure
 from pvdm.lake.format.table.draft import Draft, whole_property
@@ -123,18 +123,17 @@ def _new_ids(schema: TableSchema) -> dict[int, int]:
     """The new id of every column id, from 1 in the order in which Iceberg assigns them."""
     made: dict[int, int] = {}
 
-    def assign(old: Json) -> None:
-        if isinstance(old, int):
-            made[old] = len(made) + 1
-
     def visit(raw: Json) -> None:
         # The fields of a struct come before their own parts, and so do key and value of a map.
         if not isinstance(raw, Mapping):
             return
-        slots = [(field["id"], field["type"]) for field in _fields(raw)] if raw["type"] == "struct" else []
+        slots = (
+            [(field["id"], field["type"]) for field in read_objects(raw["fields"])] if raw["type"] == "struct" else []
+        )
         slots += [(raw[f"{part}-id"], raw[part]) for part in _PARTS.get(str(raw["type"]), ())]
         for old, _ in slots:
-            assign(old)
+            if isinstance(old, int):
+                made[old] = len(made) + 1
         for _, kind in slots:
             visit(kind)
 
@@ -153,7 +152,10 @@ def _with_ids(schema: TableSchema, ids: Mapping[int, int]) -> dict[str, Json]:
         if not isinstance(raw, Mapping):
             return raw
         if raw["type"] == "struct":
-            fields = [{**field, "id": new(field["id"]), "type": renumber(field["type"])} for field in _fields(raw)]
+            fields = [
+                {**field, "id": new(field["id"]), "type": renumber(field["type"])}
+                for field in read_objects(raw["fields"])
+            ]
             return {**raw, "fields": fields}
         made = dict(raw)
         for part in _PARTS[str(raw["type"])]:
@@ -165,8 +167,3 @@ def _with_ids(schema: TableSchema, ids: Mapping[int, int]) -> dict[str, Json]:
     if schema.identifier_field_ids:
         made["identifier-field-ids"] = sorted(ids[old] for old in schema.identifier_field_ids)
     return made
-
-
-def _fields(raw: Raw) -> list[Raw]:
-    found = raw["fields"]
-    return [field for field in found if isinstance(field, Mapping)] if isinstance(found, list) else []

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Final
 
-from pvdm.errors import Code
-from pvdm.lake.format.json_document import INT_LAST, Json, Node, Raw, canonical, invalid, shown
+from pvdm.errors import Code, PvdmError
+from pvdm.lake.format.json_document import INT_LAST, Json, Node, Raw, canonical, invalid, read_objects, shown
 from pvdm.lake.format.partition_spec import Transform
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
 from pvdm.lake.format.schema.logical import primitive
@@ -155,13 +155,9 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
     for field in spec.fields:
         column = schema.find(field.name)
         if field.source_id in schema.fields and column is not None and column.field_id != field.source_id:
-            raise Code.PARTITION_SPEC_INVALID(
-                f"partition {field.name} has the name of a column that is not its source",
-                reason="spec_name_conflict",
-                expected=f"another name than column {column.field_id}'s",
-                got=f"a partition of column {field.source_id}",
-                place=spec.place,
-            )
+            words = f"partition {field.name} has the name of a column that is not its source"
+            wanted = f"another name than column {column.field_id}'s"
+            raise _refused(spec, "spec_name_conflict", words, wanted, f"a partition of column {field.source_id}")
 
 
 def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
@@ -169,44 +165,31 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
         if column is not None and not _takes(field.transform, column):
-            raise Code.PARTITION_SPEC_INVALID(
-                f"partition {field.name} of spec {spec.spec_id} no longer fits its source",
-                reason="spec_source_type_changed",
-                expected=f"a type that {field.transform} takes",
-                got=f"{column.name}, {column.type}",
-                place=spec.place,
-            )
+            words = f"partition {field.name} of spec {spec.spec_id} no longer fits its source"
+            wanted = f"a type that {field.transform} takes"
+            raise _refused(spec, "spec_source_type_changed", words, wanted, f"{column.name}, {column.type}")
 
 
 def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
     """Raise unless each source is a primitive column, inside structs only, of a type that the transform takes."""
     for field in spec.fields:
         if field.transform != "void" and (unfit := _unfit(schema, field.source_id, field.transform, structs_only=True)):
-            raise Code.PARTITION_SPEC_INVALID(
-                f"partition {field.name} cannot be made from its source (spec {spec.spec_id})",
-                reason="spec_source_invalid",
-                expected=unfit[0],
-                got=unfit[1],
-                place=spec.place,
-            )
+            words = f"partition {field.name} cannot be made from its source (spec {spec.spec_id})"
+            raise _refused(spec, "spec_source_invalid", words, *unfit)
+
+
+def _refused(spec: TableSpec, reason: str, message: str, expected: str, got: str) -> PvdmError:
+    return Code.PARTITION_SPEC_INVALID(message, reason=reason, expected=expected, got=got, place=spec.place)
 
 
 def judge_order(order: TableOrder, schema: TableSchema) -> None:
     """Raise unless each source is a primitive column of a type that the transform takes."""
     for field in order.fields:
         if unfit := _unfit(schema, field.source_id, field.transform, structs_only=False):
+            words, (wanted, got) = f"a column cannot be sorted by (sort order {order.order_id})", unfit
             raise Code.SORT_ORDER_INVALID(
-                f"a column cannot be sorted by (sort order {order.order_id})",
-                reason="sort_source_invalid",
-                expected=unfit[0],
-                got=unfit[1],
-                place=order.place,
+                words, reason="sort_source_invalid", expected=wanted, got=got, place=order.place
             )
-
-
-def has_sequential_ids(spec: TableSpec) -> bool:
-    """Whether the field ids count up from the first, as format 1 requires."""
-    return all(field.field_id == PARTITION_ID_FIRST + place for place, field in enumerate(spec.fields))
 
 
 def _unfit(schema: TableSchema, source_id: int, transform: str, *, structs_only: bool) -> tuple[str, str] | None:
@@ -264,27 +247,17 @@ def extras(raw: Raw, known: frozenset[str]) -> str:
 
 def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: Raw) -> dict[str, Json]:
     """The JSON of a spec with these ids; other fields are taken from `like`."""
-    made: list[Json] = [
-        {
-            "transform": field.transform,
-            **old,
-            "source-id": field.source_id,
-            "field-id": field.field_id,
-            "name": field.name,
-        }
-        for field, old in zip(fields, _field_objects(like), strict=True)
-    ]
+    made: list[Json] = []
+    for field, old in zip(fields, read_objects(like.get("fields")), strict=True):
+        ids: dict[str, Json] = {"source-id": field.source_id, "field-id": field.field_id, "name": field.name}
+        made.append({"transform": field.transform, **old, **ids})
     return {**like, "spec-id": spec_id, "fields": made}
 
 
 def order_raw(order_id: int, fields: tuple[SortField, ...], like: Raw) -> dict[str, Json]:
     """The JSON of a sort order with these ids; other fields are taken from `like`."""
     made: list[Json] = [
-        {**old, "source-id": field.source_id} for field, old in zip(fields, _field_objects(like), strict=True)
+        {**old, "source-id": field.source_id}
+        for field, old in zip(fields, read_objects(like.get("fields")), strict=True)
     ]
     return {**like, "order-id": order_id, "fields": made}
-
-
-def _field_objects(like: Raw) -> list[Raw]:
-    fields = like.get("fields")
-    return [item for item in fields if isinstance(item, dict)] if isinstance(fields, list) else []

@@ -68,19 +68,15 @@ def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
 
 
 def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
-    first, following = snapshot.first_row_id, draft.next_row_id
-    wanted = f"first-row-id {following}"
+    first, following, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
+    wanted, got = f"first-row-id {following}", "none" if first is None else str(first)
     if first is None:
-        raise Code.SNAPSHOT_INVALID(
-            reason="snapshot_first_row_id_missing", expected=wanted, got="none", place=snapshot.place
-        )
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_first_row_id_missing", expected=wanted, got=got, place=place)
     if first < following and not draft.shared_numbers:
-        got = str(first)
-        raise Code.SNAPSHOT_STALE(reason="snapshot_row_ids_stale", expected=wanted, got=got, place=snapshot.place)
+        raise Code.SNAPSHOT_STALE(reason="snapshot_row_ids_stale", expected=wanted, got=got, place=place)
     if first > following:
         # Iceberg's builder accepts this and then assigns ids twice: next-row-id only grows by the rows added.
-        got = str(first)
-        raise Code.SNAPSHOT_INVALID(reason="snapshot_row_ids_skipped", expected=wanted, got=got, place=snapshot.place)
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_row_ids_skipped", expected=wanted, got=got, place=place)
     draft.next_row_id = max(following, first + (snapshot.added_rows or 0))
 
 
@@ -178,12 +174,8 @@ def set_statistics(draft: Draft, node: Node) -> None:
     file = parse_statistics(node.node("statistics"))
     named = node.optional_long("snapshot-id")
     if named is not None and named != file.snapshot_id:
-        raise Code.TABLE_METADATA_INVALID(
-            reason="statistics_snapshot_mismatch",
-            expected=str(file.snapshot_id),
-            got=str(named),
-            place=node.at("snapshot-id"),
-        )
+        reason, expected, place = "statistics_snapshot_mismatch", str(file.snapshot_id), node.at("snapshot-id")
+        raise Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=str(named), place=place)
     _put_statistics(draft, draft.statistics, file)
 
 

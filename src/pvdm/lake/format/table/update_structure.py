@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Node, shown
+from pvdm.lake.format.json_document import Node
 from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
-from pvdm.lake.format.table.draft import LAST_ADDED, Draft, MeaningIndex
-from pvdm.lake.format.table.metadata import FORMAT_VERSIONS, check_uuid, stripped_location
+from pvdm.lake.format.table.draft import LAST_ADDED, Draft, Parts
+from pvdm.lake.format.table.metadata import FORMAT_VERSIONS, check_uuid, stripped_location, unsupported_version
 from pvdm.lake.format.table.specs import (
     PARTITION_ID_FIRST,
     SORT_ORDER_ID_FIRST,
@@ -17,7 +17,6 @@ from pvdm.lake.format.table.specs import (
     SpecField,
     TableOrder,
     TableSpec,
-    has_sequential_ids,
     judge_order,
     judge_spec,
     judge_spec_names,
@@ -26,8 +25,6 @@ from pvdm.lake.format.table.specs import (
     parse_spec,
     spec_raw,
 )
-
-_Part = TypeVar("_Part")
 
 
 class Described(Protocol):
@@ -62,13 +59,7 @@ def upgrade_format_version(draft: Draft, node: Node) -> None:
 def require_version(version: int, place: str) -> None:
     """Raise if this format version cannot be written."""
     if version not in FORMAT_VERSIONS:
-        raise Code.TABLE_METADATA_INVALID(
-            "the format version cannot be written",
-            reason="format_version_unsupported",
-            expected="1, 2 or 3",
-            got=str(version),
-            place=place,
-        )
+        raise unsupported_version("the format version cannot be written", "1, 2 or 3", version, place)
 
 
 def add_schema(draft: Draft, node: Node) -> None:
@@ -81,26 +72,24 @@ def put_schema(draft: Draft, schema: TableSchema) -> int:
     """Add the schema unless the table has the same one. Returns its id."""
     judge_version(schema, draft.format_version)
     last = max(draft.last_column_id, schema.highest_field_id)
-    known = draft.alike_schemas.find(schema)
+    schemas, known = draft.schemas, draft.schemas.find(schema)
     if known is not None and last == draft.last_column_id:
-        draft.last_added_schema = known if known in draft.added_schemas else None
+        schemas.last_added = known if known in schemas.added else None
         return known
     draft.last_column_id = last
-    schema_id = max(draft.current_schema_id, max(draft.schemas, default=-1) + 1) if known is None else known
-    if known is None:
-        draft.schemas[schema_id] = replace(
-            schema, schema_id=schema_id, raw={**schema.raw, "type": "struct", "schema-id": schema_id}
-        )
-        draft.alike_schemas.add(schema_id, draft.schemas[schema_id])
-    draft.added_schemas.add(schema_id)
-    draft.last_added_schema = schema_id
     draft.changed = True
+    if known is not None:
+        schemas.mark_added(known)
+        return known
+    schema_id = max(draft.current_schema_id, max(schemas, default=-1) + 1)
+    raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
+    schemas.add(schema_id, replace(schema, schema_id=schema_id, raw=raw))
     return schema_id
 
 
 def set_current_schema(draft: Draft, node: Node) -> None:
     """set-current-schema."""
-    schema_id = _read_id(node, "schema-id", draft.last_added_schema, "schema")
+    schema_id = _read_id(node, "schema-id", draft.schemas.last_added, "schema")
     if schema_id != draft.current_schema_id:
         _require_schema(draft, schema_id, node.at("schema-id"))
         draft.current_schema_id = schema_id
@@ -112,13 +101,12 @@ def remove_schemas(draft: Draft, node: Node) -> None:
     ids, current, place = set(node.integers("schema-ids")), draft.current_schema_id, node.at("schema-ids")
     if current in ids:
         raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_in_use", got=str(current), place=place)
-    _remove(draft, ids, draft.schemas, draft.alike_schemas)
+    _remove(draft, ids, draft.schemas)
 
 
-def _remove(draft: Draft, ids: set[int], parts: dict[int, _Part], alike: MeaningIndex[_Part]) -> None:
+def _remove(draft: Draft, ids: set[int], parts: Parts[TableSchema] | Parts[TableSpec]) -> None:
     for part_id in ids & parts.keys():
-        alike.remove(part_id)
-        del parts[part_id]
+        parts.remove(part_id)
     draft.changed |= bool(ids)
 
 
@@ -156,31 +144,25 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
     schema = _require_schema(draft, draft.current_schema_id, spec.place)
     judge_spec_names(spec, schema)
     judge_spec(spec, schema)
-    known = draft.alike_specs.find(spec)
+    known = draft.specs.find(spec)
     if known is not None:
         # As Iceberg's builder: it is the last added one if this commit added any spec.
-        draft.last_added_spec = known if draft.last_added_spec in draft.added_specs else None
+        draft.specs.last_added = known if draft.specs.last_added in draft.specs.added else None
         return known
     spec_id = max(0, max(draft.specs, default=-1) + 1)
-    if draft.format_version == 1 and not has_sequential_ids(spec):
-        raise Code.PARTITION_SPEC_INVALID(
-            reason="spec_ids_not_sequential",
-            expected=f"field ids from {PARTITION_ID_FIRST} in steps of one",
-            got=", ".join(str(field.field_id) for field in spec.fields),
-            place=spec.place,
-        )
-    draft.specs[spec_id] = replace(spec, spec_id=spec_id, raw=spec_raw(spec_id, spec.fields, spec.raw))
-    draft.alike_specs.add(spec_id, draft.specs[spec_id])
+    ids = [field.field_id for field in spec.fields]
+    if draft.format_version == 1 and ids != [PARTITION_ID_FIRST + at for at in range(len(ids))]:
+        wanted, got = f"field ids from {PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_ids_not_sequential", expected=wanted, got=got, place=spec.place)
+    draft.specs.add(spec_id, replace(spec, spec_id=spec_id, raw=spec_raw(spec_id, spec.fields, spec.raw)))
     draft.last_partition_id = max(draft.last_partition_id, spec.highest_field_id)
-    draft.added_specs.add(spec_id)
-    draft.last_added_spec = spec_id
     draft.changed = True
     return spec_id
 
 
 def set_default_spec(draft: Draft, node: Node) -> None:
     """set-default-spec; whether the spec exists is checked after all updates."""
-    spec_id = _read_id(node, "spec-id", draft.last_added_spec, "spec")
+    spec_id = _read_id(node, "spec-id", draft.specs.last_added, "spec")
     if spec_id != draft.default_spec_id:
         draft.default_spec_id = spec_id
         draft.changed = True
@@ -191,7 +173,7 @@ def remove_specs(draft: Draft, node: Node) -> None:
     ids, default, place = set(node.integers("spec-ids")), draft.default_spec_id, node.at("spec-ids")
     if default in ids:
         raise Code.PARTITION_SPEC_INVALID(reason="spec_in_use", got=str(default), place=place)
-    _remove(draft, ids, draft.specs, draft.alike_specs)
+    _remove(draft, ids, draft.specs)
 
 
 def add_sort_order(draft: Draft, node: Node) -> None:
@@ -202,22 +184,19 @@ def add_sort_order(draft: Draft, node: Node) -> None:
 def put_order(draft: Draft, order: TableOrder) -> int:
     """Add the sort order unless the table has the same one. Returns its id."""
     judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
-    known = draft.alike_orders.find(order)
+    known = draft.orders.find(order)
     if known is not None:
-        draft.last_added_order = known if draft.last_added_order in draft.added_orders else None
+        draft.orders.last_added = known if draft.orders.last_added in draft.orders.added else None
         return known
     order_id = max(SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else UNSORTED_ID
-    draft.orders[order_id] = replace(order, order_id=order_id, raw=order_raw(order_id, order.fields, order.raw))
-    draft.alike_orders.add(order_id, draft.orders[order_id])
-    draft.added_orders.add(order_id)
-    draft.last_added_order = order_id
+    draft.orders.add(order_id, replace(order, order_id=order_id, raw=order_raw(order_id, order.fields, order.raw)))
     draft.changed = True
     return order_id
 
 
 def set_default_sort_order(draft: Draft, node: Node) -> None:
     """set-default-sort-order; whether the order exists is checked after all updates."""
-    order_id = _read_id(node, "sort-order-id", draft.last_added_order, "sort order")
+    order_id = _read_id(node, "sort-order-id", draft.orders.last_added, "sort order")
     if order_id != draft.default_order_id:
         draft.default_order_id = order_id
         draft.changed = True
@@ -263,11 +242,7 @@ def _read_id(node: Node, key: str, added: int | None, what: str) -> int:
 def last_added(found: int | None, what: str, place: str) -> int:
     """The id that -1 stands for in an update. Raises if this commit added none."""
     if found is None:
-        raise Code.TABLE_METADATA_INVALID(
-            f"-1 means the {what} that this commit added last",
-            reason="last_added_missing",
-            expected=f"an update that adds a new {what}",
-            got=shown(None),
-            place=place,
-        )
+        words, wanted = f"-1 means the {what} that this commit added last", f"an update that adds a new {what}"
+        reason = "last_added_missing"
+        raise Code.TABLE_METADATA_INVALID(words, reason=reason, expected=wanted, got="None", place=place)
     return found

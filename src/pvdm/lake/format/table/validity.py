@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import LONG_LAST
 from pvdm.lake.format.schema.document import TableSchema, judge_version
-from pvdm.lake.format.table.snapshots import MAIN, RefType
+from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.format.table.specs import (
     TableOrder,
     TableSpec,
@@ -66,13 +66,8 @@ def _judge_schemas(metadata: TableMetadata) -> None:
     _ = metadata.current_schema  # raises if the table does not have it
     for schema in metadata.schemas:
         judge_version(schema, metadata.format_version)
-        if schema.highest_field_id > metadata.last_column_id:
-            raise Code.TABLE_METADATA_INVALID(
-                reason="last_column_id_behind",
-                expected=f"at least {schema.highest_field_id}",
-                got=str(metadata.last_column_id),
-                place="$.last-column-id",
-            )
+        if schema.highest_field_id > (last := metadata.last_column_id):
+            raise _behind("last_column_id_behind", "last-column-id", schema.highest_field_id, last)
 
 
 def _judge_specs(metadata: TableMetadata) -> None:
@@ -83,13 +78,13 @@ def _judge_specs(metadata: TableMetadata) -> None:
     for spec in metadata.specs:
         judge_spec_names(spec, current)
         judge_spec_types(spec, current)
-        if spec.fields and spec.highest_field_id > metadata.last_partition_id:
-            raise Code.TABLE_METADATA_INVALID(
-                reason="last_partition_id_behind",
-                expected=f"at least {spec.highest_field_id}",
-                got=str(metadata.last_partition_id),
-                place="$.last-partition-id",
-            )
+        if spec.fields and spec.highest_field_id > (last := metadata.last_partition_id):
+            raise _behind("last_partition_id_behind", "last-partition-id", spec.highest_field_id, last)
+
+
+def _behind(reason: str, key: str, least: int, last: int) -> PvdmError:
+    expected, got = f"at least {least}", str(last)
+    return Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=got, place=f"$.{key}")
 
 
 def _judge_orders(metadata: TableMetadata) -> None:
@@ -103,22 +98,19 @@ def _judge_snapshots(metadata: TableMetadata) -> None:
         raise Code.SNAPSHOT_INVALID(reason="snapshot_id_duplicate", got=twice, place="$.snapshots")
     for snapshot in metadata.snapshots:
         if snapshot.sequence_number > metadata.last_sequence_number:
-            raise Code.SNAPSHOT_INVALID(
-                reason="snapshot_sequence_ahead",
-                expected=f"at most {metadata.last_sequence_number}",
-                got=f"{snapshot.sequence_number} for snapshot {snapshot.snapshot_id}",
-                place=snapshot.place,
-            )
+            most, got = f"at most {metadata.last_sequence_number}", str(snapshot.sequence_number)
+            raise _ahead("snapshot_sequence_ahead", most, got, snapshot)
         if metadata.format_version < 3 or snapshot.first_row_id is None:
             continue
         end = snapshot.first_row_id + (snapshot.added_rows or 0)
         if end > min(metadata.next_row_id, LONG_LAST):
-            raise Code.SNAPSHOT_INVALID(
-                reason="snapshot_row_ids_ahead",
-                expected=f"row ids below next-row-id {metadata.next_row_id}",
-                got=f"row ids up to {end} for snapshot {snapshot.snapshot_id}",
-                place=snapshot.place,
-            )
+            most = f"row ids below next-row-id {metadata.next_row_id}"
+            raise _ahead("snapshot_row_ids_ahead", most, f"row ids up to {end}", snapshot)
+
+
+def _ahead(reason: str, expected: str, got: str, snapshot: Snapshot) -> PvdmError:
+    got = f"{got} for snapshot {snapshot.snapshot_id}"
+    return Code.SNAPSHOT_INVALID(reason=reason, expected=expected, got=got, place=snapshot.place)
 
 
 def _judge_refs(metadata: TableMetadata) -> None:
