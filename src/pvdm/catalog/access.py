@@ -8,15 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pvdm.catalog import rule
+from pvdm.catalog import rule, sanity
 from pvdm.catalog.names import changed_write_paths, namespace_folder, require_domain_place
-from pvdm.catalog.sanity import (
-    StagedAdditions,
-    require_document,
-    require_manifests,
-    require_producer_quota,
-    require_sane,
-)
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -70,30 +63,27 @@ class CatalogAccess:
     def require_create(
         self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, instead_of: TableRow | None = None
     ) -> None:
-        """A new table lies in its own place. In a protected namespace it begins empty."""
+        """A new table lies in its own place. In a protected namespace it begins empty.
+
+        Only an operator brings back a UUID that is protected in the log.
+        """
         self.require_making(grant)
-        self.require_return(grant, after)
         with self._ledger.read() as unit:
+            # A restore may have lost the table of a UUID that is protected in the log.
+            operates = grant.role is Role.OPERATOR
+            if not operates and protections.current_contract(unit, str(after.table_uuid)) is not None:
+                raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
             require_no_view(unit, namespace.namespace_id, name)
             taken = tables.find(unit, namespace.namespace_id, name)
         # The swap reports a taken name.
         self.require_place(grant, namespace.levels, after.location, of=instead_of or taken)
         self._require_write_paths(grant, {}, after, of=instead_of or taken)
         if grant.role is not Role.OPERATOR:
-            require_manifests(after.snapshots, (parse_location(after.location),))
+            sanity.require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
             require_protectable(after)
             if after.snapshots or after.last_sequence_number or after.next_row_id:
                 raise rule.main_gated_error(name, "its namespace protects it, and it would begin with rows")
-
-    def require_return(self, grant: Grant, after: TableMetadata) -> None:
-        """Only an operator brings back a UUID that is protected in the log. A restore may have lost its table."""
-        if grant.role is Role.OPERATOR:
-            return
-        with self._ledger.read() as unit:
-            standing = protections.current_contract(unit, str(after.table_uuid))
-        if standing is not None:
-            raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
         """A protected table is not renamed, dropped or replaced."""
@@ -131,12 +121,7 @@ class CatalogAccess:
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
         """What the Steward reads for a domain lies neither among its own files nor another domain's."""
-        others = {
-            namespace_folder(self._warehouse, levels)
-            for levels, owner in namespaces.list_owners(unit)
-            if owner != domain
-        }
-        homes = {*self._own, *others}
+        homes = {*self._own, *(home for home, _, owner in self._homes(unit) if owner != domain)}
         foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
         held = None if foreign is not None else tables.find_containing(unit, folders, but_domain=domain)
         if foreign is not None or held is not None:
@@ -146,15 +131,13 @@ class CatalogAccess:
                 got="in the place of another table" if foreign is None else str(foreign)[:200],
             )
 
-    def require_upstream_place(self, mounted: Levels, place: Location) -> None:
-        """An upstream chooses its tables' places, but not in folders of other namespaces."""
+    def require_upstream_place(self, place: Location, mounted: Levels | None) -> None:
+        """A place of an upstream is not among the Steward's files. With `mounted`, nor in other namespaces' folders."""
         self.require_not_own(place)
+        if mounted is None:
+            return
         with self._ledger.read() as unit:
-            homes = [
-                namespace_folder(self._warehouse, levels)
-                for levels, _ in namespaces.list_owners(unit)
-                if levels[: len(mounted)] != mounted
-            ]
+            homes = [home for home, levels, _ in self._homes(unit) if levels[: len(mounted)] != mounted]
         if any(place.overlaps(home) for home in homes):
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
@@ -170,20 +153,14 @@ class CatalogAccess:
                 hint="leave the location out, and the table gets a place of its own; or ask an operator",
             )
         with self._ledger.read() as unit:
-            around = [
-                each
-                for each, _ in namespaces.list_owners(unit)
-                if namespace_folder(self._warehouse, each).is_under(place)
-            ]
+            around = any(each.is_under(place) for each, _, _ in self._homes(unit))
         if around:
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
-    def _levels(self, row: TableRow) -> Levels:
-        with self._ledger.read() as unit:
-            found = namespaces.find_by_id(unit, row.namespace_id)
-        if found is None:
-            raise Code.NAMESPACE_MOVED("the namespace was dropped meanwhile")
-        return found.levels
+    def _homes(self, unit: Unit) -> list[tuple[Location, Levels, str]]:
+        """The folder, the levels and the domain of every namespace."""
+        owners = namespaces.list_owners(unit)
+        return [(namespace_folder(self._warehouse, levels), levels, domain) for levels, domain in owners]
 
     def require_writing(self, grant: Grant, row: TableRow) -> None:
         """The role may write, and to tables of this kind. Checked before anything is disclosed."""
@@ -205,12 +182,16 @@ class CatalogAccess:
         if before.row.upstream is not None:  # our own tables need no fences
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
-            self.require_place(grant, self._levels(before.row), after.location, of=before.row)
+            with self._ledger.read() as unit:
+                home = namespaces.find_by_id(unit, before.row.namespace_id)
+            if home is None:
+                raise Code.NAMESPACE_MOVED("the namespace was dropped meanwhile")
+            self.require_place(grant, home.levels, after.location, of=before.row)
         if not before.row.protected:
             self._require_write_paths(grant, before.metadata.properties, after, of=before.row)
             if grant.role is not Role.OPERATOR:
                 homes = (parse_location(before.row.location), parse_location(after.location))
-                require_manifests(rule.added_snapshots(before.metadata, after), homes)
+                sanity.require_manifests(rule.added_snapshots(before.metadata, after), homes)
             return
         if permit is not None:
             permit.require(
@@ -228,17 +209,17 @@ class CatalogAccess:
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         rule.require_branches_whole(before.metadata, after, name)
         shared = shares_numbers(grant, before.row)
-        require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
-        require_document(data)
+        sanity.require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
+        sanity.require_document(data)
         additions = self.staged_additions(grant, before, after)
         if additions is not None:
-            require_producer_quota(self._ledger, before.row, additions, after)
+            sanity.require_producer_quota(self._ledger, before.row, additions, after)
 
-    def staged_additions(self, grant: Grant, before: TableState, after: TableMetadata) -> StagedAdditions | None:
+    def staged_additions(self, grant: Grant, before: TableState, after: TableMetadata) -> sanity.StagedAdditions | None:
         """What a producer adds to a protected table by this commit. None for other roles, who have no quota."""
         if grant.role is not Role.PRODUCER or not before.row.protected:
             return None
-        return StagedAdditions.of(grant, before.metadata, after)
+        return sanity.StagedAdditions.of(grant, before.metadata, after)
 
     def _require_not_handed_in(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
         """A branch that was handed in stays as it is until its attempt has ended."""

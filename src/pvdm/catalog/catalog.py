@@ -74,7 +74,7 @@ def open_catalog(
     files = MetadataFiles(home, stores)
     own = [place_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
     access = CatalogAccess(ledger, place, *own)
-    upstreams = Upstreams(ledger, clock, mounts, access)
+    upstreams = Upstreams(ledger, clock, mounts, access.require_upstream_place)
     states = States(ledger, files, upstreams)
     commits = Commits(ledger, clock, files, states, access)
     spaces = Namespaces(ledger, clock, access, upstreams)

@@ -52,12 +52,8 @@ class Orphans:
         self._files = files
         self._checked_until_seconds = 0.0
 
-    def find(self, *, age_seconds: float = ORPHAN_AGE_MAX_SECONDS) -> list[FoundFile]:
-        """The files of at least this age that no pointer of this ledger has ever named."""
-        return [file for left in self._find_between(0.0, time.time() - age_seconds) for file in left.files]
-
     def sweep(self) -> int:
-        """Delete those that are old enough, and return how many. A file is checked once."""
+        """Delete old files that no pointer of this ledger ever named, and return how many. A file is checked once."""
         latest, count = time.time() - ORPHAN_AGE_MAX_SECONDS, 0
         with self._ledger.read() as unit:
             restored = restores.newest_micros(unit) is not None
@@ -73,18 +69,15 @@ class Orphans:
     def _find_between(self, earliest: float, latest: float) -> Iterator[_UnnamedFiles]:
         for table_uuid in self._files.folders():
             files = [each for each in self._files.written(table_uuid) if earliest < each.modified_seconds <= latest]
-            left = self._find_unnamed(table_uuid, files)
-            if left.files:
-                yield left
-
-    def _find_unnamed(self, table_uuid: str, files: Sequence[FoundFile]) -> _UnnamedFiles:
-        if not files:
-            return _UnnamedFiles(table_uuid, (), {})
-        with self._ledger.read() as unit:
-            ids = tables.list_ids(unit, table_uuid)
-        shown: set[str] = set()
-        seen = {table_id: self._read_shown(table_id, shown) for table_id in ids}
-        return _UnnamedFiles(table_uuid, _unnamed(files, shown) if ids else (), seen)
+            if not files:
+                continue
+            with self._ledger.read() as unit:
+                ids = tables.list_ids(unit, table_uuid)
+            shown: set[str] = set()
+            seen = {table_id: self._read_shown(table_id, shown) for table_id in ids}
+            left = _unnamed(files, shown) if ids else []
+            if left:
+                yield _UnnamedFiles(table_uuid, left, seen)
 
     def _schedule(self, left: _UnnamedFiles) -> list[FoundFile]:
         """Schedule the files for deletion and return those that may be deleted.
@@ -198,12 +191,8 @@ def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[Fou
     if oldest is None:
         return []
     kept = {file_name(row.pointer.location), *(file_name(each.metadata_file) for each in log)}
-    return [each for each in found if each.name not in kept and _is_before(each.name, oldest)]
-
-
-def _is_before(name: str, oldest: int) -> bool:
-    revision = revision_of(name)
-    return revision is not None and revision < oldest
+    revisions = ((each, revision_of(each.name)) for each in found if each.name not in kept)
+    return [each for each, revision in revisions if revision is not None and revision < oldest]
 
 
 def _main_changed_ms(metadata: TableMetadata) -> int:

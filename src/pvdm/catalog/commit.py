@@ -44,7 +44,7 @@ COMMIT_TURN_MAX_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A client's change of one table. `made` gives the updates for the base of each try, if they depend on it."""
+    """A client's change of a table or view. `made` gives the updates for the base of each try, if they depend on it."""
 
     levels: Levels
     name: str
@@ -97,10 +97,6 @@ class Commits:
         self._forwarding = Forwarding(ledger, clock, states, states.upstreams)
         self._queues = TableQueues()
 
-    def turn(self, levels: Levels, name: str) -> contextlib.AbstractContextManager[bool]:
-        """Wait for a turn at one table, for work that is more than a commit."""
-        return self._turn([(levels, name)])
-
     def commit(
         self,
         grant: Grant,
@@ -118,7 +114,7 @@ class Commits:
         _require_distinct(changes)
         # Also before the turn: a caller that may not write to a table must not make others wait for it.
         found = [self._find(grant, change) for change in changes]
-        with self._turn([(change.levels, change.name) for change in changes]) as at_once:
+        with self.turn([(change.levels, change.name) for change in changes]) as at_once:
             if not at_once:
                 found.clear()
 
@@ -136,7 +132,7 @@ class Commits:
             return states
 
     @contextlib.contextmanager
-    def _turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
+    def turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
         """Wait for a turn among this Steward's threads, then among the Stewards on the same ledger.
 
         Yields False if what was read of the tables before may be old: another Steward may have changed it at any time.
@@ -157,15 +153,11 @@ class Commits:
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
             return [self._forward(grant, changes, permit, extra, transact)]
         planned: list[_PlannedStep | TableState] = []
-        try:
+        written = (step.file for step in planned if isinstance(step, _PlannedStep))  # read after the loop below
+        with remove_uncommitted(self._files, written):
             for change, found in changes:
                 planned.append(self._plan(grant, change, found, permit))
             rows = self._swap(planned, extra, transact)
-        except StateUnknownError:
-            raise  # the swap may have happened: its files stay
-        except PvdmError:
-            self._remove_files(planned)
-            raise
         return self._finish(planned, rows)
 
     def _forward(
@@ -210,17 +202,11 @@ class Commits:
         self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
-        planned = [
-            _PlannedStep(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of, returning)
-        ]
-        try:
-            rows = self._swap(planned, extra)
-        except StateUnknownError:
-            raise
-        except PvdmError:
-            self._remove_files(planned)
-            raise
-        return self._finish(planned, rows)[0]
+        change = Change(namespace.levels, name, (), ())
+        step = _PlannedStep(change, namespace, None, after, file, instead_of, returning)
+        with remove_uncommitted(self._files, [file]):
+            rows = self._swap([step], extra)
+        return self._finish([step], rows)[0]
 
     def _plan(
         self, grant: Grant, change: Change, found: _Found, permit: PermitMaker | None
@@ -268,12 +254,11 @@ class Commits:
     def _apply(
         self, grant: Grant, before: TableState, updates: Sequence[Json], permit: PermitMaker | None, now_ms: int
     ) -> TableMetadata:
-        location = before.row.pointer.location
         after = apply_updates(
             before.metadata,
             updates,
             now_ms=now_ms,
-            previous_location=location,
+            previous_location=before.row.pointer.location,
             shared_numbers=permit is None and shares_numbers(grant, before.row),
             # A migration of the contract alone also writes a new document. An upstream writes its own documents.
             always=permit is not None and before.row.upstream is None,
@@ -287,20 +272,23 @@ class Commits:
     def _find(self, grant: Grant, change: Change) -> _Found:
         """The change's namespace and table, if the grant may change it at all. No file is read before that."""
         creating = is_create(change.requirements)
-        with self._ledger.read() as unit:
-            namespace, row = tables.find_with_namespace(unit, change.levels, change.name)
-        if namespace is None:
-            raise unknown_table(change.levels, change.name)
-        self._access.require_namespace(grant, namespace)
-        if row is None:
-            row = self._states.upstreams.noted(namespace, change.name)
-        if row is None and not creating:
-            raise unknown_table(change.levels, change.name)
-        if row is None:
+        namespace, row = self.find(grant, change.levels, change.name)
+        if row is not None:
+            self._access.require_writing(grant, row)
+        elif creating:
             self._access.require_making(grant)
         else:
-            self._access.require_writing(grant, row)
+            raise unknown_table(change.levels, change.name)
         return namespace, row
+
+    def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
+        """The namespace, for grants of its domain, and its table. A table of an upstream is noted first."""
+        with self._ledger.read() as unit:
+            namespace, row = tables.find_with_namespace(unit, levels, name)
+        if namespace is None:
+            raise unknown_table(levels, name)
+        self._access.require_namespace(grant, namespace)
+        return namespace, row or self._states.upstreams.noted(namespace, name)
 
     def _swap(
         self, planned: Sequence[_PlannedStep | TableState], extra: Extra | None, transact: Transact | None = None
@@ -323,32 +311,32 @@ class Commits:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _finish(self, planned: Sequence[_PlannedStep | TableState], rows: Sequence[TableRow]) -> list[TableState]:
-        found = []
         with after_change():
             fault.point("catalog.after_swap")
-            for step, row in zip(planned, rows, strict=True):
-                if isinstance(step, _PlannedStep):
-                    self._states.keep(step.file.sha256, step.after)
-                    found.append(TableState(row, step.after))
-                    self._remove_superseded(step, row)
-                else:
-                    found.append(step)
-        return found
+            pairs = zip(planned, rows, strict=True)
+            return [step if isinstance(step, TableState) else self._keep(step, row) for step, row in pairs]
 
-    def _remove_superseded(self, step: _PlannedStep, row: TableRow) -> None:
-        """Delete old documents that are no longer needed. What fails here is deleted by a later sweep."""
+    def _keep(self, step: _PlannedStep, row: TableRow) -> TableState:
+        """Cache the new document, and delete old ones that are no longer needed. A later sweep deletes what fails."""
+        self._states.keep(step.file.sha256, step.after)
         for location in [] if step.before is None else superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
                 self._files.remove_old(row.table_uuid, location)
+        return TableState(row, step.after)
 
-    def _remove_files(self, planned: Sequence[_PlannedStep | TableState]) -> None:
-        """Delete the files of a try that certainly did not commit. Failures are harmless."""
-        for step in planned:
-            if isinstance(step, _PlannedStep):
-                try:
-                    self._files.remove(step.file)
-                except PvdmError:
-                    continue
+
+@contextlib.contextmanager
+def remove_uncommitted(files: MetadataFiles, written: Iterable[StoredFile]) -> Iterator[None]:
+    """Delete the files of a commit that certainly did not happen. A failure of that is harmless."""
+    try:
+        yield
+    except StateUnknownError:
+        raise  # the swap may have happened: its files stay
+    except PvdmError:
+        for file in written:
+            with contextlib.suppress(PvdmError):
+                files.remove(file)
+        raise
 
 
 def _uuid(step: _PlannedStep | TableState) -> str:
@@ -366,12 +354,14 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         if step.additions is not None:
             step.additions.note(unit, row)
     else:
-        namespaces.require_unchanged(unit, step.namespace)
+        home, table_uuid = step.namespace, _uuid(step)
+        namespaces.require_unchanged(unit, home)
         if step.instead_of is not None:
             tables.drop(unit, step.instead_of)
         # A UUID that is protected in the log stays protected, even if a restored ledger has lost its table.
-        contract = step.namespace.protected_by or protections.current_contract(unit, _uuid(step))
-        row = tables.create(unit, _new_table(step, pointer, contract))
+        contract = home.protected_by or protections.current_contract(unit, table_uuid)
+        new = (home.namespace_id, step.change.name, home.domain, table_uuid, step.after.location, pointer, contract)
+        row = tables.create(unit, NewTable(*new, step.returning))
     if step.before is None or step.before.row.location != row.location:
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
@@ -400,19 +390,6 @@ def _require_distinct(changes: Sequence[Change]) -> None:
     twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
     if twice is not None:
         raise Code.COMMIT_TABLE_TWICE(got=namespaces.dotted_name((*twice[0], twice[1])))
-
-
-def _new_table(step: _PlannedStep, pointer: Pointer, contract: str | None) -> NewTable:
-    return NewTable(
-        step.namespace.namespace_id,
-        step.change.name,
-        step.namespace.domain,
-        str(step.after.table_uuid),
-        step.after.location,
-        pointer,
-        contract,
-        step.returning,
-    )
 
 
 class TableQueues:

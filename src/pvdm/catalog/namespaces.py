@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
@@ -22,32 +21,6 @@ PAGE_ROWS_MAX: Final = 1_000
 _SHOWN: Final = 80
 
 
-def names_from(page: Callable[[str | None, int], Sequence[str]], *, after: str | None, count: int | None) -> list[str]:
-    """The names after one, page by page: `count` of them, or all."""
-    found: list[str] = []
-    while count is None or len(found) < count:
-        wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
-        names = page(after, wanted)
-        found.extend(names)
-        if len(names) < wanted:
-            break
-        after = names[-1]
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class PropertiesChanged:
-    """Which properties were set, which removed, and which were to be removed but did not exist."""
-
-    updated: tuple[str, ...]
-    removed: tuple[str, ...]
-    missing: tuple[str, ...]
-
-    def facts(self) -> dict[str, list[str]]:
-        """The fields of the protocol's response."""
-        return {"missing": list(self.missing), "removed": list(self.removed), "updated": list(self.updated)}
-
-
 class Namespaces:
     """Operations on namespaces."""
 
@@ -64,17 +37,11 @@ class Namespaces:
 
     def page(self, grant: Grant, parent: Levels, *, after: Levels | None, count: int | None) -> list[Namespace]:
         """The namespaces inside this one that the grant may see; all of them without a count."""
-        found: list[Namespace] = []
+        domain = None if grant.domain == EVERY_DOMAIN else grant.domain
         with self._ledger.read() as unit:
             if parent:
                 self._get(unit, grant, parent)
-            while count is None or len(found) < count:
-                rows = namespaces.list_children(unit, parent, after=after, count=PAGE_ROWS_MAX)
-                found.extend(row for row in rows if grant.reaches(row.domain))
-                if len(rows) < PAGE_ROWS_MAX:
-                    break
-                after = rows[-1].levels
-        return found if count is None else found[:count]
+            return namespaces.list_children(unit, parent, domain=domain, after=after, count=count)
 
     def create(
         self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, once: RequestKey | None = None
@@ -82,7 +49,10 @@ class Namespaces:
         """Create a namespace, in its parent's domain and under its parent's protection, if it has a parent."""
         self._access.require_making(grant)
         if self._upstreams.mount_of(levels) is not None:
-            _require_operator(grant)
+            # An operator decides to which domain the namespace belongs.
+            if grant.role is not Role.OPERATOR:
+                what = "namespaces of an upstream catalog are brought in by an operator"
+                raise Code.ROLE_WRONG(what, expected=Role.OPERATOR, got=grant.role)
             self._upstreams.require_namespace(levels)
 
         def work(unit: Unit) -> Namespace:
@@ -125,25 +95,27 @@ class Namespaces:
         removals: Sequence[str],
         *,
         once: RequestKey | None = None,
-    ) -> PropertiesChanged:
-        """Set some properties, remove others."""
+    ) -> dict[str, list[str]]:
+        """Set some properties, remove others. Returns the names, as the protocol's response has them."""
         self._access.require_making(grant)
-        _require_apart(updates, removals)
+        both = sorted(set(updates) & set(removals))
+        if both:
+            raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(both)[:200])
 
-        def work(unit: Unit) -> PropertiesChanged:
+        def work(unit: Unit) -> dict[str, list[str]]:
             unit.lock_name("namespaces")
             found = self._get(unit, grant, levels)
             kept = {name: value for name, value in found.properties.items() if name not in removals}
             _require_domain_kept(found, updates, removals)
             namespaces.set_properties(unit, found, {**kept, **updates})
             gone = dict.fromkeys(removals)
-            changed = PropertiesChanged(
-                tuple(updates),
-                tuple(name for name in gone if name in found.properties),
-                tuple(name for name in gone if name not in found.properties),
-            )
+            changed = {
+                "missing": [name for name in gone if name not in found.properties],
+                "removed": [name for name in gone if name in found.properties],
+                "updated": list(updates),
+            }
             if once is not None:
-                once.note(unit, changed.facts())
+                once.note(unit, changed)
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
@@ -152,14 +124,6 @@ class Namespaces:
         found = namespaces.get(unit, levels)
         self._access.require_namespace(grant, found)
         return found
-
-
-def _require_operator(grant: Grant) -> None:
-    """Only an operator decides to which domain an upstream's namespace belongs."""
-    if grant.role is not Role.OPERATOR:
-        raise Code.ROLE_WRONG(
-            "namespaces of an upstream catalog are brought in by an operator", expected=Role.OPERATOR, got=grant.role
-        )
 
 
 def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
@@ -187,9 +151,3 @@ def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals:
         expected=found.domain,
         got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_SHOWN],
     )
-
-
-def _require_apart(updates: Mapping[str, str], removals: Sequence[str]) -> None:
-    both = sorted(set(updates) & set(removals))
-    if both:
-        raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(both)[:200])

@@ -163,10 +163,7 @@ class Purge:
         self._looked_at[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
-        """Every file that the table names, those of its document first: they need no reading.
-
-        With `gone_is_empty` a list or manifest that no longer exists names nothing.
-        """
+        """Every file that the table names. With `gone_is_empty` a list or manifest that is gone names nothing."""
 
         def readable(path: str) -> bool:
             return not gone_is_empty or os.path.lexists(parse_location(path).local)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pvdm.catalog.state import States
@@ -115,8 +116,9 @@ class Search:
                 None if self._pointers else {row.table_id for row in tables.list_changed_after(unit, self._after_event)}
             )
         moved = [row for row in rows if row.upstream is not None or self._has_moved(row, changed)]
-        _walk_tables(self._look, moved, self._states, self._known)
-        self._pointers = {row.table_id: _pointer(row) for row in rows}
+        for row in moved:
+            self._walk(row)
+        self._pointers = {row.table_id: row.pointer.sha256 for row in rows}
         return self.referenced
 
     def unnamed(self, places: Iterable[Location]) -> Iterator[Location]:
@@ -132,25 +134,20 @@ class Search:
             if place not in self.referenced:
                 yield place
 
+    def _walk(self, row: TableRow) -> None:
+        name = f"{row.name} ({row.table_uuid})"
+        try:
+            self._look.at(self._states.of(row).metadata, self._known.get(row.table_uuid))
+        except PvdmError as error:
+            raise UndecidedError(f"the table {name} cannot be read: {error.reason}") from None
+        except UndecidedError as why:
+            raise UndecidedError(f"of the table {name}, {why}") from None
+
     def _has_moved(self, row: TableRow, changed: Collection[str] | None) -> bool:
         """Whether the table must be read: at first by its history, later by its last pointer."""
         if changed is not None:
             return row.table_id in changed
-        return self._pointers is None or self._pointers.get(row.table_id) != _pointer(row)
-
-
-def _walk_tables(look: _FileWalk, rows: Sequence[TableRow], states: States, known: Mapping[str, int | None]) -> None:
-    for row in rows:
-        try:
-            look.at(states.of(row).metadata, known.get(row.table_uuid))
-        except PvdmError as error:
-            raise UndecidedError(f"the table {_name(row)} cannot be read: {error.reason}") from None
-        except UndecidedError as why:
-            raise UndecidedError(f"of the table {_name(row)}, {why}") from None
-
-
-def _pointer(row: TableRow) -> str:
-    return row.pointer.sha256
+        return self._pointers is None or self._pointers.get(row.table_id) != row.pointer.sha256
 
 
 @dataclass(eq=False)
@@ -193,12 +190,8 @@ class _FileWalk:
             if path not in self._seen and path not in older:
                 self._seen.add(path)
                 self._note(path)
-                self._note_entries(path)
-
-    def _note_entries(self, path: str) -> None:
-        if self.entries:
-            for file in self.named.get(path, lambda: self._read_entries(path)):
-                self._note(file)
+                for file in self.named.get(path, partial(self._read_entries, path)) if self.entries else ():
+                    self._note(file)
 
     def _read_entries(self, path: str) -> Iterator[str]:
         for entry in read_manifest(self._read(path, AVRO_FILE_MAX_BYTES)).entries:
@@ -231,7 +224,3 @@ def _describe(metadata: TableMetadata, snapshot: Snapshot) -> str:
     """The snapshot, and the branches that end with it. A staging branch is named after its attempt."""
     heads = sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id)
     return f"snapshot {snapshot.snapshot_id}" + (f" of {', '.join(heads)}" if heads else "")
-
-
-def _name(row: TableRow) -> str:
-    return f"{row.name} ({row.table_uuid})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Final
 from pvdm.catalog.state import TableState
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json_document import Json, dump_json
+from pvdm.lake.format.manifest.cache import SizedCache
 from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
@@ -65,21 +65,19 @@ class Storage:
     """
 
     ledger: Ledger
-    settings: S3Settings | None = None
-    vending: VendingSettings | None = None
-    own: Callable[[str], tuple[Location, ...]] = lambda _: ()
+    settings: S3Settings | None
+    vending: VendingSettings | None
+    own: Callable[[str], tuple[Location, ...]]
     sts: Sts | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _kept: OrderedDict[Access, VendedCredentials] = field(default_factory=OrderedDict, init=False)
+    _kept: SizedCache[Access, VendedCredentials] = field(
+        default_factory=lambda: SizedCache(CREDENTIALS_KEPT_MAX), init=False
+    )
 
     @property
     def config(self) -> Mapping[str, str]:
         """The store's address and settings; never a credential."""
         return {} if self.settings is None else names.open_config(self.settings)
-
-    def kept_of(self, table_uuid: str) -> tuple[Location, ...]:
-        """The folders where the Steward keeps what readers of the table need."""
-        return self.own(table_uuid)
 
     def credentials(self, grant: Grant, table: TableFiles) -> dict[str, dict[str, str]]:
         """Credentials by place. Empty if nothing is vended, or the table is on a disk."""
@@ -112,20 +110,16 @@ class Storage:
         """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self.settings is None or self.vending is None:
             raise AssertionError("asked only where something is vended")
-        lifetime, now = self.vending.lifetime_seconds, time.time()
+        lifetime, found = self.vending.lifetime_seconds, self._kept.get(access)
+        if found is not None and found.ends_seconds - time.time() > lifetime / 2:
+            return found
         with self._lock:
-            found = self._kept.get(access)
-            if found is not None and found.ends_seconds - now > lifetime / 2:
-                return found
             if self.sts is None:
                 self.sts = Sts(self.settings, self.vending.sts_endpoint)
         role = StoreRole(self.vending.producer_role if access.write else self.vending.consumer_role)
         policy = session_policy(role, write=access.write, read=access.read)
         made = self.sts.assume(role, name=access.name[:64], policy=policy, seconds=lifetime)
-        with self._lock:
-            self._kept[access] = made
-            while len(self._kept) > CREDENTIALS_KEPT_MAX:
-                self._kept.popitem(last=False)
+        self._kept.put(access, made, 1)
         return made
 
 
@@ -138,14 +132,11 @@ class SnapshotMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableResponse:
-    """The body of a response. The ETag identifies what the role sees.
-
-    A response with credentials is never "not modified": the client's own may have expired.
-    """
+    """The body of a response. The ETag identifies what the role sees."""
 
     body: bytes
     etag: str
-    vended: bool = False
+    vended: bool = False  # then it is never "not modified": the client's credentials may have expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +155,12 @@ class _Published:
 class TableResponses:
     """Makes responses. What a role may not see is neither in them nor in the file that they name."""
 
-    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage | None = None) -> None:
+    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage) -> None:
         """`published_files` is a separate folder, so that readers can be given access to it only."""
         self._ledger = ledger
-        self._storage = storage or Storage(ledger)
+        self._storage = storage
         self._files = published_files
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, _Published] = OrderedDict()
+        self._kept: SizedCache[str, _Published] = SizedCache(PUBLISHED_VIEWS_KEPT_MAX)
 
     def table(
         self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, delegated: bool = False
@@ -194,7 +184,7 @@ class TableResponses:
 
     def places_of(self, state: TableState) -> tuple[Location, ...]:
         """Where the table's files may lie: its own place, and what the Steward keeps for its readers."""
-        return (parse_location(state.metadata.location), *self._storage.kept_of(state.row.table_uuid))
+        return (parse_location(state.metadata.location), *self._storage.own(state.row.table_uuid))
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
         """The credentials only, for a client that has the table already."""
@@ -209,18 +199,13 @@ class TableResponses:
     def _published(self, state: TableState) -> _Published:
         """Made once for each document. A new one removes the oldest published files."""
         sha256 = state.row.pointer.sha256
-        with self._lock:
-            found = self._kept.get(sha256)
-            if found is not None:
-                self._kept.move_to_end(sha256)
-                return found
+        found = self._kept.get(sha256)
+        if found is not None:
+            return found
         metadata = published_view(state.metadata)
         made = _Published(metadata, metadata.to_bytes())
         self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=made.name)
-        with self._lock:
-            self._kept[sha256] = made
-            while len(self._kept) > PUBLISHED_VIEWS_KEPT_MAX:
-                self._kept.popitem(last=False)
+        self._kept.put(sha256, made, 1)
         return made
 
     def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
@@ -238,11 +223,7 @@ class TableResponses:
         return metadata.spelled(instead)
 
     def _respond(
-        self,
-        view: str,
-        document: bytes,
-        location: str | None = None,
-        vended: Mapping[str, Mapping[str, str]] | None = None,
+        self, view: str, document: bytes, location: str | None, vended: Mapping[str, Mapping[str, str]]
     ) -> TableResponse:
         place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
         open_config = dict(self._storage.config)
@@ -306,9 +287,14 @@ def _equal_spelling(old: Json, new: Json) -> bool:
             return type(old) is type(new) and old == new
 
 
-def _draft(metadata: TableMetadata) -> Draft:
+def list_main_history(metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots of `main`, newest first, as far back as the table has them."""
     current = metadata.current_snapshot_id
-    ancestry = [] if current is None else list(metadata.ancestry(current))
+    return [] if current is None else list(metadata.ancestry(current))
+
+
+def _draft(metadata: TableMetadata) -> Draft:
+    ancestry = list_main_history(metadata)
     shown = {snapshot.snapshot_id for snapshot in ancestry}
     schemas = {metadata.current_schema_id} | {snapshot.schema_id for snapshot in ancestry}
     # Older files of the Steward hold what was staged at their time, so their names are not disclosed.

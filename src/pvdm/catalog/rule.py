@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.responses import shows_same
+from pvdm.catalog.responses import list_main_history, shows_same
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, Raw, canonical
 from pvdm.lake.format.schema.document import normal_form
@@ -43,15 +43,9 @@ class RefChange:
     before: SnapshotRef | None
     after: SnapshotRef | None
 
-    @property
-    def is_tag(self) -> bool:
-        """Whether it is, or was, a tag."""
-        return any(ref is not None and ref.type is RefType.TAG for ref in (self.before, self.after))
-
-    @property
-    def is_branch(self) -> bool:
-        """Whether it is, or was, a branch."""
-        return any(ref is not None and ref.type is RefType.BRANCH for ref in (self.before, self.after))
+    def has_type(self, kind: RefType) -> bool:
+        """Whether it is, or was, a branch or a tag."""
+        return any(ref is not None and ref.type is kind for ref in (self.before, self.after))
 
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -65,7 +59,8 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
         more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
         raise main_gated_error(name, f"{listed}{more} of main would change", to=_way(changed))
-    if not shows_same(before, after, but_tags=any(change.is_tag for change in ref_changes(before, after))):
+    tagged = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))
+    if not shows_same(before, after, but_tags=tagged):
         raise main_gated_error(name, "what main shows would be spelled in another way", to="leave it as it is")
 
 
@@ -89,14 +84,14 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
     """Branches are for staging. Tags point into main's ancestry and are set by the roles that may."""
-    shown = {snapshot.snapshot_id for snapshot in _ancestry(after)}
+    shown = {snapshot.snapshot_id for snapshot in list_main_history(after)}
     for change in ref_changes(before, after):
         if change.name == MAIN:
             continue
         require_ref_name(change, after)
-        if change.is_tag:
+        if change.has_type(RefType.TAG):
             require_tag(change, grant, shown)
-        if change.is_branch:
+        if change.has_type(RefType.BRANCH):
             require_staging(change, grant, own_branch)
     require_tagged_unchanged(before, after)
 
@@ -188,10 +183,7 @@ def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, n
 
 
 def require_branches_whole(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """No snapshot is removed from the middle of a branch that stays: the rest could not be proved to follow main.
-
-    Expiry does just that, on every branch of the table.
-    """
+    """No snapshot is removed from the middle of a branch that stays, as expiry does: the rest could not be proved."""
     gone = {each.snapshot_id for each in before.snapshots} - {each.snapshot_id for each in after.snapshots}
     if not gone:
         return
@@ -284,11 +276,6 @@ def tag_unavailable_error() -> PvdmError:
 def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> PvdmError:
     """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
     return Code.MAIN_GATED(f"{name} is protected: {what}; {to}")
-
-
-def _ancestry(metadata: TableMetadata) -> list[Snapshot]:
-    current = metadata.current_snapshot_id
-    return [] if current is None else list(metadata.ancestry(current))
 
 
 def _schemas(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:

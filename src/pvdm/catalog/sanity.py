@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import added_snapshots
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import canonical
@@ -58,11 +59,17 @@ def require_sane(
         raise _not_sane_error("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
     for step, snapshot in enumerate(added, start=1):
         require_sequence(before, snapshot, step, shared=shared_numbers)
-        require_time(snapshot, now_ms)
-        require_schema(before, snapshot)
+        # A snapshot from the future would block every later one.
+        if abs(snapshot.timestamp_ms - now_ms) > CLOCK_DIFFERENCE_MAX_MS:
+            near = f"within {CLOCK_DIFFERENCE_MAX_MS} ms of {now_ms}"
+            raise _not_sane_error("timestamp", near, str(snapshot.timestamp_ms))
+        if snapshot.schema_id != before.current_schema_id:
+            raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
         require_parent(before, snapshot, added[: step - 1])
         require_rows(before, snapshot, shared=shared_numbers)
-        require_size(snapshot)
+        size = len(canonical(snapshot.raw).encode())  # a summary is a few numbers
+        if size > STAGED_SNAPSHOT_MAX_BYTES:
+            raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
     require_manifests(added, prefixes)
     require_counters(before, after, added, shared=shared_numbers)
     require_room(before, after, added, now_ms)
@@ -84,20 +91,6 @@ def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, sh
         )
     if snapshot.sequence_number != expected:
         raise _not_sane_error("sequence number", str(expected), str(snapshot.sequence_number))
-
-
-def require_time(snapshot: Snapshot, now_ms: int) -> None:
-    """Near the server's time: a snapshot from the future would block every later one."""
-    if abs(snapshot.timestamp_ms - now_ms) > CLOCK_DIFFERENCE_MAX_MS:
-        raise _not_sane_error(
-            "timestamp", f"within {CLOCK_DIFFERENCE_MAX_MS} ms of {now_ms}", str(snapshot.timestamp_ms)
-        )
-
-
-def require_schema(before: TableMetadata, snapshot: Snapshot) -> None:
-    """Written with main's schema."""
-    if snapshot.schema_id != before.current_schema_id:
-        raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
 
 
 def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[Snapshot]) -> None:
@@ -149,13 +142,6 @@ def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Sn
         # A commit that uses none is allowed: a table that began with such numbers can still remove branches.
         if new > max(old, most):
             raise _not_sane_error(what, f"at most {most} for now", str(new))
-
-
-def require_size(snapshot: Snapshot) -> None:
-    """A snapshot is small: a summary is a few numbers."""
-    size = len(canonical(snapshot.raw).encode())
-    if size > STAGED_SNAPSHOT_MAX_BYTES:
-        raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
@@ -247,6 +233,5 @@ def _refs(metadata: TableMetadata, kind: RefType) -> set[str]:
 
 
 def _staged_snapshots(metadata: TableMetadata) -> set[str]:
-    current = metadata.current_snapshot_id
-    shown = set() if current is None else {each.snapshot_id for each in metadata.ancestry(current)}
+    shown = {each.snapshot_id for each in list_main_history(metadata)}
     return {str(each.snapshot_id) for each in metadata.snapshots if each.snapshot_id not in shown}

@@ -11,7 +11,7 @@ from typing import Final
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Change, Commits, retry_moved
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
-from pvdm.catalog.namespaces import Namespaces, names_from
+from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.purge import Leftover, Purge
 from pvdm.catalog.requests import RequestKey
 from pvdm.catalog.responses import sees_all
@@ -36,6 +36,7 @@ _TABLE_CONFLICTS: Final[Mapping[str, str]] = {
     Code.TABLE_EXISTS: "Table already exists",
     Code.NAME_OF_VIEW: "View with same name already exists",
 }
+TableName = tuple[Levels, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,7 @@ class Tables:
             found = [name for name in there if after is None or name > after]
             return found if count is None else found[:count]
         with self._parts.ledger.read() as unit:
-
-            def names(start: str | None, wanted: int) -> list[str]:
-                return [row.name for row in tables.page(unit, home.namespace_id, after=start, count=wanted)]
-
-            return names_from(names, after=after, count=count)
+            return [row.name for row in tables.page(unit, home.namespace_id, after=after, count=count)]
 
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
@@ -129,10 +126,9 @@ class Tables:
 
     def commit(self, grant: Grant, changes: Sequence[Change], *, once: RequestKey | None = None) -> list[TableState]:
         """Change tables, all or none."""
-        if len(changes) == 1:
-            with name_conflicts(changes[0].levels, changes[0].name):
-                return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
-        return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
+        alone = len(changes) == 1
+        with name_conflicts(changes[0].levels, changes[0].name) if alone else contextlib.nullcontext():
+            return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
 
     def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> TableState:
         """The state after an earlier request with the same key."""
@@ -140,9 +136,7 @@ class Tables:
         location, sha256 = (str(fact) for fact in facts)
         return self._proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: RequestKey | None = None
-    ) -> None:
+    def rename(self, grant: Grant, source: TableName, target: TableName, *, once: RequestKey | None = None) -> None:
         """Rename the table, perhaps into another namespace of the same domain."""
         require_name(target[1], "the table's new name")
         with name_conflicts(*target):
@@ -155,9 +149,7 @@ class Tables:
                     f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. View already exists"
                 ) from None
 
-    def _rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: RequestKey | None
-    ) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, once: RequestKey | None) -> None:
         row = self._row(grant, *source)
         for levels, _ in (source, target):
             self._parts.states.upstreams.require_own(levels, "a table would get another name")
@@ -199,19 +191,15 @@ class Tables:
         parts = self._parts
         return Purge(parts.ledger, parts.states, parts.warehouse, parse_location(location), domain)
 
-    def _require_purge(self, row: TableRow) -> None:
-        left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row))
-        if left is not None:
-            raise Code.PURGE_REFUSED(
-                f"{row.name} is not dropped: a purge would leave files in {left.place}", got=left.why
-            )
-
     def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None, *, purge: bool) -> TableRow:
         row = self._row(grant, levels, name)
         self._parts.states.upstreams.require_own(levels, f"{name} would be dropped")
         self._parts.access.require_change(grant, row, "it would be dropped")
-        if purge:
-            self._require_purge(row)
+        left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
+        if left is not None:
+            raise Code.PURGE_REFUSED(
+                f"{row.name} is not dropped: a purge would leave files in {left.place}", got=left.why
+            )
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
@@ -229,13 +217,7 @@ class Tables:
         return state
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
-        with self._parts.ledger.read() as unit:
-            namespace, row = tables.find_with_namespace(unit, levels, name)
-        if namespace is None:
-            raise unknown_table(levels, name)
-        self._parts.access.require_namespace(grant, namespace)
-        if row is None:
-            row = self._parts.states.upstreams.noted(namespace, name)
+        _, row = self._parts.commits.find(grant, levels, name)
         if row is None:
             raise unknown_table(levels, name)
         return row

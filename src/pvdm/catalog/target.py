@@ -14,6 +14,7 @@ from pvdm import fault
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change, retry_moved
 from pvdm.catalog.names import full_name
+from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstream_commit import is_known, pin, pins, record_snapshots, require_base
@@ -21,6 +22,7 @@ from pvdm.errors import Code, ConflictError, InputError, PvdmError, StateUnknown
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.upstream import UpstreamState
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
@@ -45,6 +47,8 @@ _HOLDER: Final = secrets.token_hex(16)
 """This process, as other Stewards of the ledger see it."""
 _IN_PROGRESS: Final[set[str]] = set()
 """Publications that threads of this process have announced and are working on."""
+_Make = Callable[[Base], Next]
+_InTransaction = Callable[[Unit, TableRow], Order]
 
 
 class CatalogTarget:
@@ -62,15 +66,9 @@ class CatalogTarget:
         """The table as it is now."""
         return self._read(self._ledger, self._catalog.states)
 
-    def publish(
-        self,
-        make: Callable[[Base], Next],
-        in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[PublishedSnapshot], None],
-    ) -> None:
+    def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
         """One commit by the Steward. Each try is made on the base that its swap compares."""
-        with self._ledger.read() as unit:
-            levels, row = find_row_by_uuid(unit, self._uuid)
+        levels, row = find_row_by_uuid(self._ledger, self._uuid)
         tried: list[Next] = []
         shown: list[PublishedSnapshot] = []
 
@@ -89,19 +87,19 @@ class CatalogTarget:
 
     def read_back(self) -> Base:
         """Pointer and document through new connections."""
-        with self._ledger.with_new_connections() as ledger:
-            return self._read(ledger, self._catalog.states.on(ledger))
+        ledger = self._ledger.with_new_connections()
+        return self._read(ledger, self._catalog.states.on(ledger))
 
     def _read(self, ledger: Ledger, states: States) -> Base:
-        with ledger.read() as unit:
-            levels, row = find_row_by_uuid(unit, self._uuid)
+        levels, row = find_row_by_uuid(ledger, self._uuid)
         return base_of(self._catalog, levels, states.of(row))
 
 
-def find_row_by_uuid(unit: Unit, table_uuid: str) -> tuple[Levels, TableRow]:
+def find_row_by_uuid(ledger: Ledger, table_uuid: str) -> tuple[Levels, TableRow]:
     """The table's namespace and row. Raises `table_unknown`."""
-    row = tables.find_by_uuid(unit, table_uuid)
-    namespace = None if row is None else namespaces.find_by_id(unit, row.namespace_id)
+    with ledger.read() as unit:
+        row = tables.find_by_uuid(unit, table_uuid)
+        namespace = None if row is None else namespaces.find_by_id(unit, row.namespace_id)
     if row is None or namespace is None:
         raise Code.TABLE_UNKNOWN("the catalog has no table of this UUID", got=table_uuid)
     return namespace.levels, row
@@ -122,13 +120,6 @@ def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid
     return UpstreamTarget(ledger, clock, catalog, table_uuid)
 
 
-def settle_announced(
-    ledger: Ledger, clock: LedgerClock, catalog: Catalog, publication: Announced
-) -> PublishedSnapshot | None:
-    """Find out the result of an open publication; see `UpstreamTarget.settle`."""
-    return UpstreamTarget(ledger, clock, catalog, publication.table_uuid).settle(publication)
-
-
 def fence_of(announced_id: str) -> str:
     """The ref that prevents an announced publication from ever becoming visible."""
     return f"{FENCE_PREFIX}{announced_id}"
@@ -147,34 +138,26 @@ class UpstreamTarget:
 
     def load(self) -> Base:
         """The table as its upstream shows it now. Raises if that is not proved."""
-        with self._ledger.read() as unit:
-            levels, row = find_row_by_uuid(unit, self._uuid)
+        levels, row = find_row_by_uuid(self._ledger, self._uuid)
         state = self._catalog.states.newest(row)
         require_base(self._ledger, state)
         return base_of(self._catalog, levels, state)
 
-    def publish(
-        self,
-        make: Callable[[Base], Next],
-        in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[PublishedSnapshot], None],
-    ) -> None:
+    def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
         """Announce, commit, read back, settle. A moved base is tried again."""
-        with self._ledger.read() as unit:
-            levels, row = find_row_by_uuid(unit, self._uuid)
-        with self._catalog.commits.turn(levels, row.name):
+        levels, row = find_row_by_uuid(self._ledger, self._uuid)
+        with self._catalog.commits.turn([(levels, row.name)]):
             then(retry_moved(lambda: self._try(make, in_transaction)))
 
     def read_back(self) -> Base:
         """The table through new connections to ledger and upstream."""
-        with self._ledger.with_new_connections() as ledger:
-            states = self._catalog.states.on(ledger)
-            try:
-                with ledger.read() as unit:
-                    levels, row = find_row_by_uuid(unit, self._uuid)
-                return base_of(self._catalog, levels, states.of(row))
-            finally:
-                states.upstreams.close()
+        ledger = self._ledger.with_new_connections()
+        states = self._catalog.states.on(ledger)
+        try:
+            levels, row = find_row_by_uuid(ledger, self._uuid)
+            return base_of(self._catalog, levels, states.of(row))
+        finally:
+            states.upstreams.close()
 
     def settle(self, publication: Announced) -> PublishedSnapshot | None:
         """The publication, if `main` shows it; None once it certainly never will.
@@ -203,14 +186,14 @@ class UpstreamTarget:
                 why = error
         raise _unknown_error(publication, "nothing" if why is None else why.reason) from why
 
-    def _try(
-        self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]
-    ) -> PublishedSnapshot:
+    def _try(self, make: _Make, in_transaction: _InTransaction) -> PublishedSnapshot:
         self._await_turn()
         base = self.load()
         self._catalog.upstreams.require_kept(base.row, _upstream_state(base))
         made = make(base)
-        _require_fenceable(base.metadata, made)
+        # A fence is a ref, and a ref needs a snapshot.
+        if not any(name in base.metadata.refs for name in made.branches):
+            raise Code.UPSTREAM_NOTHING_STAGED(got="none")
         after = apply_updates(
             base.metadata,
             made.updates,
@@ -237,12 +220,7 @@ class UpstreamTarget:
         refs = (*made.branches, fence_of(publication.announced_id))
         refusal: PvdmError | None = None
         try:
-            self._catalog.upstreams.commit(
-                base.row,
-                _upstream_state(base),
-                pins(base.metadata, refs),
-                made.updates,
-            )
+            self._catalog.upstreams.commit(base.row, _upstream_state(base), pins(base.metadata, refs), made.updates)
         except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
             refusal = error
         fault.point("upstream.after_swap")
@@ -255,9 +233,7 @@ class UpstreamTarget:
             )
         raise refusal
 
-    def _announce(
-        self, base: Base, after: TableMetadata, in_transaction: Callable[[Unit, TableRow], Order]
-    ) -> Announced:
+    def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> Announced:
         """Step 12: run the ledger's part as a dry run, then announce it, which keeps it valid."""
 
         def work(unit: Unit) -> Announced:
@@ -312,20 +288,14 @@ class UpstreamTarget:
     def _fence(self, publication: Announced, base: Base) -> None:
         """A commit that only adds the fence, and only while `main` is where it was read."""
         name = fence_of(publication.announced_id)
-        update: Json = {
-            "action": "set-snapshot-ref",
-            "ref-name": name,
-            "type": "branch",
-            "snapshot-id": _any_snapshot(base),
-        }
-        required = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, pin(base.metadata, name)]
+        # A ref needs a snapshot: main's, or a staged one if main is empty.
+        main = base.metadata.current_snapshot_id
+        at = base.metadata.snapshots[-1].snapshot_id if main is None else main
+        update: Json = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": at}
+        pinned = [pin(base.metadata, ref) for ref in (name, MAIN)]
+        required: list[Json] = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, *pinned]
         fault.point("upstream.before_fence")
-        self._catalog.upstreams.commit(
-            base.row,
-            _upstream_state(base),
-            [*required, pin(base.metadata, "main")],
-            [update],
-        )
+        self._catalog.upstreams.commit(base.row, _upstream_state(base), required, [update])
 
     def _await_turn(self) -> None:
         """Wait for another open publication to end; settle it if it does not in time.
@@ -351,7 +321,7 @@ class UpstreamTarget:
     def _require_ours(self, base: Base, order: Order) -> None:
         """`main` shows exactly the snapshot that the gate made. Its facts are compared by hash."""
         metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
-        history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+        history = {each.snapshot_id: each for each in list_main_history(metadata)}
         found = history.get(wanted.new_snapshot_id)
         if found is not None:
             with self._ledger.read() as unit:
@@ -373,20 +343,8 @@ def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
 
 
-def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
-    """A fence is a ref, and a ref needs a snapshot."""
-    if not any(name in metadata.refs for name in made.branches):
-        raise Code.UPSTREAM_NOTHING_STAGED(got="none")
-
-
 def _upstream_state(base: Base) -> UpstreamState:
     return UpstreamState(base.row.pointer.location, base.metadata)
-
-
-def _any_snapshot(base: Base) -> int:
-    """A snapshot for the fence: main's, or a staged one if main is empty."""
-    main = base.metadata.current_snapshot_id
-    return base.metadata.snapshots[-1].snapshot_id if main is None else main
 
 
 def _unknown_error(publication: Announced, got: str) -> StateUnknownError:

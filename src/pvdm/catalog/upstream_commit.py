@@ -9,6 +9,7 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.requests import after_change
+from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import added_snapshots, ref_changes
 from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState
@@ -40,7 +41,7 @@ _COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
 
 def record_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
     """Note the history of `main` as it is now: an operator signs for it, not only for its ids."""
-    record_snapshots(unit, table_uuid, metadata, _history(metadata))
+    record_snapshots(unit, table_uuid, metadata, list_main_history(metadata))
 
 
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
@@ -90,7 +91,7 @@ def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | N
     if head != seen and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
         return "no snapshot" if head is None else f"snapshot {head}"
     built = None if bound is None else bound.state.structure_sha256
-    for each in _history(metadata):
+    for each in list_main_history(metadata):
         structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
         if structure is None:
             return f"snapshot {each.snapshot_id} changed in the history of main, or new there"
@@ -103,19 +104,17 @@ def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | N
 def require_proved(ledger: Ledger, state: TableState) -> None:
     """Raise `main_unproved` if `main` was changed at the upstream, past every check."""
     found = _find_unproved_of(ledger, state)
-    if found is None:
-        return
-    raise Code.MAIN_UNPROVED(
-        f"{state.row.name} is protected, and the upstream's main shows what was never proved", got=found
-    )
+    if found is not None:
+        what = f"{state.row.name} is protected, and the upstream's main shows what was never proved"
+        raise Code.MAIN_UNPROVED(what, got=found)
 
 
 def require_base(ledger: Ledger, state: TableState) -> None:
     """Raise `upstream_main_moved`: a receipt must not seem to cover what is not proved."""
     found = _find_unproved_of(ledger, state)
-    if found is None:
-        return
-    raise Code.UPSTREAM_MAIN_MOVED(f"main of {state.row.name} was changed at the upstream, past the gate", got=found)
+    if found is not None:
+        what = f"main of {state.row.name} was changed at the upstream, past the gate"
+        raise Code.UPSTREAM_MAIN_MOVED(what, got=found)
 
 
 def _find_unproved_of(ledger: Ledger, state: TableState) -> str | None:
@@ -124,12 +123,6 @@ def _find_unproved_of(ledger: Ledger, state: TableState) -> str | None:
         return None
     with ledger.read() as unit:
         return find_unproved(unit, row, state.metadata)
-
-
-def _history(metadata: TableMetadata) -> Iterable[Snapshot]:
-    """Main's snapshots, newest first, as far back as the table has them."""
-    head = metadata.current_snapshot_id
-    return () if head is None else metadata.ancestry(head)
 
 
 @dataclass(frozen=True, slots=True)

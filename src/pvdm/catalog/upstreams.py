@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
@@ -22,6 +22,7 @@ from pvdm.ledger.clock import LedgerClock
 
 UPSTREAM_STALE_MAX_SECONDS: Final = 600
 """How long an older state than the last one counts as a stale cache. After that it counts as the upstream's state."""
+PlaceCheck = Callable[[Location, Levels | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +39,15 @@ class Mount:
     places: tuple[Location, ...] = ()
 
 
-class PlaceChecks(Protocol):
-    """Checks which places are taken."""
-
-    def require_not_own(self, place: Location) -> None:
-        """Raise if the place is among the Steward's own files."""
-
-    def require_upstream_place(self, mounted: Levels, place: Location) -> None:
-        """Raise also if it is in a folder of a namespace that is not below `mounted`."""
-
-
 class Upstreams:
-    """The upstream catalogs of this Steward."""
+    """The upstream catalogs of this Steward. `check_place` is `CatalogAccess.require_upstream_place`."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], ground: PlaceChecks) -> None:
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], check_place: PlaceCheck
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._ground = ground
+        self._check_place = check_place
         self._mounts: Mapping[str, Mount] = {mount.name: mount for mount in mounts}
         self._lock = threading.Lock()
         self._seen: dict[str, Pointer] = {}
@@ -63,7 +56,7 @@ class Upstreams:
     def on(self, ledger: Ledger) -> Upstreams:
         """The same upstreams through new connections and another ledger, with nothing remembered."""
         mounts = [replace(each, upstream=each.upstream.reconnect()) for each in self._mounts.values()]
-        return Upstreams(ledger, None, mounts, self._ground)
+        return Upstreams(ledger, None, mounts, self._check_place)
 
     def close(self) -> None:
         """Close all connections."""
@@ -118,7 +111,7 @@ class Upstreams:
         if namespace.protected_by is not None and seen.metadata.snapshots:
             raise Code.MAIN_GATED(f"{name} is not served: its namespace protects its tables, and it has rows already")
         self._require_place(mount, seen)
-        self._ground.require_upstream_place(mount.levels, parse_location(seen.metadata.location))
+        self._check_place(parse_location(seen.metadata.location), mount.levels)
         return self._note(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
@@ -222,7 +215,7 @@ class Upstreams:
                 hint="`places` of its [[catalog.upstreams]] in steward.toml says where its tables may lie",
             )
         for each in (place, parse_location(seen.location)):
-            self._ground.require_not_own(each)
+            self._check_place(each, None)
 
     def _replaced(self, row: TableRow, found: str) -> PvdmError:
         """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
@@ -262,6 +255,3 @@ def _drop_unprotected(unit: Unit, row: TableRow) -> None:
     known = tables.find_by_uuid(unit, row.table_uuid)
     if known is not None and not known.protected:
         tables.drop(unit, known)
-
-
-__all__ = ["Mount", "Upstreams"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +9,11 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.access import require_free
-from pvdm.catalog.commit import retry_moved
+from pvdm.catalog.commit import Change, remove_uncommitted, retry_moved
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
-from pvdm.catalog.namespaces import names_from
 from pvdm.catalog.requests import RequestKey, after_change
-from pvdm.catalog.tables import CatalogParts, dotted_table, name_conflicts
-from pvdm.errors import Code, ConflictError, PvdmError, StateUnknownError
+from pvdm.catalog.tables import CatalogParts, TableName, dotted_table, name_conflicts
+from pvdm.errors import Code, ConflictError, PvdmError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.view import ViewMetadata, apply_view_updates, check_view_requirements, new_view
@@ -65,11 +63,7 @@ class Views:
         """The names in a namespace; all of them without a count."""
         home = self._parts.namespaces.get(grant, levels)
         with self._parts.ledger.read() as unit:
-
-            def names(start: str | None, wanted: int) -> list[str]:
-                return [row.name for row in views.page(unit, home.namespace_id, after=start, count=wanted)]
-
-            return names_from(names, after=after, count=count)
+            return [row.name for row in views.page(unit, home.namespace_id, after=after, count=count)]
 
     def create(self, grant: Grant, levels: Levels, request: Json, *, once: RequestKey | None = None) -> ViewState:
         """Create a view."""
@@ -102,18 +96,9 @@ class Views:
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_moved(make)
 
-    def commit(
-        self,
-        grant: Grant,
-        levels: Levels,
-        name: str,
-        requirements: Sequence[Json],
-        updates: Sequence[Json],
-        *,
-        once: RequestKey | None = None,
-    ) -> ViewState:
+    def commit(self, grant: Grant, change: Change, *, once: RequestKey | None = None) -> ViewState:
         """Replace the view, or change its properties. A moved base is checked again."""
-        return retry_moved(lambda: self._commit(grant, levels, name, requirements, updates, once))
+        return retry_moved(lambda: self._commit(grant, change, once))
 
     def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> ViewState:
         """The state after an earlier request with the same key."""
@@ -121,9 +106,7 @@ class Views:
         location, sha256 = (str(fact) for fact in facts)
         return self._state(replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: RequestKey | None = None
-    ) -> None:
+    def rename(self, grant: Grant, source: TableName, target: TableName, *, once: RequestKey | None = None) -> None:
         """Rename the view, perhaps into another namespace of the same domain."""
         require_name(target[1], "the view's new name")
         try:
@@ -140,26 +123,22 @@ class Views:
         """Drop the view. Its metadata files stay."""
         retry_moved(lambda: self._drop(grant, levels, name, once))
 
-    def _commit(
-        self,
-        grant: Grant,
-        levels: Levels,
-        name: str,
-        requirements: Sequence[Json],
-        updates: Sequence[Json],
-        once: RequestKey | None,
-    ) -> ViewState:
-        home, row = self._row(grant, levels, name)
+    def _commit(self, grant: Grant, change: Change, once: RequestKey | None) -> ViewState:
+        home, row = self._row(grant, change.levels, change.name)
         self._require_changing(grant, home)
         before = self._state(row)
-        check_view_requirements(before.metadata, requirements)
+        check_view_requirements(before.metadata, change.requirements)
         now_ms = self._parts.clock.now_micros() // 1_000
-        after = apply_view_updates(before.metadata, updates, now_ms=now_ms)
+        after = apply_view_updates(before.metadata, change.updates, now_ms=now_ms)
         if after is before.metadata:
-            return self._unchanged(before, once)
+            if once is not None:  # only the answer for a repeated request is stored
+                self._parts.ledger.transact(
+                    lambda unit: _note_pointer(unit, once, row), at_micros=self._parts.clock.now_micros()
+                )
+            return before
         moved = after.location != before.metadata.location
         if moved:
-            self._parts.access.require_place(grant, levels, after.location)
+            self._parts.access.require_place(grant, change.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             put = views.swap(unit, home, row, pointer, location=after.location)
@@ -169,17 +148,7 @@ class Views:
 
         return self._put(after, row.revision + 1, swap, once)
 
-    def _unchanged(self, state: ViewState, once: RequestKey | None) -> ViewState:
-        """Nothing to write. Only the answer for a repeated request is stored."""
-        if once is not None:
-            self._parts.ledger.transact(
-                lambda unit: _note_pointer(unit, once, state.row), at_micros=self._parts.clock.now_micros()
-            )
-        return state
-
-    def _rename(
-        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: RequestKey | None
-    ) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, once: RequestKey | None) -> None:
         old, row = self._row(grant, *source)
         self._require_changing(grant, old)
         new = self._home(grant, target[0])
@@ -227,14 +196,8 @@ class Views:
                 _note_pointer(unit, once, row)
             return row
 
-        try:
+        with remove_uncommitted(self._files, [file]):
             row = self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
-        except StateUnknownError:
-            raise  # the swap may have happened: its file stays
-        except PvdmError:
-            with contextlib.suppress(PvdmError):
-                self._files.remove(file)
-            raise
         with after_change():
             fault.point("catalog.after_swap")
         return ViewState(row, after)

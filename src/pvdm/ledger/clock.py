@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -107,8 +107,10 @@ class LedgerClock:
         start = seen if seen <= latest else trusted
         self._set(start if mark is None else max(mark, start))
         self._jumped = None if seen <= max(latest, self._base) else seen
-        confirmed = uptime is not None or second_micros is not None
-        self.absence = None if confirmed else _find_absence(mark, self._base)
+        self.absence: Absence | None = None
+        quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
+        if mark is not None and uptime is None and second_micros is None and self._base - mark > quiet:
+            self.absence = Absence(mark, self._base)
 
     def now_micros(self) -> int:
         """The time. Raises `clock_jumped` until a step above the limit is confirmed."""
@@ -121,7 +123,7 @@ class LedgerClock:
             try:
                 return self._advance(self._wall())
             except UnavailableError:
-                return self._base + self._elapsed() + self._followed
+                return self._extrapolate()
 
     def synchronize(self) -> None:
         """Follow what other Stewards wrote to the ledger. A mark far ahead of this clock is a jump, too."""
@@ -149,7 +151,7 @@ class LedgerClock:
         if not reason.strip():
             raise Code.REASON_MISSING("a confirmation needs a reason")
         with self._lock:
-            before, host = self._base + self._elapsed() + self._followed, self._wall()
+            before, host = self._extrapolate(), self._wall()
             after = max(before, host)
             jumped = self._jumped
             if jumped is None and not self._is_jump(host):
@@ -166,7 +168,7 @@ class LedgerClock:
             self.mark(unit)
             unit.commit()
         with self._lock:
-            self._set(max(after, self._base + self._elapsed() + self._followed))
+            self._set(max(after, self._extrapolate()))
             self._jumped = None
         return Confirmation(after, was_jumped=True)
 
@@ -184,15 +186,19 @@ class LedgerClock:
         The mark includes the monotonic clock, which the next start on this boot is checked against.
         """
         if self.absence is not None:
-            facts: dict[str, str | int] = {"from_micros": self.absence.from_micros, "to_micros": self.absence.to_micros}
-            if not events.history(unit, "clock", _absence_key(self.absence)):
-                events.note(unit, "clock_absence", "clock", _absence_key(self.absence), facts)
+            key = f"absence {self.absence.to_micros}"
+            if not events.history(unit, "clock", key):
+                events.note(unit, "clock_absence", "clock", key, asdict(self.absence))
         events.note(unit, "clock_mark", "clock", self._boot, {"monotonic_micros": self._monotonic()})
 
     def _set(self, micros: int) -> None:
         self._base = micros
         self._since = self._monotonic()
         self._followed = 0
+
+    def _extrapolate(self) -> int:
+        """The time without another look at the wall clock. The caller holds the lock."""
+        return self._base + self._elapsed() + self._followed
 
     def _elapsed(self) -> int:
         return max(0, self._monotonic() - self._since)
@@ -242,16 +248,6 @@ def _latest_starts(mark: int | None, uptime: tuple[int, int] | None, second: int
     if second is not None:
         bounds.append((second + CLOCK_SKEW_MAX_SECONDS * _MICROS, second))
     return bounds
-
-
-def _find_absence(mark: int | None, start: int) -> Absence | None:
-    if mark is None or start - mark <= CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS:
-        return None
-    return Absence(mark, start)
-
-
-def _absence_key(absence: Absence) -> str:
-    return f"absence {absence.to_micros}"
 
 
 def format_micros(micros: int) -> str:

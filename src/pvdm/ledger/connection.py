@@ -7,10 +7,11 @@ consists of little else. Errors are SQLAlchemy's own either way; `translate` say
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum, auto
-from typing import Any, Final, TypeAlias, TypeVar
+from enum import Enum, StrEnum, auto
+from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
 
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
@@ -19,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement
 
-from pvdm.errors import Code, ConflictError, PvdmError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger.schema.sql import REFUSED_PREFIX, REFUSED_SQLSTATE
 
 _MODE: Final = "pvdm_mode"
@@ -33,18 +34,30 @@ Row: TypeAlias = Mapping[Any, Any]
 # Grows to the number of prepared statements in `pvdm.ledger`, once for each kind of database.
 _COMPILED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
 
-SERIALIZATION: Final = Code.LEDGER_SERIALIZATION
-
 
 def record_from(record: type[T], row: Row, **converted: Any) -> T:
     """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
     names = record.__slots__  # type: ignore[attr-defined]
-    return record(**{name: row[name] for name in names if name not in converted}, **converted)
+    fields = {name: row[name] for name in names if name not in converted}
+    fields |= {name: make(fields[name]) for name, make in _field_types(record).items() if name in fields}
+    return record(**fields, **converted)
+
+
+@functools.cache
+def _field_types(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    """The fields that hold a word of an enumeration, or bytes, which a driver may return as a view."""
+    types = get_type_hints(record)
+    return {name: made for name, made in types.items() if isinstance(made, type) and issubclass(made, StrEnum | bytes)}
 
 
 def read_row(make: Callable[[Row], T], row: Row | None) -> T | None:
     """The record that `make` builds from the row; None without a row."""
     return None if row is None else make(row)
+
+
+def read_record(record: type[T], row: Row | None) -> T | None:
+    """The record of the row (`record_from`); None without a row."""
+    return None if row is None else record_from(record, row)
 
 
 class TransactionConnection:
@@ -72,7 +85,12 @@ class TransactionConnection:
             driver = self._pooled.driver_connection
             assert driver is not None  # noqa: S101 - the connection was just taken from the pool
             if self.is_sqlite:
-                begin_sqlite(driver, self._pooled.info, writing=writing)
+                # A writer takes the lock at once; a reader's connection refuses to write.
+                if self._pooled.info.get(_MODE) != writing:
+                    self._pooled.info.pop(_MODE, None)
+                    driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
+                    self._pooled.info[_MODE] = writing
+                driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             else:
                 # psycopg sends BEGIN with these settings before the first statement.
                 driver.isolation_level = _READ_COMMITTED if writing else _REPEATABLE_READ
@@ -161,15 +179,6 @@ class TransactionConnection:
         return translated
 
 
-def begin_sqlite(driver: Any, info: dict[Any, Any], *, writing: bool) -> None:
-    """Begin SQLite's transaction. A writer takes the lock at once; a reader's connection refuses to write."""
-    if info.get(_MODE) != writing:
-        info.pop(_MODE, None)
-        driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
-        info[_MODE] = writing
-    driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-
-
 def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
     """The statement's text, the order of its values if they are positional, and its constants; compiled once."""
     known = _COMPILED.get((statement, dialect.name))
@@ -235,7 +244,7 @@ def _postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     if lost:
         return Code.LEDGER_UNREACHABLE("the connection to the ledger is lost", got=state or "no answer")
     if state in ("40001", "40P01"):
-        return ConflictError(SERIALIZATION, "another transaction was first", got=state)
+        return Code.LEDGER_SERIALIZATION("another transaction was first", got=state)
     if state in ("55P03", "57014"):
         return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=state)
     if state == REFUSED_SQLSTATE or state.startswith("23"):

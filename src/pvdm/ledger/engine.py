@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,7 +24,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, creat
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import Code, ConflictError
-from pvdm.ledger.connection import SERIALIZATION, Phase, translate
+from pvdm.ledger.connection import Phase, translate
 from pvdm.ledger.locks import ReaderWriterLock, file_lock, lock_names, session_lock, transaction_lock
 from pvdm.ledger.unit import Unit, begin
 
@@ -53,8 +54,6 @@ class Ledger:
     def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
         self._engine = engine
         self._timeouts = timeouts
-        self._unpooled: Engine | None = None
-        self._turn_pool: Engine | None = None
         self._begin_process()
 
     def __repr__(self) -> str:
@@ -71,17 +70,13 @@ class Ledger:
         name = self._engine.url.database
         return Path(name).absolute() if self.dialect == "sqlite" and name else None
 
-    @contextlib.contextmanager
-    def write(self, *, at_micros: int) -> Iterator[Unit]:
+    def write(self, *, at_micros: int) -> AbstractContextManager[Unit]:
         """Begin a writing transaction whose rows all carry this time. It is rolled back unless `commit` is called."""
-        with begin(self._own_engine(), self._lock, writing=True, at_micros=at_micros) as unit:
-            yield unit
+        return begin(self._own_engine(), self._lock, writing=True, at_micros=at_micros)
 
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Unit]:
+    def read(self) -> AbstractContextManager[Unit]:
         """Begin a reading transaction with one consistent view. Keep it short: on SQLite it holds up every commit."""
-        with begin(self._own_engine(), self._lock, writing=False, at_micros=0) as unit:
-            yield unit
+        return begin(self._own_engine(), self._lock, writing=False, at_micros=0)
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
         """Run the work and commit. It is repeated only after a serialization failure, which left nothing behind."""
@@ -92,34 +87,26 @@ class Ledger:
                     unit.commit()
                     return result
             except ConflictError as error:
-                if error.code != SERIALIZATION or tried == TRANSACTION_TRIES_MAX:
+                if error.code != Code.LEDGER_SERIALIZATION or tried == TRANSACTION_TRIES_MAX:
                     raise
                 time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("unreachable")
 
-    @contextlib.contextmanager
-    def hold_lock(self, name: str) -> Iterator[None]:
+    def hold_lock(self, name: str) -> AbstractContextManager[object]:
         """Wait for the lock of this name among the ledger's Stewards, and hold it. Writers do not wait for it."""
         if self.file is not None:
-            with file_lock(self.file, name, wait=True):
-                yield
-            return
+            return file_lock(self.file, name, wait=True)
         # Not in a unit of work: the holder of the lock may begin some.
-        with transaction_lock(self._own_engine(), name):
-            yield
+        return transaction_lock(self._own_engine(), name)
 
-    @contextlib.contextmanager
-    def try_lock(self, name: str) -> Iterator[bool]:
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Try to hold the lock of this name without waiting. Yields False if another process holds it.
 
         A lock ends with the process that holds it. If its host is lost, it ends when the server drops the connection.
         """
         if self.file is not None:
-            with file_lock(self.file, name, wait=False) as held:
-                yield held
-            return
-        with session_lock(self._unpooled_engine(), name) as held:
-            yield held
+            return file_lock(self.file, name, wait=False)
+        return session_lock(self._unpooled_engine(), name)
 
     @contextlib.contextmanager
     def take_turn(self, names: Sequence[str]) -> Iterator[None]:
@@ -140,10 +127,9 @@ class Ledger:
             with contextlib.suppress(SQLAlchemyError):
                 stack.close()
 
-    @contextlib.contextmanager
-    def with_new_connections(self) -> Iterator[Ledger]:
+    def with_new_connections(self) -> Ledger:
         """The same database through new connections, each closed after use: what others see."""
-        yield Ledger(self._unpooled_engine(), timeouts=self._timeouts)
+        return Ledger(self._unpooled_engine(), timeouts=self._timeouts)
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -179,8 +165,8 @@ class Ledger:
         """Set up what belongs to one process. PostgreSQL needs no lock among threads: it queues writers itself."""
         self._process = os.getpid()
         self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
-        self._unpooled = None
-        self._turn_pool = None
+        self._unpooled: Engine | None = None
+        self._turn_pool: Engine | None = None
         self._turn_pool_lock = threading.Lock()
 
 
@@ -255,10 +241,7 @@ def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Create the file with mode 0600; SQLite gives its journals the same mode.
-
-    A file that others can read or write, for example a careless backup, is refused.
-    """
+    """Create the file with mode 0600, as SQLite does its journals. A file that others can read or write is refused."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE)
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)

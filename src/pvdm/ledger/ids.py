@@ -1,4 +1,4 @@
-"""Checks of identifiers and texts before they are stored. Each returns its value, or raises `identifier_invalid`."""
+"""Checks of identifiers and texts before they are stored. Each returns its value, or raises."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> s
     if 0 < len(value) <= most and "\x00" not in value:
         return value
     return _refuse(what, f"1 to {most} characters without NUL", value)
+
+
+def require_size(text: bytes, most: int, too_large: Code) -> str:
+    """The text of these bytes, if they are not too many. Raises `too_large`."""
+    if len(text) > most:
+        raise too_large(expected=f"at most {most} bytes", got=str(len(text)))
+    return text.decode()
 
 
 def require_reason(value: str) -> str:

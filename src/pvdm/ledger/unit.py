@@ -7,16 +7,28 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Select, Table, bindparam, func, select, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Engine,
+    Executable,
+    Select,
+    Table,
+    bindparam,
+    func,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
-from pvdm.errors import Code, PvdmError
-from pvdm.ledger.connection import Phase, Row, TransactionConnection, translate
+from pvdm.errors import Code
+from pvdm.ledger.connection import Phase, Row, TransactionConnection, record_from, translate
 from pvdm.ledger.locks import ReaderWriterLock, lock_key
 from pvdm.ledger.schema.record import events
 from pvdm.model import canonical_json
@@ -24,6 +36,8 @@ from pvdm.model import canonical_json
 REQUEST_EVENT: Final = "asked"
 REQUEST_SUBJECT: Final = "requests"
 _VALUES_AT_ONCE: Final = 500
+
+T = TypeVar("T")
 
 _in_transaction: ContextVar[bool] = ContextVar("pvdm_ledger_in_transaction", default=False)
 
@@ -60,10 +74,15 @@ def in_transaction() -> bool:
     return _in_transaction.get()
 
 
-def in_batches(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The values in their order, as many at a time as one `IN` of a statement takes."""
-    for start in range(0, len(values), _VALUES_AT_ONCE):
-        yield values[start : start + _VALUES_AT_ONCE]
+def where_given(wanted: Select[Any], *conditions: tuple[ColumnElement[Any], object]) -> Select[Any]:
+    """The query with these columns equal to these values. A value of None is no condition."""
+    return wanted.where(*(column == value for column, value in conditions if value is not None))
+
+
+def _require_found(row: Row | None, unknown: Code, key: Mapping[str, str]) -> Row:
+    if row is None:
+        raise unknown(got=ascii(next(iter(key.values()))[:80]))
+    return row
 
 
 class Unit:
@@ -89,35 +108,35 @@ class Unit:
 
     def execute(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run one statement. Database errors are raised as pvdm errors."""
-        self._require_open()
-        self._note_change(statement)
-        try:
+        with self._running():
+            self._note_change(statement)
             return self._connection.as_sqlalchemy().execute(statement, dict(values) if values is not None else None)
-        except SQLAlchemyError as error:
-            raise self._translate(error) from None
 
-    def rows(self, statement: Executable) -> list[RowMapping]:
+    def rows(self, statement: Executable) -> list[Row]:
         """All rows at once, so that no cursor stays open."""
         return list(self.execute(statement).mappings().all())
+
+    def records(self, record: type[T], statement: Executable) -> list[T]:
+        """All rows as records of this class (`record_from`)."""
+        return [record_from(record, row) for row in self.rows(statement)]
+
+    def rows_with(self, statement: Select[Any], column: ColumnElement[str], values: Sequence[str]) -> Iterator[Row]:
+        """The rows with one of these values in the column; asked for as many at a time as one `IN` takes."""
+        for start in range(0, len(values), _VALUES_AT_ONCE):
+            yield from self.rows(statement.where(column.in_(values[start : start + _VALUES_AT_ONCE])))
 
     def row(self, statement: Executable, **values: Any) -> Row | None:
         """The one row, or None. A statement with `values` must be a constant: it is compiled once and kept."""
         if not values:
             return self.execute(statement).mappings().one_or_none()
-        self._require_open()
-        self._note_change(statement)
-        try:
+        with self._running():
+            self._note_change(statement)
             return self._connection.fetch_one(statement, values)
-        except SQLAlchemyError as error:
-            raise self._translate(error) from None
 
     def change(self, statement: Executable, **values: Any) -> int:
         """Run a constant statement, compiled once and kept. Returns how many rows it changed."""
-        self._require_open()
-        try:
+        with self._running():
             count = self._connection.count_changed(statement, values)
-        except SQLAlchemyError as error:
-            raise self._translate(error) from None
         if count:
             self._note_change(statement)
         return count
@@ -126,9 +145,23 @@ class Unit:
         """The row with this key, or None."""
         return self.row(_select_by(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
+    def get(self, table: Table, unknown: Code, **key: str) -> Row:
+        """The row with this key. Raises `unknown`."""
+        return _require_found(self.find(table, **key), unknown, key)
+
     def lock_row(self, table: Table, **key: str) -> Row | None:
         """The row with this key, or None; locked until the end of the transaction."""
-        return self.row(_select_for_update(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
+        statement = _select_by(table, tuple(key), for_update=True)
+        return self.row(statement, **{f"{name}_": value for name, value in key.items()})
+
+    def get_locked(self, table: Table, unknown: Code, **key: str) -> Row:
+        """The row with this key, locked until the end of the transaction. Raises `unknown`."""
+        return _require_found(self.lock_row(table, **key), unknown, key)
+
+    def update(self, table: Table, key: Mapping[str, str], **changed: Any) -> None:
+        """Change the row with this key, and give it the unit's time."""
+        wanted = update(table).where(*(table.c[name] == value for name, value in key.items()))
+        self.execute(wanted.values(**changed, at_micros=self.at_micros))
 
     def insert(self, table: Table, **values: Any) -> None:
         """Add one row with the unit's time. An existing key is a conflict."""
@@ -137,14 +170,10 @@ class Unit:
 
     def insert_many(self, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Add several rows in one round trip."""
-        self._require_open()
-        if not rows:
-            return
-        self._changed.add(table.name)
-        try:
-            self._connection.as_sqlalchemy().execute(table.insert(), [self._with_time(table, row) for row in rows])
-        except SQLAlchemyError as error:
-            raise self._translate(error) from None
+        with self._running():
+            if rows:
+                self._changed.add(table.name)
+                self._connection.as_sqlalchemy().execute(table.insert(), [self._with_time(table, row) for row in rows])
 
     def insert_new(self, table: Table, **values: Any) -> bool:
         """Add one row unless its primary key exists; returns whether it did. One statement, so there is no race."""
@@ -198,10 +227,16 @@ class Unit:
     def _with_time(self, table: Table, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "at_micros": self.at_micros} if "at_micros" in table.c else values
 
-    def _translate(self, error: SQLAlchemyError) -> PvdmError:
-        if isinstance(error, DBAPIError) and error.connection_invalidated:
-            self._open = False  # everything is rolled back with the connection: no further statement may run
-        return translate(error, Phase.WORK)
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """Run a statement of the open unit. Database errors are raised as pvdm errors."""
+        self._require_open()
+        try:
+            yield
+        except SQLAlchemyError as error:
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                self._open = False  # everything is rolled back with the connection: no further statement may run
+            raise translate(error, Phase.WORK) from None
 
     def _require_open(self) -> None:
         if not self._open:
@@ -219,13 +254,9 @@ _LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInt
 
 # Statements are kept for each table: building one takes longer than running it.
 @functools.cache
-def _select_by(table: Table, names: tuple[str, ...]) -> Select[Any]:
-    return select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
-
-
-@functools.cache
-def _select_for_update(table: Table, names: tuple[str, ...]) -> Executable:
-    return _select_by(table, names).with_for_update()
+def _select_by(table: Table, names: tuple[str, ...], *, for_update: bool = False) -> Select[Any]:
+    wanted = select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
+    return wanted.with_for_update() if for_update else wanted
 
 
 @functools.cache

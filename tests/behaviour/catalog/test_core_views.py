@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pvdm import fault
+from pvdm.catalog.commit import Change
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.tables import CatalogParts, Tables
 from pvdm.catalog.views import Views, ViewState
@@ -54,7 +55,7 @@ class Stand:
 
     def replace(self, updates: list[Any], name: str = "v") -> ViewState:
         asserted = [{"type": "assert-view-uuid", "uuid": self.load(name).metadata.view_uuid}]
-        return self.views.commit(PRODUCER, SALES, name, asserted, updates)
+        return self.views.commit(PRODUCER, Change(SALES, name, asserted, updates))
 
     def names(self) -> list[str]:
         return self.views.page(OPERATOR, SALES, after=None, count=None)

@@ -77,7 +77,8 @@ class Core:
         self.clock = LedgerClock(self.ledger, wall=lambda: self.micros, monotonic=lambda: self.micros)
         self.files = MetadataFiles(self.root)
         self.access = CatalogAccess(self.ledger, self.warehouse, parse_location(str(self.root)))
-        self.states = States(self.ledger, self.files, Upstreams(self.ledger, self.clock, (), self.access))
+        upstreams = Upstreams(self.ledger, self.clock, (), self.access.require_upstream_place)
+        self.states = States(self.ledger, self.files, upstreams)
         self.commits = Commits(self.ledger, self.clock, self.files, self.states, self.access)
 
     def fresh(self) -> Core:

@@ -11,6 +11,7 @@ from pvdm.catalog import rule
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.table.commit_request import UPDATES, apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import RefType
 from pvdm.model.role import Role
 from tests.support.catalog.core import grant, set_ref, to_ref
 from tests.support.for_each import for_each
@@ -410,7 +411,7 @@ def test_equal_numbers_in_another_spelling_of_the_document_are_no_new_snapshot()
 def test_the_changes_of_refs_are_complete() -> None:
     before = base()
     changed: Any = after(before, [*TAG, {"action": "remove-snapshot-ref", "ref-name": "stage"}])
-    assert [(change.name, change.is_tag, change.is_branch) for change in rule.ref_changes(before, changed)] == [
-        ("stage", False, True),
-        ("v2", True, False),
-    ]
+    kinds = {
+        change.name: [kind for kind in RefType if change.has_type(kind)] for change in rule.ref_changes(before, changed)
+    }
+    assert kinds == {"stage": [RefType.BRANCH], "v2": [RefType.TAG]}

@@ -113,8 +113,7 @@ def test_a_ledger_with_new_connections_uses_unused_ones(postgresql: Postgresql) 
         seen = [backend(ledger), backend(ledger)]
         assert len(set(seen)) == 1
         for _ in range(2):
-            with ledger.with_new_connections() as other:
-                seen.append(backend(other))
+            seen.append(backend(ledger.with_new_connections()))
         assert len(set(seen)) == 3
         assert backend(ledger) == seen[0]
 

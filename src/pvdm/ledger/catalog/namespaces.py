@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import functools
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row
+from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import namespaces, tables, views
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.model import canonical_json
 
 NAMESPACE_LEVELS_MAX: Final = 32
 NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
 _KEYS_KNOWN: Final = 1_024
-_NO_PROPERTIES: Final = "{}"
 
 Levels = tuple[str, ...]
 
-_BY_LEVELS: Final = select(namespaces).where(
-    namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None)
-)
-_BY_ID: Final = select(namespaces).where(
-    namespaces.c.namespace_id == bindparam("of_id"), namespaces.c.dropped_micros.is_(None)
-)
+_LIVE: Final = namespaces.c.dropped_micros.is_(None)
+_BY_LEVELS: Final = select(namespaces).where(namespaces.c.levels == bindparam("of_levels"), _LIVE)
+_BY_ID: Final = select(namespaces).where(namespaces.c.namespace_id == bindparam("of_id"), _LIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +77,12 @@ def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
     return read_row(namespace_from, unit.row(_BY_ID, of_id=namespace_id))
 
 
-def list_children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
-    """The namespaces directly inside this one, by key. `()` is the top."""
-    wanted = select(namespaces).where(namespaces.c.parent == levels_key(parent), namespaces.c.dropped_micros.is_(None))
+def list_children(
+    unit: Unit, parent: Levels, *, domain: str | None = None, after: Levels | None = None, count: int | None = None
+) -> list[Namespace]:
+    """The namespaces directly inside this one, by key; of one domain, or of all. `()` is the top."""
+    wanted = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
+    wanted = where_given(wanted, (namespaces.c.domain, domain))
     if after is not None:
         wanted = wanted.where(namespaces.c.levels > levels_key(after))
     return [namespace_from(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
@@ -90,7 +90,7 @@ def list_children(unit: Unit, parent: Levels, *, after: Levels | None = None, co
 
 def list_owners(unit: Unit) -> list[tuple[Levels, str]]:
     """The levels and the domain of every live namespace."""
-    wanted = select(namespaces.c.levels, namespaces.c.domain).where(namespaces.c.dropped_micros.is_(None))
+    wanted = select(namespaces.c.levels, namespaces.c.domain).where(_LIVE)
     return [(levels_of_key(row["levels"]), row["domain"]) for row in unit.rows(wanted.order_by(namespaces.c.levels))]
 
 
@@ -114,7 +114,7 @@ def drop(unit: Unit, found: Namespace) -> None:
     wanted = select(tables.c.table_id).where(
         tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
     )
-    held = unit.row(wanted.limit(1)) is not None or has_views(unit, found.namespace_id)
+    held = unit.row(wanted.limit(1)) is not None or _has_view(unit, found.namespace_id)
     if held or list_children(unit, found.levels, count=1):
         raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(found.levels)}")
     _change(unit, found, dropped_micros=unit.at_micros)
@@ -127,13 +127,9 @@ def require_unchanged(unit: Unit, judged: Namespace) -> None:
         raise Code.NAMESPACE_MOVED("the namespace has changed since it was read", got=dotted_name(judged.levels))
 
 
-def levels_key(levels: Sequence[str]) -> str:
-    """The levels as one unambiguous text."""
-    return _levels_key(tuple(levels))
-
-
 @functools.lru_cache(maxsize=_KEYS_KNOWN)
-def _levels_key(levels: Levels) -> str:
+def levels_key(levels: Levels) -> str:
+    """The levels as one unambiguous text."""
     return canonical_json.dump(list(levels)).decode()
 
 
@@ -144,8 +140,7 @@ def dotted_name(levels: Sequence[str]) -> str:
 
 def _change(unit: Unit, found: Namespace, **changed: object) -> None:
     require_unchanged(unit, found)
-    values = {**changed, "at_micros": unit.at_micros}
-    unit.execute(update(namespaces).where(namespaces.c.namespace_id == found.namespace_id).values(**values))
+    unit.update(namespaces, {"namespace_id": found.namespace_id}, **changed)
 
 
 def _properties(properties: Mapping[str, str]) -> str:
@@ -164,42 +159,22 @@ def _properties(properties: Mapping[str, str]) -> str:
 @functools.lru_cache(maxsize=_KEYS_KNOWN)
 def levels_of_key(text: str) -> Levels:
     """The levels of a key."""
-    levels = canonical_json.parse(text.encode(), size_max_bytes=len(text.encode()))
-    if not isinstance(levels, list):
-        raise AssertionError("a namespace's row holds what was put into it")
-    return tuple(str(level) for level in levels)
+    return tuple(json.loads(text))
 
 
 def namespace_from(row: Row) -> Namespace:
     """The namespace of a row that holds all of its columns."""
-    return Namespace(
-        row["namespace_id"],
-        levels_of_key(row["levels"]),
-        row["domain"],
-        _properties_of(row["properties"]),
-        row["protected_by"],
-    )
+    levels, properties = levels_of_key(row["levels"]), json.loads(row["properties"])
+    return record_from(Namespace, row, levels=levels, properties=properties)
 
 
-def _properties_of(text: str) -> dict[str, str]:
-    if text == _NO_PROPERTIES:
-        return {}
-    properties = canonical_json.parse(text.encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
-    if not isinstance(properties, dict):
-        raise AssertionError("a namespace's row holds what was put into it")
-    return {str(name): str(value) for name, value in properties.items()}
-
-
-def has_views(unit: Unit, namespace_id: str) -> bool:
-    """Whether the namespace holds a view."""
+def _has_view(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
+    """Whether the namespace holds a view; one of this name, if it is given."""
     wanted = select(views.c.view_id).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
-    return unit.row(wanted.limit(1)) is not None
+    return unit.row(where_given(wanted, (views.c.name, name)).limit(1)) is not None
 
 
 def require_no_view(unit: Unit, namespace_id: str, name: str) -> None:
     """Raise `name_of_view` if a view has the name. The caller holds the lock on the namespace's names."""
-    wanted = select(views.c.view_id).where(
-        views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
-    )
-    if unit.row(wanted) is not None:
+    if _has_view(unit, namespace_id, name):
         raise Code.NAME_OF_VIEW(f"View with same name already exists: {name}")

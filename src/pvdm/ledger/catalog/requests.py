@@ -9,6 +9,7 @@ from sqlalchemy import delete, select, tuple_
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
+from pvdm.ledger.connection import record_from
 from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.ledger.unit import Unit
 
@@ -28,29 +29,20 @@ class Request:
 
 def find(unit: Unit, identity: str, key: str) -> Request | None:
     """The caller's request with this key, or None."""
-    row = unit.row(
-        select(catalog_requests).where(
-            catalog_requests.c.identity == identity, catalog_requests.c.idempotency_key == key
-        )
-    )
-    if row is None:
-        return None
-    return Request(identity, key, row["request_sha256"], row["status"], row["answer"])
+    row = unit.find(catalog_requests, identity=identity, idempotency_key=key)
+    return None if row is None else record_from(Request, row, key=key)
 
 
 def add(unit: Unit, request: Request) -> None:
     """Note the request in the transaction that executes it. Raises `idempotency_key_taken`."""
-    if len(request.answer.encode()) > REQUEST_ANSWER_MAX_BYTES:
-        raise Code.REQUEST_ANSWER_TOO_LARGE(
-            expected=f"at most {REQUEST_ANSWER_MAX_BYTES} bytes", got=str(len(request.answer.encode()))
-        )
+    answer = ids.require_size(request.answer.encode(), REQUEST_ANSWER_MAX_BYTES, Code.REQUEST_ANSWER_TOO_LARGE)
     added = unit.insert_new(
         catalog_requests,
         identity=ids.require_name(request.identity, "identity"),
         idempotency_key=ids.require_name(request.key, "idempotency key"),
         request_sha256=ids.require_sha256(request.request_sha256, "request hash"),
         status=request.status,
-        answer=request.answer,
+        answer=answer,
     )
     if not added:
         raise Code.IDEMPOTENCY_KEY_TAKEN(got=request.key)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from pvdm.ledger import ids
 from pvdm.ledger.schema.catalog import StagedKind, known_snapshots, staging_owners
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit
 
 StagedItem = tuple[StagedKind, str]
 """A branch by its name, or a snapshot by its id."""
@@ -42,27 +42,14 @@ def known_of_table(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
 def set_owner(unit: Unit, table_id: str, owner: str, made: Sequence[StagedItem]) -> None:
     """Note the producer who made these branches and snapshots. A name that is used again gets the new owner."""
     for kind, name in made:
-        if not unit.insert_new(staging_owners, table_id=table_id, kind=kind.value, name=name, owner=owner):
-            unit.execute(
-                update(staging_owners)
-                .where(
-                    staging_owners.c.table_id == table_id,
-                    staging_owners.c.kind == kind.value,
-                    staging_owners.c.name == name,
-                )
-                .values(owner=owner, at_micros=unit.at_micros)
-            )
+        key = {"table_id": table_id, "kind": kind.value, "name": name}
+        if not unit.insert_new(staging_owners, **key, owner=owner):
+            unit.update(staging_owners, key, owner=owner)
 
 
 def count_owned(unit: Unit, table_id: str, owner: str, kind: StagedKind, names: Collection[str]) -> int:
     """How many of these belong to the owner."""
-    owned = 0
-    for some in in_batches(sorted(names)):
-        wanted = select(func.count().label("owned")).where(
-            staging_owners.c.table_id == table_id,
-            staging_owners.c.kind == kind.value,
-            staging_owners.c.name.in_(some),
-            staging_owners.c.owner == owner,
-        )
-        owned += int(unit.execute(wanted).scalar_one())
-    return owned
+    wanted = select(func.count().label("owned")).where(
+        staging_owners.c.table_id == table_id, staging_owners.c.kind == kind.value, staging_owners.c.owner == owner
+    )
+    return sum(int(row["owned"]) for row in unit.rows_with(wanted, staging_owners.c.name, sorted(names)))

@@ -9,60 +9,46 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, update
 
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
 from pvdm.ledger.schema.record import events
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import announced
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
 """Well below the size limit of an index entry of PostgreSQL."""
 
 # Queries of every commit, built once: building a statement takes longer than running it.
+_LIVE: Final = tables.c.dropped_micros.is_(None)
 _BY_NAME: Final = select(tables).where(
-    tables.c.namespace_id == bindparam("of_namespace"),
-    tables.c.name == bindparam("of_name"),
-    tables.c.dropped_micros.is_(None),
+    tables.c.namespace_id == bindparam("of_namespace"), tables.c.name == bindparam("of_name"), _LIVE
 )
 _BY_LEVELS_AND_NAME: Final = (
     select(*(column.label(f"space_{column.name}") for column in namespaces.c), tables)
     .select_from(namespaces)
     .outerjoin(
         tables,
-        (tables.c.namespace_id == namespaces.c.namespace_id)
-        & (tables.c.name == bindparam("of_name"))
-        & tables.c.dropped_micros.is_(None),
+        (tables.c.namespace_id == namespaces.c.namespace_id) & (tables.c.name == bindparam("of_name")) & _LIVE,
     )
     .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
 )
-_COMPARED: Final = (
-    "table_id",
-    "namespace_id",
-    "name",
-    "domain",
-    "table_uuid",
-    "location",
-    "metadata_location",
-    "metadata_sha256",
-    "previous_location",
-    "revision",
-    "contract_hash",
-)
+_NOT_COMPARED: Final = frozenset({"place", "upstream", "protected_micros", "dropped_micros", "at_micros"})
+_COMPARED: Final = tuple(column.name for column in tables.c if column.name not in _NOT_COMPARED)
 _SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", "location", "place")
 _SWAP: Final = (
     update(tables)
     .where(
         *(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _COMPARED),
-        tables.c.dropped_micros.is_(None),
+        _LIVE,
     )
     .values({name: bindparam(f"new_{name}") for name in (*_SWAPPED, "revision", "at_micros")})
 )
-_BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), tables.c.dropped_micros.is_(None))
-_BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), tables.c.dropped_micros.is_(None))
+_BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), _LIVE)
+_BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), _LIVE)
 _SCHEDULED: Final = select(pending_deletes.c.name).where(pending_deletes.c.name == bindparam("of_name"))
 
 
@@ -183,9 +169,9 @@ def was_of_upstream(unit: Unit, table_uuid: str) -> bool:
     return row is not None and row["upstream"] is not None
 
 
-def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[TableRow]:
+def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[TableRow]:
     """The tables of a namespace by name."""
-    wanted = select(tables).where(tables.c.namespace_id == namespace_id, tables.c.dropped_micros.is_(None))
+    wanted = select(tables).where(tables.c.namespace_id == namespace_id, _LIVE)
     if after is not None:
         wanted = wanted.where(tables.c.name > after)
     return [_table(row) for row in unit.rows(wanted.order_by(tables.c.name).limit(count))]
@@ -199,21 +185,19 @@ def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
 
 def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
     """A dropped table of another domain at, above or below the place: its domain may register it again."""
-    for wanted in select_overlapping(place, dropped=True):
-        row = unit.row(wanted.where(tables.c.domain != but_domain).order_by(tables.c.place).limit(1))
-        if row is not None:
-            return _table(row)
-    return None
+    others = (wanted.where(tables.c.domain != but_domain) for wanted in select_overlapping(place, dropped=True))
+    return _find_first(unit, others)
 
 
 def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
     """A table at, above or below the place, except the one with the id `but`."""
-    for wanted in select_overlapping(place):
-        others = wanted if but is None else wanted.where(tables.c.table_id != but)
-        row = unit.row(others.order_by(tables.c.place).limit(1))
-        if row is not None:
-            return _table(row)
-    return None
+    wanted = select_overlapping(place)
+    return _find_first(unit, wanted if but is None else (each.where(tables.c.table_id != but) for each in wanted))
+
+
+def _find_first(unit: Unit, queries: Iterable[Select[Any]]) -> TableRow | None:
+    rows = (unit.row(each.order_by(tables.c.place).limit(1)) for each in queries)
+    return next((_table(row) for row in rows if row is not None), None)
 
 
 def was_protected(unit: Unit, row: TableRow) -> bool:
@@ -227,19 +211,15 @@ def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) 
     around = {above for place in places for above in place.around()}
     # No table has a longer key.
     wanted = sorted(key for key in map(_location_key, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
-    for some in in_batches(wanted):
-        row = unit.row(select(tables).where(tables.c.place.in_(some), tables.c.domain != but_domain).limit(1))
-        if row is not None:
-            return _table(row)
-    return None
+    others = select(tables).where(tables.c.domain != but_domain).limit(1)
+    return read_row(_table, next(unit.rows_with(others, tables.c.place, wanted), None))
 
 
 def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
     """Two queries: tables at or below the place, and tables above. One OR would read the whole index."""
     key = place_key(place)
     above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
-    ended = tables.c.dropped_micros
-    wanted = select(tables).where(ended.is_not(None) if dropped else ended.is_(None))
+    wanted = select(tables).where(tables.c.dropped_micros.is_not(None) if dropped else _LIVE)
     # Every place below begins with the key; "0" is the character after "/".
     return wanted.where(tables.c.place >= key, tables.c.place < key[:-1] + "0"), wanted.where(tables.c.place.in_(above))
 
@@ -258,7 +238,7 @@ def _location_key(place: Location) -> str:
 
 def list_live(unit: Unit) -> list[TableRow]:
     """Every table of the catalog, by id."""
-    wanted = select(tables).where(tables.c.dropped_micros.is_(None)).order_by(tables.c.table_id)
+    wanted = select(tables).where(_LIVE).order_by(tables.c.table_id)
     return [_table(row) for row in unit.rows(wanted)]
 
 
@@ -267,7 +247,7 @@ def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:
     step = and_(events.c.subject == "tables", events.c.row_key == tables.c.table_id, events.c.event_id > event_id)
     # An upstream's table may change without its row.
     changed = or_(exists().where(step), tables.c.upstream.is_not(None))
-    wanted = select(tables).where(tables.c.dropped_micros.is_(None), changed)
+    wanted = select(tables).where(_LIVE, changed)
     return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
 
 
@@ -280,10 +260,12 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
         location=location or judged.location,
         revision=judged.revision + 1,
     )
+    pointer = {"metadata_location": judged.pointer.location, "metadata_sha256": judged.pointer.sha256}
+    compared = {name: pointer[name] if name in pointer else getattr(judged, name) for name in _COMPARED}
     # One statement compares and swaps. It waits for a lock on the row, and then compares the new values.
     changed = unit.change(
         _SWAP,
-        **{f"judged_{name}": value for name, value in _compared_columns(judged).items()},
+        **{f"judged_{name}": value for name, value in compared.items()},
         new_metadata_location=to.location,
         new_metadata_sha256=ids.require_sha256(to.sha256, "metadata hash"),
         new_previous_location=after.previous_location,
@@ -303,18 +285,10 @@ def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
     row = unit.lock_row(tables, table_id=judged.table_id)
     known = None if row is None or row["dropped_micros"] is not None else _table(row)
     if known is None or _without_pointer(known) != _without_pointer(judged):
-        raise Code.TABLE_MOVED(
-            "the table has changed since it was read",
-            expected=f"revision {judged.revision}",
-            got="none" if known is None else f"revision {known.revision}",
-        )
+        raise _moved_error(judged, None if known is None else known.revision)
     if known.pointer != seen:
-        values = {
-            "metadata_location": seen.location,
-            "metadata_sha256": ids.require_sha256(seen.sha256, "metadata hash"),
-            "previous_location": known.pointer.location,
-        }
-        _change(unit, known, **values)
+        sha256, previous = ids.require_sha256(seen.sha256, "metadata hash"), known.pointer.location
+        _change(unit, known, metadata_location=seen.location, metadata_sha256=sha256, previous_location=previous)
     return get_by_id(unit, judged.table_id)
 
 
@@ -389,22 +363,19 @@ def require_unchanged(unit: Unit, judged: TableRow) -> None:
     """Lock the row until the end of the unit. Raises `table_moved` if it is not `judged` any more."""
     row = unit.lock_row(tables, table_id=judged.table_id)
     if row is None or row["dropped_micros"] is not None or _table(row) != judged:
-        raise Code.TABLE_MOVED(
-            "the table has changed since it was read",
-            expected=f"revision {judged.revision}",
-            got="none" if row is None else f"revision {row['revision']}",
-        )
+        raise _moved_error(judged, None if row is None else row["revision"])
 
 
-def _compared_columns(judged: TableRow) -> dict[str, str | int | None]:
-    """The columns of a row that a swap compares."""
-    pointer = {"metadata_location": judged.pointer.location, "metadata_sha256": judged.pointer.sha256}
-    return {name: pointer[name] if name in pointer else getattr(judged, name) for name in _COMPARED}
+def _moved_error(judged: TableRow, got: int | None) -> PvdmError:
+    return Code.TABLE_MOVED(
+        "the table has changed since it was read",
+        expected=f"revision {judged.revision}",
+        got="none" if got is None else f"revision {got}",
+    )
 
 
 def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
-    values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
-    unit.execute(update(tables).where(tables.c.table_id == judged.table_id).values(**values))
+    unit.update(tables, {"table_id": judged.table_id}, **changed, revision=judged.revision + 1)
 
 
 def _table(row: Row) -> TableRow:

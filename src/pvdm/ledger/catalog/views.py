@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
@@ -15,6 +16,8 @@ from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.unit import Unit
+
+_LIVE: Final = views.c.dropped_micros.is_(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +70,14 @@ def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
 
 def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
     """The view of that name, or None."""
-    wanted = select(views).where(
-        views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
-    )
+    wanted = select(views).where(views.c.namespace_id == namespace_id, views.c.name == name, _LIVE)
     return read_row(_view, unit.row(wanted))
 
 
 def find_by_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
     """The view of that UUID in any letter case, or None."""
-    row = unit.row(select(views).where(views.c.view_uuid == view_uuid.lower(), views.c.dropped_micros.is_(None)))
-    return None if row is None else _view(row)
+    wanted = select(views).where(views.c.view_uuid == view_uuid.lower(), _LIVE)
+    return read_row(_view, unit.row(wanted))
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
@@ -85,9 +86,9 @@ def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
     return read_row(_view, unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1)))
 
 
-def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[ViewRow]:
+def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[ViewRow]:
     """The views of a namespace by name."""
-    wanted = select(views).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
+    wanted = select(views).where(views.c.namespace_id == namespace_id, _LIVE)
     if after is not None:
         wanted = wanted.where(views.c.name > after)
     return [_view(row) for row in unit.rows(wanted.order_by(views.c.name).limit(count))]
@@ -138,15 +139,11 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 
 
 def _get(unit: Unit, view_id: str) -> ViewRow:
-    row = unit.find(views, view_id=view_id)
-    if row is None:
-        raise AssertionError("rows of views are never deleted")
-    return _view(row)
+    return _view(unit.get(views, Code.VIEW_MOVED, view_id=view_id))
 
 
 def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:
-    values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
-    unit.execute(update(views).where(views.c.view_id == judged.view_id).values(**values))
+    unit.update(views, {"view_id": judged.view_id}, **changed, revision=judged.revision + 1)
 
 
 def _view(row: Row) -> ViewRow:

@@ -56,10 +56,7 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
 
 
 def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
-    """The steps of one row after an id, oldest first, at most `count`.
-
-    A key of several columns is joined by slashes.
-    """
+    """The steps of one row after an id, oldest first, at most `count`. Columns of a key are joined by slashes."""
     wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
     return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 

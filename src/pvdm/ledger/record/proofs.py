@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind, VerdictWord, overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.schema.work import nonces as nonce_table
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
 from pvdm.model.states import NonceState
 
 PROOFS_PAGE_MAX_ROWS: Final = 1_000
-
 OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 
 
@@ -69,10 +68,7 @@ def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, he
 
 def get(unit: Unit, proof_id: str) -> ProofRecord:
     """The proof's record. Raises `proof_unknown`."""
-    row = unit.find(proofs, proof_id=proof_id)
-    if row is None:
-        raise Code.PROOF_UNKNOWN(got=ascii(proof_id[:80]))
-    return _proof(row)
+    return record_from(ProofRecord, unit.get(proofs, Code.PROOF_UNKNOWN, proof_id=proof_id))
 
 
 def is_known(unit: Unit, proof_id: str) -> bool:
@@ -88,32 +84,29 @@ def envelope(unit: Unit, proof_id: str) -> bytes:
 def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     """Every proof of an attempt, oldest first."""
     wanted = select(proofs).where(proofs.c.attempt_id == attempt_id).order_by(proofs.c.at_micros, proofs.c.proof_id)
-    return [_proof(row) for row in unit.rows(wanted)]
+    return unit.records(ProofRecord, wanted)
 
 
 def newest_of_each(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
     """The newest proof of each attempt that has one, by attempt id."""
     wanted = select(proofs).where(proofs.c.attempt_id.in_(attempt_ids))
     found = unit.rows(wanted.order_by(proofs.c.at_micros, proofs.c.proof_id))
-    return {row["attempt_id"]: _proof(row) for row in found}
+    return {row["attempt_id"]: record_from(ProofRecord, row) for row in found}
 
 
 def find_by_notary(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
     """This notary's proof for this nonce, or None."""
-    return read_row(_proof, unit.find(proofs, nonce=nonce, notary=notary))
+    return read_record(ProofRecord, unit.find(proofs, nonce=nonce, notary=notary))
 
 
 def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
     """Every notary's proof for one nonce."""
-    return [_proof(row) for row in unit.rows(select(proofs).where(proofs.c.nonce == nonce).order_by(proofs.c.notary))]
+    return unit.records(ProofRecord, select(proofs).where(proofs.c.nonce == nonce).order_by(proofs.c.notary))
 
 
 def domain_of(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
-    row = unit.find(proofs, proof_id=proof_id)
-    if row is None:
-        raise Code.PROOF_UNKNOWN(got=ascii(proof_id[:80]))
-    return str(row["domain"])
+    return str(unit.get(proofs, Code.PROOF_UNKNOWN, proof_id=proof_id)["domain"])
 
 
 def page(
@@ -129,20 +122,11 @@ def page(
     placed = statements_table.c.statement_id == proofs.c.proof_id
     wanted = select(proofs, statements_table.c.log_index).join(statements_table, placed)
     wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
-    for column, value in (
-        (proofs.c.domain, domain),
-        (proofs.c.workload_id, workload_id),
-        (proofs.c.attempt_id, attempt_id),
-    ):
-        if value is not None:
-            wanted = wanted.where(column == value)
+    c = proofs.c
+    wanted = where_given(wanted, (c.domain, domain), (c.workload_id, workload_id), (c.attempt_id, attempt_id))
     if after is not None:
         wanted = wanted.where(statements_table.c.log_index < after)
-    return [(_proof(row), row["log_index"]) for row in unit.rows(wanted)]
-
-
-def _proof(row: Row) -> ProofRecord:
-    return record_from(ProofRecord, row, verdict=VerdictWord(row["verdict"]))
+    return [(record_from(ProofRecord, row), row["log_index"]) for row in unit.rows(wanted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +169,8 @@ def find_override(unit: Unit, override_id: str) -> StoredOverride | None:
 
 def list_newest_overrides(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
     """The newest overrides."""
-    wanted = _select_overrides().order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
-    if domain is not None:
-        wanted = wanted.where(proofs.c.domain == domain)
+    wanted = where_given(_select_overrides(), (proofs.c.domain, domain))
+    wanted = wanted.order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
     return [_stored_override(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
 
 
@@ -216,7 +199,7 @@ def overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict
     return found
 
 
-def _select_overrides() -> Any:
+def _select_overrides() -> Select[Any]:
     return (
         select(overrides, nonce_table.c.state, proofs.c.domain)
         .join(nonce_table, nonce_table.c.nonce == overrides.c.nonce)

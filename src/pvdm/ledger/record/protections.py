@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, RowMapping, Table, and_, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, or_, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, read_record
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.catalog import namespaces, tables
 from pvdm.ledger.schema.record import ActionWord, StatementKind, contracts, protections, table_migrations
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import NoncePurpose
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
 
 APPROVALS_PAGE_MAX_ROWS: Final = 1_000
@@ -100,10 +100,7 @@ def store_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
 
 def contract(unit: Unit, sha256: str) -> bytes:
     """A contract's bytes. Raises `contract_unknown`."""
-    row = unit.find(contracts, contract_sha256=sha256)
-    if row is None:
-        raise Code.CONTRACT_UNKNOWN(got=ascii(sha256[:80]))
-    return bytes(row["body"])
+    return bytes(unit.get(contracts, Code.CONTRACT_UNKNOWN, contract_sha256=sha256)["body"])
 
 
 def has_contract(unit: Unit, sha256: str) -> bool:
@@ -122,38 +119,34 @@ def contract_domains(unit: Unit, sha256: str) -> set[str]:
 
 def find(unit: Unit, protection_id: str) -> ProtectionRecord | None:
     """The protection, or None."""
-    return read_row(_protection, unit.find(protections, protection_id=protection_id))
+    return read_record(ProtectionRecord, unit.find(protections, protection_id=protection_id))
 
 
 def find_migration(unit: Unit, migration_id: str) -> MigrationRecord | None:
     """The migration, or None."""
-    row = unit.find(table_migrations, migration_id=migration_id)
-    return None if row is None else record_from(MigrationRecord, row)
+    return read_record(MigrationRecord, unit.find(table_migrations, migration_id=migration_id))
 
 
 def list_newest(unit: Unit, *, domain: str | None = None) -> list[ProtectionRecord]:
     """The newest protections, by their log index."""
-    return [_protection(row) for row in _newest_rows(unit, protections, protections.c.protection_id, domain)]
+    return unit.records(ProtectionRecord, _select_newest(protections, protections.c.protection_id, domain))
 
 
 def list_newest_migrations(unit: Unit, *, domain: str | None = None) -> list[MigrationRecord]:
     """The newest migrations, by their log index."""
-    rows = _newest_rows(unit, table_migrations, table_migrations.c.migration_id, domain)
-    return [record_from(MigrationRecord, row) for row in rows]
+    return unit.records(MigrationRecord, _select_newest(table_migrations, table_migrations.c.migration_id, domain))
 
 
-def _newest_rows(unit: Unit, table: Table, key: ColumnElement[str], domain: str | None) -> list[RowMapping]:
+def _select_newest(table: Table, key: ColumnElement[str], domain: str | None) -> Select[Any]:
     wanted = select(table).join(statement_table, statement_table.c.statement_id == key)
-    if domain is not None:
-        wanted = wanted.where(table.c.domain == domain)
-    return unit.rows(wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS))
+    wanted = where_given(wanted, (table.c.domain, domain))
+    return wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS)
 
 
 def newest_of(unit: Unit, table_uuid: str) -> str | None:
     """The id of the table's last protection, or None."""
-    wanted = select(protections.c.protection_id).join(
-        statement_table, statement_table.c.statement_id == protections.c.protection_id
-    )
+    logged = statement_table.c.statement_id == protections.c.protection_id
+    wanted = select(protections.c.protection_id).join(statement_table, logged)
     wanted = wanted.where(protections.c.table_uuid == table_uuid.lower(), protections.c.action == ActionWord.PROTECT)
     row = unit.row(wanted.order_by(statement_table.c.log_index.desc()).limit(1))
     return None if row is None else str(row["protection_id"])
@@ -192,10 +185,6 @@ def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     return [row["statement_id"] for row in unit.rows(wanted.limit(AUDIT_APPROVALS_MAX))]
 
 
-def _protection(row: Row) -> ProtectionRecord:
-    return record_from(ProtectionRecord, row, action=ActionWord(row["action"]))
-
-
 @dataclass(frozen=True, slots=True)
 class ProtectedObject:
     """A table (id: its UUID) or a namespace under its contract. Without a protection it was created protected."""
@@ -223,16 +212,12 @@ def list_protected_tables(
         .join(namespaces, namespaces.c.namespace_id == tables.c.namespace_id)
         .where(tables.c.contract_hash.is_not(None), tables.c.dropped_micros.is_(None))
     )
-    if domain is not None:
-        wanted = wanted.where(tables.c.domain == domain)
-    if levels is not None:
-        wanted = wanted.where(namespaces.c.levels == levels_key(levels))
-    if name is not None:
-        wanted = wanted.where(tables.c.name == name)
+    within = None if levels is None else levels_key(levels)
+    wanted = where_given(wanted, (tables.c.domain, domain), (namespaces.c.levels, within), (tables.c.name, name))
     if after is not None:
-        within, last_name = levels_key(after[0]), after[1]
-        same = and_(namespaces.c.levels == within, tables.c.name > last_name)
-        wanted = wanted.where(or_(namespaces.c.levels > within, same))
+        last = levels_key(after[0])
+        same = and_(namespaces.c.levels == last, tables.c.name > after[1])
+        wanted = wanted.where(or_(namespaces.c.levels > last, same))
     rows = unit.rows(wanted.order_by(namespaces.c.levels, tables.c.name).limit(count))
     newest = _newest_protections(unit, protections.c.table_uuid, [row["table_uuid"] for row in rows])
     return [
@@ -246,10 +231,8 @@ def list_protected_namespaces(
 ) -> list[ProtectedObject]:
     """The live protected namespaces, by key; one of them on request."""
     wanted = select(namespaces).where(namespaces.c.protected_by.is_not(None), namespaces.c.dropped_micros.is_(None))
-    if domain is not None:
-        wanted = wanted.where(namespaces.c.domain == domain)
-    if levels is not None:
-        wanted = wanted.where(namespaces.c.levels == levels_key(levels))
+    own = None if levels is None else levels_key(levels)
+    wanted = where_given(wanted, (namespaces.c.domain, domain), (namespaces.c.levels, own))
     if after is not None:
         wanted = wanted.where(namespaces.c.levels > levels_key(after))
     rows = unit.rows(wanted.order_by(namespaces.c.levels).limit(count))
@@ -260,7 +243,7 @@ def list_protected_namespaces(
     ]
 
 
-def _newest_protections(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dict[str, RowMapping]:
+def _newest_protections(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dict[str, Row]:
     """The newest protection of each id. What was created protected has none."""
     logged = (
         select(protections, column.label("about"), statement_table.c.at_micros.label("logged_micros"))

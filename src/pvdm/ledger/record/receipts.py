@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, read_record, record_from
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind, receipts
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import published, workloads
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit
+
+_PUBLISHED: Final = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,13 @@ def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     row = unit.find(receipts, receipt_id=receipt_id)
     if row is None:
         raise Code.RECEIPT_UNKNOWN("the ledger holds no such receipt", got=ascii(receipt_id[:80]))
-    return _receipt(row)
+    return record_from(ReceiptRecord, row)
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
     """The receipt of a snapshot. None if the publication crashed before it; start-up then writes it."""
     wanted = select(receipts).where(receipts.c.table_uuid == table_uuid, receipts.c.snapshot_id == snapshot_id)
-    return read_row(_receipt, unit.row(wanted))
+    return read_record(ReceiptRecord, unit.row(wanted))
 
 
 def any_exist(unit: Unit) -> bool:
@@ -69,10 +72,6 @@ def ids_of_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) 
     return [row["receipt_id"] for row in unit.rows(wanted)]
 
 
-def _receipt(row: Row) -> ReceiptRecord:
-    return record_from(ReceiptRecord, row)
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A publication, and the nonces that it used."""
@@ -86,28 +85,21 @@ class Publication:
 
 def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
     """Every publication since then that has no receipt because of a crash, oldest first."""
-    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id).outerjoin(
-        receipts,
-        (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id),
-    )
-    wanted = select(published, workloads.c.table_uuid).select_from(of).where(receipts.c.receipt_id.is_(None))
-    wanted = wanted.where(published.c.at_micros >= since_micros)
-    return _group_publications(
-        unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce))
-    )
+    own = (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id)
+    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, own))
+    wanted = wanted.where(receipts.c.receipt_id.is_(None), published.c.at_micros >= since_micros)
+    order = (published.c.at_micros, published.c.snapshot_id, published.c.nonce)
+    return _group_publications(unit.rows(wanted.order_by(*order)))
 
 
 def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
     """Those of the table's snapshots that were published and have no receipt yet."""
     wanted = sorted(str(each) for each in snapshot_ids)
     made = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
-    left = set(wanted)
-    for some in in_batches(wanted):
-        left -= {row["snapshot_id"] for row in unit.rows(made.where(receipts.c.snapshot_id.in_(some)))}
+    left = set(wanted) - {row["snapshot_id"] for row in unit.rows_with(made, receipts.c.snapshot_id, wanted)}
     if not left:
         return set()
-    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
-    shown = select(published.c.snapshot_id).select_from(of).where(workloads.c.table_uuid == table_uuid)
+    shown = select(published.c.snapshot_id).select_from(_PUBLISHED).where(workloads.c.table_uuid == table_uuid)
     return {int(row["snapshot_id"]) for row in unit.rows(shown) if row["snapshot_id"] in left}
 
 
@@ -122,8 +114,7 @@ def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int])
 def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
     """The publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
     mine = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
-    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
-    wanted = select(published, workloads.c.table_uuid).select_from(of).where(published.c.snapshot_id.in_(mine))
+    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED).where(published.c.snapshot_id.in_(mine))
     found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
         raise Code.PUBLICATION_NOT_ONE(got=str(len(found)))

@@ -51,8 +51,7 @@ def newest(unit: Unit) -> Restore | None:
 
 def next_id(unit: Unit) -> int:
     """The number of the next restore."""
-    row = unit.row(select(func.coalesce(func.max(restores.c.restore_id), 0).label("newest")))
-    return 1 if row is None else int(row["newest"]) + 1
+    return int(unit.execute(select(func.coalesce(func.max(restores.c.restore_id), 0))).scalar_one()) + 1
 
 
 def begin(unit: Unit, restore: Restore) -> None:
@@ -85,8 +84,8 @@ def require_none(unit: Unit) -> None:
 
 def newest_micros(unit: Unit) -> int | None:
     """When the ledger was last restored. None if it never was."""
-    row = unit.row(select(func.max(restores.c.at_micros).label("newest")))
-    return None if row is None else row["newest"]
+    found: int | None = unit.execute(select(func.max(restores.c.at_micros))).scalar_one()
+    return found
 
 
 def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") -> None:
@@ -129,7 +128,6 @@ def _restore(row: Row) -> Restore:
     return record_from(
         Restore,
         row,
-        outside_note=bytes(row["outside_note"]),
         log_keys=tuple(bytes.fromhex(der) for der in json.loads(row["log_keys"])),
         outcome=json.loads(row["outcome"]),
     )
@@ -137,8 +135,7 @@ def _restore(row: Row) -> Restore:
 
 def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
     """Whether the ledger still has the workload's claim on the target."""
-    wanted = select(claims.c.target).where(claims.c.workload_id == workload_id, claims.c.target == target).limit(1)
-    return unit.row(wanted) is not None
+    return unit.find(claims, workload_id=workload_id, target=target) is not None
 
 
 def put_lost_claim(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
@@ -171,12 +168,8 @@ def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: st
     row = unit.lock_row(lost_claims, receipt_id=receipt_id)
     if row is None:
         raise Code.RECEIPT_UNKNOWN("no claim of this receipt was lost", got=ascii(receipt_id[:80]))
-    changed = {
-        "released_by": ids.require_name(operator, "operator"),
-        "reason": ids.require_reason(reason),
-        "at_micros": unit.at_micros,
-    }
-    unit.execute(update(lost_claims).where(lost_claims.c.receipt_id == receipt_id).values(**changed))
+    changed = {"released_by": ids.require_name(operator, "operator"), "reason": ids.require_reason(reason)}
+    unit.update(lost_claims, {"receipt_id": receipt_id}, **changed)
 
 
 @dataclass(frozen=True, slots=True)

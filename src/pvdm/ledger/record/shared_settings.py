@@ -8,14 +8,12 @@ from typing import Final
 from sqlalchemy import select, update
 
 from pvdm.errors import Code
-from pvdm.ledger.connection import Row, record_from
+from pvdm.ledger.connection import Row, read_record, record_from
 from pvdm.ledger.schema.record import epoch_books, shared_settings
 from pvdm.ledger.schema.work import HandleWord, handle_workers, handles
 from pvdm.ledger.unit import Unit
 
 _LOCK: Final = "common settings"
-_ROW: Final = 1
-_ALL: Final = select(shared_settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,7 @@ class SharedSettings:
 
 def find_settings(unit: Unit) -> SharedSettings | None:
     """The stored settings, or None."""
-    row = unit.row(_ALL)
-    return None if row is None else record_from(SharedSettings, row)
+    return read_record(SharedSettings, unit.row(select(shared_settings)))
 
 
 def lock_settings(unit: Unit) -> None:
@@ -44,8 +41,8 @@ def lock_settings(unit: Unit) -> None:
 def put_settings(unit: Unit, settings: SharedSettings) -> None:
     """Store the settings. A rule of the table keeps the notary's first name."""
     values = asdict(settings)
-    if not unit.insert_new(shared_settings, settings_id=_ROW, **values):
-        unit.execute(update(shared_settings).values(**values, at_micros=unit.at_micros))
+    if not unit.insert_new(shared_settings, settings_id=1, **values):
+        unit.update(shared_settings, {}, **values)
 
 
 def set_log_origin(unit: Unit, origin: str) -> None:
@@ -87,14 +84,7 @@ def add_handle(unit: Unit, handle: StoredHandle) -> None:
     unit.lock_name(f"handle {handle.job_id}")
     if find_handle_of_job(unit, handle.job_id) is not None:
         raise Code.HANDLE_REFUSED(reason="handle_job_taken", got=handle.job_id)
-    unit.insert(
-        handles,
-        handle_sha256=handle.handle_sha256,
-        job_id=handle.job_id,
-        redemptions=handle.redemptions,
-        state=handle.state,
-        context=handle.context,
-    )
+    unit.insert(handles, **{name: value for name, value in asdict(handle).items() if name != "workers"})
 
 
 def find_handle(unit: Unit, handle_sha256: str) -> StoredHandle | None:
@@ -117,8 +107,7 @@ def change_handle(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
     if not old.workers <= new.workers:
         raise Code.HANDLE_CHANGED(got=new.job_id)
     if (old.state, old.context) != (new.state, new.context):
-        changed = {"state": new.state, "context": new.context, "at_micros": unit.at_micros}
-        unit.execute(update(handles).where(handles.c.handle_sha256 == old.handle_sha256).values(**changed))
+        unit.update(handles, {"handle_sha256": old.handle_sha256}, state=new.state, context=new.context)
     added = sorted(new.workers - old.workers)
     unit.insert_many(handle_workers, [{"handle_sha256": old.handle_sha256, "worker": worker} for worker in added])
 
@@ -127,7 +116,4 @@ def _read_handle(unit: Unit, row: Row | None) -> StoredHandle | None:
     if row is None:
         return None
     wanted = select(handle_workers.c.worker).where(handle_workers.c.handle_sha256 == row["handle_sha256"])
-    workers = frozenset(each["worker"] for each in unit.rows(wanted))
-    return StoredHandle(
-        row["handle_sha256"], row["job_id"], row["redemptions"], HandleWord(row["state"]), row["context"], workers
-    )
+    return record_from(StoredHandle, row, workers=frozenset(each["worker"] for each in unit.rows(wanted)))

@@ -9,14 +9,13 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import read_record, record_from
 from pvdm.ledger.schema.record import StatementKind, attestations, challenges, statements
 from pvdm.ledger.schema.work import NoncePurpose
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
 
 STORED_ENVELOPE_MAX_BYTES: Final = 67_108_864
-
 ATTESTATIONS_PAGE_MAX_ROWS: Final = 1_000
 
 
@@ -50,21 +49,17 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
     """The envelope, or None."""
-    return read_row(_statement, unit.find(statements, statement_id=statement_id))
+    return read_record(Statement, unit.find(statements, statement_id=statement_id))
 
 
 def get(unit: Unit, statement_id: str) -> Statement:
     """The envelope. Raises `statement_unknown`."""
-    found = find(unit, statement_id)
-    if found is None:
-        raise Code.STATEMENT_UNKNOWN(got=ascii(statement_id[:80]))
-    return found
+    return record_from(Statement, unit.get(statements, Code.STATEMENT_UNKNOWN, statement_id=statement_id))
 
 
 def of_kind(unit: Unit, kind: StatementKind) -> list[Statement]:
     """Every statement of a kind, in the log's order."""
-    wanted = select(statements).where(statements.c.kind == kind).order_by(statements.c.log_index)
-    return [_statement(row) for row in unit.rows(wanted)]
+    return unit.records(Statement, select(statements).where(statements.c.kind == kind).order_by(statements.c.log_index))
 
 
 def ids_of_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
@@ -77,11 +72,7 @@ def between(unit: Unit, start: int, end: int) -> list[Statement]:
     """The statements whose log index is from `start` up to, but without, `end`."""
     index = statements.c.log_index
     wanted = select(statements).where(index >= start, index < end).order_by(index)
-    return [_statement(row) for row in unit.rows(wanted)]
-
-
-def _statement(row: Row) -> Statement:
-    return record_from(Statement, row, kind=StatementKind(row["kind"]), envelope=bytes(row["envelope"]))
+    return unit.records(Statement, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +114,12 @@ def add_challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
 
 def find_challenge(unit: Unit, nonce: str) -> ChallengeRecord | None:
     """The challenge of that nonce, or None."""
-    row = unit.find(challenges, nonce=nonce)
-    return None if row is None else record_from(ChallengeRecord, row)
+    return read_record(ChallengeRecord, unit.find(challenges, nonce=nonce))
 
 
 def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
     """The challenge of that nonce. Raises `challenge_unknown`."""
-    found = find_challenge(unit, nonce)
-    if found is None:
-        raise Code.CHALLENGE_UNKNOWN(got=ascii(nonce[:80]))
-    return found
+    return record_from(ChallengeRecord, unit.get(challenges, Code.CHALLENGE_UNKNOWN, nonce=nonce))
 
 
 def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:
@@ -147,7 +134,7 @@ def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes,
 
 def find_attestation(unit: Unit, attestation_id: str) -> AttestationRecord | None:
     """The attestation, or None."""
-    return read_row(_attestation, unit.find(attestations, attestation_id=attestation_id))
+    return read_record(AttestationRecord, unit.find(attestations, attestation_id=attestation_id))
 
 
 def list_newest_attestations(
@@ -155,12 +142,6 @@ def list_newest_attestations(
 ) -> list[AttestationRecord]:
     """The newest attestations, of one attestor or source or of all."""
     wanted = select(attestations).order_by(attestations.c.at_micros.desc(), attestations.c.attestation_id)
-    asked = {"attestor": attestor, "table_uuid": table_uuid, "snapshot_id": snapshot_id}
-    for name, value in asked.items():
-        if value is not None:
-            wanted = wanted.where(attestations.c[name] == value)
-    return [_attestation(row) for row in unit.rows(wanted.limit(ATTESTATIONS_PAGE_MAX_ROWS))]
-
-
-def _attestation(row: Row) -> AttestationRecord:
-    return record_from(AttestationRecord, row)
+    c = attestations.c
+    wanted = where_given(wanted, (c.attestor, attestor), (c.table_uuid, table_uuid), (c.snapshot_id, snapshot_id))
+    return unit.records(AttestationRecord, wanted.limit(ATTESTATIONS_PAGE_MAX_ROWS))

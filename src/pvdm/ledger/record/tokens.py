@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
-from sqlalchemy import bindparam, case, func, select, update
+from sqlalchemy import bindparam, case, func, select
 
 from pvdm.errors import Code, InputError, NotAllowedError
 from pvdm.ledger import ids
@@ -99,10 +99,7 @@ def issue(
     attempt_id: str | None = None,
     parent_id: str | None = None,
 ) -> Grant:
-    """Store a new token, whose text only the caller has. It ends with its parent, if it has one.
-
-    If the parent was rotated, its successor counts as the parent.
-    """
+    """Store a new token, whose text only the caller has. It ends with its parent, or the parent's last successor."""
     if expires_micros <= unit.at_micros:
         raise Code.TOKEN_EXPIRY_INVALID(got=str(expires_micros))
     grant = Grant(
@@ -133,10 +130,8 @@ def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: s
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows. Raises if it is unknown, revoked, rotated or expired.
-
-    The look-up is by hash, so its timing reveals nothing about the text of a token.
-    """
+    """What the token allows. Raises if it is unknown, revoked, rotated or expired."""
+    # The look-up is by hash, so its timing reveals nothing about the text of a token.
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
         raise unknown_token_error()
@@ -160,10 +155,7 @@ def unknown_token_error() -> NotAllowedError:
 
 
 def newest(unit: Unit, grant: Grant) -> Grant:
-    """The last successor of the token; the token itself if it was never rotated.
-
-    Raises if a token in between is revoked: that ends everything derived from it.
-    """
+    """The token, or its last successor. Raises if one in between is revoked: that ends all that was derived from it."""
     while grant.successor_id is not None:
         _require_unrevoked(grant)
         grant = get(unit, grant.successor_id)
@@ -171,10 +163,7 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise if the token is revoked, replaced or expired.
-
-    A token that was replaced at once has ended on every clock.
-    """
+    """Raise if the token is revoked, replaced or expired. One that was replaced at once has ended on every clock."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
@@ -191,41 +180,28 @@ def _require_unrevoked(grant: Grant) -> None:
 def revoke(unit: Unit, token_id: str) -> Grant:
     """End a token and all that were derived from it, now. Repeating it is no change."""
     if lock(unit, token_id).revoked_micros is None:
-        _change(unit, token_id, revoked_micros=unit.at_micros)
+        unit.update(tokens, {"token_id": token_id}, revoked_micros=unit.at_micros)
     return get(unit, token_id)
 
 
 def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> Grant:
-    """End a token at a time, or now if that is past, and name its successor. An earlier end stays.
-
-    Tokens derived from it continue under the successor.
-    """
+    """End a token at a time, or now if that is past. Tokens derived from it continue under the successor."""
     found = lock(unit, token_id)
-    end = max(unit.at_micros, from_micros)
+    end = max(unit.at_micros, from_micros)  # an earlier end stays
     if found.replaced_micros is not None:
         end = min(end, found.replaced_micros)
-    _change(unit, token_id, replaced_micros=end, successor_id=successor_id)
+    unit.update(tokens, {"token_id": token_id}, replaced_micros=end, successor_id=successor_id)
     return get(unit, token_id)
 
 
 def lock(unit: Unit, token_id: str) -> Grant:
     """The grant of that token id, locked until the end of the unit."""
-    row = unit.lock_row(tokens, token_id=token_id)
-    if row is None:
-        raise _unknown_id_error(token_id)
-    return _grant(row)
-
-
-def _change(unit: Unit, token_id: str, **changed: int | str) -> None:
-    unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed, at_micros=unit.at_micros))
+    return _require_grant(unit.lock_row(tokens, token_id=token_id), token_id)
 
 
 def get(unit: Unit, token_id: str) -> Grant:
     """The grant of that token id, in any state."""
-    row = unit.find(tokens, token_id=token_id)
-    if row is None:
-        raise _unknown_id_error(token_id)
-    return _grant(row)
+    return _require_grant(unit.find(tokens, token_id=token_id), token_id)
 
 
 def list_all(unit: Unit) -> list[Grant]:
@@ -250,13 +226,15 @@ def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
     end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
     wanted = select(*whose, func.max(end).label("end_micros"))
     wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*whose)
-    return [TokenEnd(Role(row["role"]), row["domain"], row["name"], row["end_micros"]) for row in unit.rows(wanted)]
+    return unit.records(TokenEnd, wanted)
 
 
-def _unknown_id_error(token_id: str) -> InputError:
-    return InputError(Code.TOKEN_UNKNOWN, "there is no token with this id", got=ascii(token_id[:80]))
+def _require_grant(row: Row | None, token_id: str) -> Grant:
+    if row is None:
+        raise InputError(Code.TOKEN_UNKNOWN, "there is no token with this id", got=ascii(token_id[:80]))
+    return _grant(row)
 
 
 def _grant(row: Row) -> Grant:
     ended = row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"]
-    return record_from(Grant, row, role=Role(row["role"]), ended=ended)
+    return record_from(Grant, row, ended=ended)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
 from sqlalchemy.schema import SchemaItem
 
 from pvdm.model.states import Machine
@@ -38,6 +38,11 @@ def number(name: str, *more: Any, **options: Any) -> Column[int]:
     return Column(name, big(), *more, **options)
 
 
+def binary(name: str, *, nullable: bool = False) -> Column[bytes]:
+    """A column of bytes, not nullable by default."""
+    return Column(name, LargeBinary(), nullable=nullable)
+
+
 def time(name: str = "at_micros") -> Column[int]:
     """A time in microseconds. Every table has one: that of the unit that wrote the row."""
     return number(name, CheckConstraint(f"{name} >= 0", name=f"{name}_not_negative"))
@@ -49,13 +54,14 @@ def table(
     changes: tuple[str, ...] = (),
     unlogged: tuple[str, ...] | None = (),
     passing: bool = False,
+    **options: Any,
 ) -> Table:
     """Define a table. `changes` are the columns that may change; `unlogged` those that events omit, None for no events.
 
     Rows of a `passing` table are not part of the record and may be deleted.
     """
     info = {"changes": changes, "unlogged": unlogged, "passing": passing}
-    return Table(name, metadata, *items, sqlite_strict=True, info=info)
+    return Table(name, metadata, *items, sqlite_strict=True, info=info, **options)
 
 
 def index_where(name: str, condition: str, *columns: Column[Any], unique: bool = False) -> Index:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Identity,
-    Index,
-    LargeBinary,
-    Table,
-    UniqueConstraint,
-)
+from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Identity, Index, UniqueConstraint
 
-from pvdm.ledger.schema import big, hex_text, metadata, number, one_of, table, time, word
+from pvdm.ledger.schema import big, binary, hex_text, number, one_of, table, time, word
 from pvdm.model.role import Role
 
 
@@ -43,9 +33,8 @@ class VerdictWord(StrEnum):
     FAIL = "FAIL"
 
 
-events: Final = Table(
+events: Final = table(
     "events",
-    metadata,
     Column("event_id", big(), Identity(always=True), primary_key=True),
     time(),
     word("kind"),
@@ -55,15 +44,14 @@ events: Final = Table(
     word("new", nullable=True),
     Index("events_at_micros", "at_micros"),
     Index("events_subject", "subject", "row_key"),
-    sqlite_strict=True,
+    unlogged=None,
     sqlite_autoincrement=True,
-    info={"changes": (), "unlogged": None},
 )
 
 log_entries: Final = table(
     "log_entries",
     number("entry_index", primary_key=True, autoincrement=False),
-    Column("entry", LargeBinary(), nullable=False),
+    binary("entry"),
     unlogged=None,
 )
 
@@ -71,7 +59,7 @@ log_hashes: Final = table(
     "log_hashes",
     number("level", primary_key=True, autoincrement=False),
     number("position", primary_key=True, autoincrement=False),
-    Column("hash", LargeBinary(), nullable=False),
+    binary("hash"),
     CheckConstraint("length(hash) = 32", name="hash_length"),
     unlogged=None,
 )
@@ -79,7 +67,7 @@ log_hashes: Final = table(
 log_checkpoints: Final = table(
     "log_checkpoints",
     number("size", primary_key=True, autoincrement=False),
-    Column("note", LargeBinary(), nullable=False),
+    binary("note"),
     unlogged=None,
 )
 
@@ -87,7 +75,7 @@ statements: Final = table(
     "statements",
     word("statement_id", primary_key=True),
     word("kind"),
-    Column("envelope", LargeBinary(), nullable=False),
+    binary("envelope"),
     number("log_index", ForeignKey("log_entries.entry_index")),
     time(),
     *hex_text("statement_id", 64),
@@ -179,7 +167,7 @@ attestations: Final = table(
 epoch_books: Final = table(
     "epoch_books",
     number("revision", primary_key=True, autoincrement=False),
-    Column("book", LargeBinary(), nullable=False),
+    binary("book"),
     time(),
     unlogged=("book",),
 )
@@ -215,7 +203,7 @@ restores: Final = table(
     word("operator"),
     word("reason"),
     number("backup_size"),
-    Column("outside_note", LargeBinary(), nullable=False),
+    binary("outside_note"),
     number("epoch_before"),
     word("log_keys"),
     word("outcome"),
@@ -262,7 +250,7 @@ class ActionWord(StrEnum):
 contracts: Final = table(
     "contracts",
     word("contract_sha256", primary_key=True),
-    Column("body", LargeBinary(), nullable=False),
+    binary("body"),
     word("statement_id", ForeignKey("statements.statement_id")),
     time(),
     *hex_text("contract_sha256", 64),

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from pvdm.ledger.schema import catalog, metadata, record, work
-from pvdm.model.states import MACHINES, AttemptState, Machine
+from pvdm.model.states import MACHINES, AttemptState
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
 DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
@@ -40,6 +40,26 @@ _UNPUBLISHED: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.
     WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
       AND n.state = 'COMMITTED'"""
 _NEXT_INDEX: Final = "SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries"
+# Checks of more than one row: name, event, condition and message.
+_CHECKS: Final = (
+    ("claims_overlap", "BEFORE INSERT ON claims", f"EXISTS ({_OVERLAP})", "claims overlap"),
+    (
+        "attempts_published",
+        "BEFORE UPDATE ON attempts",
+        f"NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED})",
+        "a committed attempt is published",
+    ),
+    (
+        "log_entries_next",
+        "BEFORE INSERT ON log_entries",
+        f"NEW.entry_index <> ({_NEXT_INDEX})",
+        "log entries have no gap",
+    ),
+)
+# The lock makes the check correct under READ COMMITTED: after the wait the other claim is visible.
+_CLAIMS_LOCK: Final = "    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));\n"
+# Binary columns in JSON.
+_HEX: Final = {"sqlite": "CASE WHEN {0} IS NOT NULL THEN lower(hex({0})) END", "postgresql": "encode({0}, 'hex')"}
 LAYOUT_CATALOG: Final = "pvdm"
 """The layout's `catalog_name`: one ledger holds one catalog."""
 LAYOUT_VIEWS: Final = ("iceberg_tables", "iceberg_namespace_properties", "iceberg_left_out")
@@ -79,20 +99,19 @@ def row_key(table: Table, row: str) -> str:
     return " || '/' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
 
 
-def _logged(table: Table) -> list[tuple[str, bool]]:
-    left_out = table.info["unlogged"]
-    return [(c.name, isinstance(c.type, LargeBinary)) for c in table.columns if c.name not in left_out]
-
-
-def _step(machine: Machine) -> str:
-    """SQL that is true if the update is a step of the machine."""
-    steps = [f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions]
-    return "\n    OR ".join(steps)
+def _json_cells(table: Table, side: str, dialect: DialectName) -> str:
+    """The logged columns of a row as arguments of the database's function that makes JSON."""
+    logged = [column for column in table.columns if column.name not in table.info["unlogged"]]
+    values = ((column, f"{side}.{column.name}") for column in logged)
+    return ", ".join(
+        f"'{column.name}', " + (_HEX[dialect].format(value) if isinstance(column.type, LargeBinary) else value)
+        for column, value in values
+    )
 
 
 def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
     """(name, event, condition, message) of every trigger that looks at one row only."""
-    if not table.info.get("passing"):
+    if not table.info["passing"]:
         yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
     if not table.info["changes"]:
         yield "no_update", "UPDATE", None, f"rows of {table.name} never change"
@@ -105,7 +124,9 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
     machine = next((machine for machine in MACHINES if machine.table == table.name), None)
     if machine is not None:
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
-        yield "step", "UPDATE", f"NOT ({_step(machine)})", f"no such step of the {machine.name}"
+        steps = (f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions)
+        allowed = "\n    OR ".join(steps)
+        yield "step", "UPDATE", f"NOT ({allowed})", f"no such step of the {machine.name}"
     if table.name == "tokens":
         for name in ("revoked", "replaced"):
             later = f"NEW.{name}_micros IS NULL OR NEW.{name}_micros > OLD.{name}_micros"
@@ -124,24 +145,9 @@ def _sqlite_rules() -> list[str]:
                 _sqlite_trigger(f"{table.name}_{name}", f"BEFORE {event} ON {table.name}", condition, sentence)
             )
         if table.info["unlogged"] is not None:
-            found += [
-                _sqlite_event(table, "INSERT"),
-                *([_sqlite_event(table, "UPDATE")] if table.info["changes"] else []),
-            ]
-    committed = f"NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED})"
-    return [
-        *found,
-        _sqlite_trigger("claims_overlap", "BEFORE INSERT ON claims", f"EXISTS ({_OVERLAP})", "claims overlap"),
-        _sqlite_trigger(
-            "attempts_published", "BEFORE UPDATE ON attempts", committed, "a committed attempt is published"
-        ),
-        _sqlite_trigger(
-            "log_entries_next",
-            "BEFORE INSERT ON log_entries",
-            f"NEW.entry_index <> ({_NEXT_INDEX})",
-            "log entries have no gap",
-        ),
-    ]
+            events = ("INSERT", "UPDATE") if table.info["changes"] else ("INSERT",)
+            found += [_sqlite_event(table, event) for event in events]
+    return found + [_sqlite_trigger(*check) for check in _CHECKS]
 
 
 def _sqlite_trigger(name: str, when: str, condition: str | None, sentence: str) -> str:
@@ -150,24 +156,12 @@ def _sqlite_trigger(name: str, when: str, condition: str | None, sentence: str) 
 
 
 def _sqlite_event(table: Table, event: str) -> str:
-    def row(side: str) -> str:
-        cells = [
-            f"'{name}', "
-            + (
-                f"CASE WHEN {side}.{name} IS NOT NULL THEN lower(hex({side}.{name})) END"
-                if binary
-                else f"{side}.{name}"
-            )
-            for name, binary in _logged(table)
-        ]
-        return f"json_object({', '.join(cells)})"
-
-    old = row("OLD") if event == "UPDATE" else "NULL"
+    old = f"json_object({_json_cells(table, 'OLD', 'sqlite')})" if event == "UPDATE" else "NULL"
     return (
         f"CREATE TRIGGER {table.name}_event_{event.lower()} AFTER {event} ON {table.name}\nBEGIN\n"  # noqa: S608 - no value
         f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"
         f"    VALUES (NEW.at_micros, '{event.lower()}', '{table.name}', {row_key(table, 'NEW')},\n"
-        f"        {old},\n        {row('NEW')});\nEND"
+        f"        {old},\n        json_object({_json_cells(table, 'NEW', 'sqlite')}));\nEND"
     )
 
 
@@ -190,26 +184,12 @@ def _postgresql_rules() -> list[str]:
         )
         if table.info["unlogged"] is not None:
             found += _postgresql_event(table)
-    raised = f"RAISE EXCEPTION '{REFUSED_PREFIX}{{}}' USING ERRCODE = '{REFUSED_SQLSTATE}';"
-    # The lock makes the check correct under READ COMMITTED: after the wait the other claim is visible.
-    lock = "    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));\n"
-    overlap = (
-        f"{lock}    IF EXISTS ({_OVERLAP}) THEN\n        {raised.format('claims overlap')}\n"
-        "    END IF;\n    RETURN NEW;"
-    )
-    committed = (
-        f"    IF NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED}) THEN\n"
-        f"        {raised.format('a committed attempt is published')}\n    END IF;\n    RETURN NEW;"
-    )
-    index = (
-        f"    IF NEW.entry_index <> ({_NEXT_INDEX}) THEN\n        {raised.format('log entries have no gap')}\n"
-        "    END IF;\n    RETURN NEW;"
-    )
-    for name, when, body in (
-        ("claims_overlap", "BEFORE INSERT ON claims", overlap),
-        ("attempts_published", "BEFORE UPDATE ON attempts", committed),
-        ("log_entries_next", "BEFORE INSERT ON log_entries", index),
-    ):
+    for name, when, condition, sentence in _CHECKS:
+        body = (
+            f"{_CLAIMS_LOCK if name == 'claims_overlap' else ''}    IF {condition} THEN\n"
+            f"        RAISE EXCEPTION '{REFUSED_PREFIX}{sentence}' USING ERRCODE = '{REFUSED_SQLSTATE}';\n"
+            "    END IF;\n    RETURN NEW;"
+        )
         found += [
             _function(f"pvdm_{name}", body),
             f"CREATE TRIGGER {name} {when}\nFOR EACH ROW\nEXECUTE FUNCTION pvdm_{name}()",
@@ -222,17 +202,11 @@ def _function(name: str, body: str) -> str:
 
 
 def _postgresql_event(table: Table) -> list[str]:
-    def row(side: str) -> str:
-        cells = [
-            f"'{name}', " + (f"encode({side}.{name}, 'hex')" if binary else f"{side}.{name}")
-            for name, binary in _logged(table)
-        ]
-        return f"json_build_object({', '.join(cells)})::text"
-
+    old, new = (f"json_build_object({_json_cells(table, side, 'postgresql')})::text" for side in ("OLD", "NEW"))
     body = (
         f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"  # noqa: S608 - no value in it
         f"    VALUES (NEW.at_micros, lower(TG_OP), '{table.name}', {row_key(table, 'NEW')},\n"
-        f"        CASE WHEN TG_OP = 'UPDATE' THEN {row('OLD')} END,\n        {row('NEW')});\n    RETURN NULL;"
+        f"        CASE WHEN TG_OP = 'UPDATE' THEN {old} END,\n        {new});\n    RETURN NULL;"
     )
     events = "INSERT OR UPDATE" if table.info["changes"] else "INSERT"
     return [

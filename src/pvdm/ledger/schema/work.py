@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
 
-from pvdm.ledger.schema import hex_text, index_where, number, one_of, states, table, time, word
+from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, states, table, time, word
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
 
 
@@ -143,8 +143,8 @@ claims: Final = table(
     word("target", primary_key=True),
     word("claim_column", nullable=True),
     word("column_kind", nullable=True),
-    Column("lower_bound", LargeBinary(), nullable=False),
-    Column("upper_bound", LargeBinary(), nullable=True),
+    binary("lower_bound"),
+    binary("upper_bound", nullable=True),
     word("extent"),
     time(),
     CheckConstraint("upper_bound IS NULL OR lower_bound < upper_bound", name="extent_not_empty"),

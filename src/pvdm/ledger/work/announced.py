@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
@@ -60,7 +60,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
         snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
         holder=ids.require_name(new.holder, "holder"),
-        order_text=_order(new.order),
+        order_text=ids.require_size(new.order.encode(), ORDER_MAX_BYTES, Code.ANNOUNCED_TOO_LARGE),
         state=ANNOUNCED.initial,
         reason="announced",
     )
@@ -71,10 +71,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
 
 def get(unit: Unit, announced_id: str) -> Announced:
     """The announced publication. Raises `announced_unknown`."""
-    row = unit.find(announced, announced_id=announced_id)
-    if row is None:
-        raise Code.ANNOUNCED_UNKNOWN(got=ascii(announced_id[:80]))
-    return _announced(row)
+    return _announced(unit.get(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id))
 
 
 def list_open(unit: Unit) -> list[Announced]:
@@ -123,16 +120,12 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
     """Move it out of OPEN. Returns False if it is settled this way already; the other way is refused."""
-    row = unit.lock_row(announced, announced_id=announced_id)
-    if row is None:
-        raise Code.ANNOUNCED_UNKNOWN(got=ascii(announced_id[:80]))
-    state = AnnouncedState(row["state"])
+    state = AnnouncedState(unit.get_locked(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id)["state"])
     if state is to:
         return False
     if not ANNOUNCED.allows(state, to):
         raise Code.ANNOUNCED_SETTLED("the publication is already settled in another way", expected=to, got=state)
-    changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
-    unit.execute(update(announced).where(announced.c.announced_id == announced_id).values(**changed))
+    unit.update(announced, {"announced_id": announced_id}, state=to, reason=ids.require_reason(reason))
     return True
 
 
@@ -150,11 +143,5 @@ def require_attempt_free(unit: Unit, attempt_id: str) -> None:
             raise Code.ATTEMPT_ANNOUNCED(got=f"snapshot {each.snapshot_id}", attempt_id=attempt_id)
 
 
-def _order(text: str) -> str:
-    if len(text.encode()) > ORDER_MAX_BYTES:
-        raise Code.ANNOUNCED_TOO_LARGE(expected=f"at most {ORDER_MAX_BYTES} bytes", got=str(len(text.encode())))
-    return text
-
-
 def _announced(row: Row) -> Announced:
-    return record_from(Announced, row, order=row["order_text"], state=AnnouncedState(row["state"]))
+    return record_from(Announced, row, order=row["order_text"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import read_record, record_from
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit
@@ -53,7 +53,7 @@ class Attempt:
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
     """The attempt, or None."""
-    return read_row(_attempt, unit.find(attempts, attempt_id=attempt_id))
+    return read_record(Attempt, unit.find(attempts, attempt_id=attempt_id))
 
 
 def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
@@ -66,22 +66,18 @@ def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) ->
 
 def get(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt. Raises `attempt_unknown`."""
-    found = find(unit, attempt_id)
-    if found is None:
-        raise Code.ATTEMPT_UNKNOWN(got=ascii(attempt_id[:80]))
-    return found
+    return record_from(Attempt, unit.get(attempts, Code.ATTEMPT_UNKNOWN, attempt_id=attempt_id))
 
 
 def lock(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt, locked until the end of the unit. Raises `attempt_unknown`."""
-    row = unit.lock_row(attempts, attempt_id=attempt_id)
-    return get(unit, attempt_id) if row is None else _attempt(row)
+    return record_from(Attempt, unit.get_locked(attempts, Code.ATTEMPT_UNKNOWN, attempt_id=attempt_id))
 
 
 def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
     """Every attempt at the chunk, first to last."""
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id == chunk_id)
-    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.number))]
+    return unit.records(Attempt, wanted.order_by(attempts.c.number))
 
 
 def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
@@ -99,14 +95,14 @@ def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[st
         found[chunk_id] = []
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(list(found)))
     for row in unit.rows(wanted.order_by(attempts.c.number)):
-        found[row["chunk_id"]].append(_attempt(row))
+        found[row["chunk_id"]].append(record_from(Attempt, row))
     return found
 
 
 def list_live(unit: Unit) -> list[Attempt]:
     """Every attempt that has not ended. A starting Steward resumes them."""
     wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)
-    return [_attempt(row) for row in unit.rows(wanted)]
+    return unit.records(Attempt, wanted)
 
 
 def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
@@ -119,16 +115,14 @@ def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
 
 def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
     """Every attempt at a table that has ended, oldest first."""
-    both = workload_table.c.workload_id == attempts.c.workload_id
-    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
-    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.terminal()))
-    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))]
+    wanted = _select_at_table(table_uuid).where(attempts.c.state.in_(ATTEMPT.terminal()))
+    return unit.records(Attempt, wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))
 
 
 def list_live_of_workload(unit: Unit, workload_id: str) -> list[Attempt]:
     """Every attempt of a workload that has not ended."""
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.state.in_(ATTEMPT.live()))
-    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros))]
+    return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
 
 
 def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
@@ -153,10 +147,13 @@ def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[Attem
 
 def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
     """The live attempt with this branch of the table, or None."""
+    wanted = _select_at_table(table_uuid).where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live()))
+    return read_record(Attempt, unit.row(wanted.limit(1)))
+
+
+def _select_at_table(table_uuid: str) -> Select[Any]:
     both = workload_table.c.workload_id == attempts.c.workload_id
-    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
-    wanted = wanted.where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live())).limit(1)
-    return read_row(_attempt, unit.row(wanted))
+    return select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
@@ -184,16 +181,11 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
 
 
 def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:
-    """STAGING or COMMITTING to VERIFYING, with a new nonce. The old nonce is aborted.
-
-    A chunk without rows has no staged snapshot.
-    """
+    """STAGING or COMMITTING to VERIFYING, with a new nonce. A chunk without rows has no staged snapshot."""
     found = lock(unit, attempt_id)
     staged = None if staged_snapshot_id is None else ids.require_snapshot_id(staged_snapshot_id)
     moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
-    held = nonces.held_by(unit, attempt_id)
-    if held is not None:
-        nonces.abort(unit, held.nonce, reason="a new one was drawn for verifying")
+    _abort_nonce(unit, attempt_id, "a new one was drawn for verifying")
     _reserve_nonce(unit, attempt_id, nonce)
     return moved
 
@@ -211,9 +203,7 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
     if found.state is to:
         return found
     moved = _move(unit, found, to, reason)
-    held = nonces.held_by(unit, attempt_id)
-    if held is not None:
-        nonces.abort(unit, held.nonce, reason=f"the attempt is {to}")
+    _abort_nonce(unit, attempt_id, f"the attempt is {to}")
     return moved
 
 
@@ -306,13 +296,18 @@ def _reserve_nonce(unit: Unit, attempt_id: str, nonce: str) -> None:
     nonces.reserve(unit, nonce, purpose=NoncePurpose.ATTEMPT, holder=attempt_id, attempt_id=attempt_id)
 
 
+def _abort_nonce(unit: Unit, attempt_id: str, reason: str) -> None:
+    held = nonces.held_by(unit, attempt_id)
+    if held is not None:
+        nonces.abort(unit, held.nonce, reason=reason)
+
+
 def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved_error(found, to)
     if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
         announced.require_attempt_free(unit, found.attempt_id)
-    changed = {**more, "state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
-    unit.execute(update(attempts).where(attempts.c.attempt_id == found.attempt_id).values(**changed))
+    unit.update(attempts, {"attempt_id": found.attempt_id}, **more, state=to, reason=ids.require_reason(reason))
     return get(unit, found.attempt_id)
 
 
@@ -331,7 +326,3 @@ def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
     if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
         raise Code.ATTEMPT_PARAMETERS_DIFFER(got=opening.attempt_id)
     return earlier
-
-
-def _attempt(row: Row) -> Attempt:
-    return record_from(Attempt, row, state=AttemptState(row["state"]))

@@ -12,7 +12,7 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.work import chunks, published, workloads
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 
 CHUNKS_MAX: Final = 100_000
@@ -61,17 +61,14 @@ def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
         raise Code.CHUNKS_TOO_MANY(expected=f"1 to {CHUNKS_MAX} chunks", got=str(len(planned)))
     if len({chunk.chunk_id for chunk in planned}) != len(planned):
         raise Code.CHUNK_REPEATED()
-    for chunk in planned:
-        if len(chunk.definition) > CHUNK_DEFINITION_MAX_BYTES:
-            raise Code.CHUNK_DEFINITION_TOO_LARGE(
-                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes", got=str(len(chunk.definition))
-            )
     rows = [
         {
             "workload_id": workload_id,
             "chunk_id": ids.require_name(chunk.chunk_id, "chunk id"),
             "ordinal": ordinal,
-            "definition": chunk.definition.decode(),
+            "definition": ids.require_size(
+                chunk.definition, CHUNK_DEFINITION_MAX_BYTES, Code.CHUNK_DEFINITION_TOO_LARGE
+            ),
         }
         for ordinal, chunk in enumerate(planned)
     ]
@@ -81,13 +78,12 @@ def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
 def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     """The plan, in its order."""
     wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
-    return [Chunk(row["chunk_id"], row["definition"].encode()) for row in unit.rows(wanted)]
+    return [_chunk(row) for row in unit.rows(wanted)]
 
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
     """One chunk of the plan, or None."""
-    row = unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id)
-    return None if row is None else Chunk(row["chunk_id"], row["definition"].encode())
+    return read_row(_chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
 
 
 def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
@@ -97,7 +93,7 @@ def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int
     found: list[Chunk] = []
     size = 0
     for row in unit.rows(limited):
-        chunk = Chunk(row["chunk_id"], row["definition"].encode())
+        chunk = _chunk(row)
         size += len(chunk.definition)
         if found and size > CHUNKS_PAGE_MAX_BYTES:
             break
@@ -126,8 +122,7 @@ def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
 
 def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
     """The chunk's publication, or None."""
-    wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
-    return read_row(_published, unit.row(wanted))
+    return read_row(_published, unit.find(published, workload_id=workload_id, chunk_id=chunk_id))
 
 
 def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
@@ -161,11 +156,12 @@ def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
 
 def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
     """Which of these snapshots a publication ever made visible."""
-    found: set[str] = set()
-    for some in in_batches(snapshot_ids):
-        wanted = select(published.c.snapshot_id).where(published.c.snapshot_id.in_(some))
-        found |= {row["snapshot_id"] for row in unit.rows(wanted)}
-    return found
+    wanted = unit.rows_with(select(published.c.snapshot_id), published.c.snapshot_id, snapshot_ids)
+    return {row["snapshot_id"] for row in wanted}
+
+
+def _chunk(row: Row) -> Chunk:
+    return Chunk(row["chunk_id"], row["definition"].encode())
 
 
 def _published(row: Row) -> Published:

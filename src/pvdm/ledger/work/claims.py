@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import ColumnElement, or_, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import claims, target_sources, workloads
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit
 from pvdm.model.contract import Source
 from pvdm.model.filter.claim import WAY_TO_CORRECT, Claim
 from pvdm.model.states import WorkloadState
@@ -44,8 +44,7 @@ def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
 def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
     """Store a claim that a restore has read from proofs. Returns False, and stores nothing, if it overlaps another."""
     lock(unit, target)
-    own = find(unit, workload_id, target=target)
-    if own is not None:
+    if find(unit, workload_id, target=target) is not None:
         return True
     if overlapping(unit, workload_id, target=target, claim=claim) is not None:
         return False
@@ -86,11 +85,8 @@ def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
 
 def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
     """The claims of these workloads as text. Those without a claim are missing."""
-    found: dict[str, str] = {}
-    for some in in_batches(workload_ids):
-        wanted = select(claims.c.workload_id, claims.c.extent).where(claims.c.workload_id.in_(some))
-        found.update((row["workload_id"], row["extent"]) for row in unit.rows(wanted))
-    return found
+    wanted = unit.rows_with(select(claims.c.workload_id, claims.c.extent), claims.c.workload_id, workload_ids)
+    return {row["workload_id"]: row["extent"] for row in wanted}
 
 
 def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
@@ -186,6 +182,4 @@ def note_source(unit: Unit, target: str, named: Source, source: str, *, workload
     key = {"target": ids.require_name(target, "target"), "source_name": ids.require_name(named.table, "source name")}
     changed = {"source": ids.require_name(source, "source"), "workload_id": workload_id}
     if not unit.insert_new(target_sources, **key, **changed):
-        c = target_sources.c
-        wanted = update(target_sources).where(c.target == target, c.source_name == named.table)
-        unit.execute(wanted.values(**changed, at_micros=unit.at_micros))
+        unit.update(target_sources, key, **changed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import read_record, record_from
 from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import NONCE, NonceState
@@ -51,12 +51,12 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
     """The nonce, or None."""
-    return read_row(_nonce, unit.find(nonces, nonce=nonce))
+    return read_record(Nonce, unit.find(nonces, nonce=nonce))
 
 
 def held_by(unit: Unit, attempt_id: str) -> Nonce | None:
     """The attempt's one nonce that is not ABORTED, or None."""
-    return read_row(_nonce, unit.row(_HELD, of_attempt=attempt_id))
+    return read_record(Nonce, unit.row(_HELD, of_attempt=attempt_id))
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
@@ -96,29 +96,17 @@ def settle(unit: Unit, nonce: str, snapshot_id: str) -> Nonce:
 def list_reserved(unit: Unit) -> list[Nonce]:
     """Every nonce that is still RESERVED. A starting Steward asks the catalog about them."""
     wanted = select(nonces).where(nonces.c.state == NonceState.RESERVED).order_by(nonces.c.at_micros, nonces.c.nonce)
-    return [_nonce(row) for row in unit.rows(wanted)]
+    return unit.records(Nonce, wanted)
 
 
 def _lock(unit: Unit, nonce: str) -> Nonce:
-    row = unit.lock_row(nonces, nonce=nonce)
-    if row is None:
-        raise Code.NONCE_UNKNOWN(got=ascii(nonce[:80]))
-    return _nonce(row)
+    return record_from(Nonce, unit.get_locked(nonces, Code.NONCE_UNKNOWN, nonce=nonce))
 
 
 def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id: str | None) -> Nonce:
     NONCE.require(found.state, to)
     if snapshot_id is not None:
         ids.require_snapshot_id(snapshot_id)
-    changed = {
-        "state": to,
-        "snapshot_id": snapshot_id,
-        "reason": ids.require_reason(reason),
-        "at_micros": unit.at_micros,
-    }
-    unit.execute(update(nonces).where(nonces.c.nonce == found.nonce).values(**changed))
+    reason = ids.require_reason(reason)
+    unit.update(nonces, {"nonce": found.nonce}, state=to, snapshot_id=snapshot_id, reason=reason)
     return _lock(unit, found.nonce)
-
-
-def _nonce(row: Row) -> Nonce:
-    return record_from(Nonce, row, purpose=NoncePurpose(row["purpose"]), state=NonceState(row["state"]))

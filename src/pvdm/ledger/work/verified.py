@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import Select, and_, or_, select, update
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import events, proofs
 from pvdm.ledger.schema.work import DisposalWord, disposals, quarantine_removals, verified, workloads
 from pvdm.ledger.schema.work import attempts as attempts_table
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model import canonical_json
@@ -25,7 +25,6 @@ from pvdm.model.states import ATTEMPT, AttemptState
 FINDINGS_KEPT_MAX: Final = 100
 PENDING_PAGE_MAX_ROWS: Final = 1_000
 _TEXT_CHARACTERS: Final = 1_000
-
 QUARANTINE_PAGE_MAX_ROWS: Final = 100
 
 
@@ -75,7 +74,9 @@ class DisposalRecord:
 def put(unit: Unit, record: VerifiedRecord) -> None:
     """Store what was found. Until a proof is signed for the nonce, a new result replaces the first."""
     attempts.lock(unit, record.attempt_id)
-    record = _shorten(record)
+    kept = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
+    left_out = record.findings_more + len(record.findings) - len(kept)
+    record = replace(record, findings=kept, findings_more=left_out)
     values = {
         "core_sha256": record.core_sha256,
         "location": record.location,
@@ -92,8 +93,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
         return
     if proofs.of_nonce(unit, record.nonce):
         raise Code.VERIFIED_DIFFERS(got=record.nonce)
-    changed = {**values, "at_micros": unit.at_micros}
-    unit.execute(update(verified).where(verified.c.nonce == record.nonce).values(**changed))
+    unit.update(verified, {"nonce": record.nonce}, **values)
 
 
 def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
@@ -103,66 +103,46 @@ def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
     """What was found for the nonce. Raises `verified_unknown`."""
-    found = find(unit, nonce)
-    if found is None:
-        raise Code.VERIFIED_UNKNOWN(got=ascii(nonce[:80]))
-    return found
+    return _record(unit.get(verified, Code.VERIFIED_UNKNOWN, nonce=nonce))
 
 
 def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     """What was found for each of the nonces that has a result."""
-    found: dict[str, VerifiedRecord] = {}
-    for some in in_batches(nonces):
-        wanted = select(verified).where(verified.c.nonce.in_(some))
-        found |= {row["nonce"]: _record(row) for row in unit.rows(wanted)}
-    return found
+    rows = unit.rows_with(select(verified), verified.c.nonce, nonces)
+    return {row["nonce"]: _record(row) for row in rows}
 
 
 def manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
     """The locations of the verified manifests of these nonces."""
-    found: set[str] = set()
-    for some in in_batches(nonces):
-        wanted = select(verified.c.location).where(verified.c.nonce.in_(some))
-        found |= {row["location"] for row in unit.rows(wanted) if row["location"] is not None}
-    return found
+    rows = unit.rows_with(select(verified.c.location), verified.c.nonce, nonces)
+    return {row["location"] for row in rows if row["location"] is not None}
 
 
 def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
     """Note that an ended attempt is cleaned up. The first note stays."""
     unit.insert_new(disposals, **asdict(replace(record, note=record.note[:_TEXT_CHARACTERS])))
-    found = find_disposal(unit, record.attempt_id)
-    if found is None:
-        raise AssertionError("it was just put there")
-    return found
+    return record_from(DisposalRecord, unit.get(disposals, Code.ATTEMPT_UNKNOWN, attempt_id=record.attempt_id))
 
 
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
     """What became of the attempt's files, or None."""
-    row = unit.find(disposals, attempt_id=attempt_id)
-    return None if row is None else record_from(DisposalRecord, row, outcome=DisposalWord(row["outcome"]))
+    return read_record(DisposalRecord, unit.find(disposals, attempt_id=attempt_id))
 
 
-def list_undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_micros: int = 0) -> list[Attempt]:
+def list_undisposed(unit: Unit, *, since_micros: int = 0) -> list[Attempt]:
     """Attempts that have ended since then and are not cleaned up yet, oldest first."""
     done = select(disposals.c.attempt_id)
-    wanted = select(attempts_table.c.attempt_id).where(
-        attempts_table.c.state.in_(ATTEMPT.terminal()), attempts_table.c.attempt_id.not_in(done)
-    )
-    wanted = wanted.where(attempts_table.c.at_micros >= since_micros)
-    rows = unit.rows(wanted.order_by(attempts_table.c.at_micros).limit(min(count, PENDING_PAGE_MAX_ROWS)))
-    return [attempts.get(unit, row["attempt_id"]) for row in rows]
-
-
-def _shorten(record: VerifiedRecord) -> VerifiedRecord:
-    kept = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
-    return replace(record, findings=kept, findings_more=record.findings_more + len(record.findings) - len(kept))
+    c = attempts_table.c
+    ended = (c.state.in_(ATTEMPT.terminal()), c.attempt_id.not_in(done), c.at_micros >= since_micros)
+    wanted = select(attempts_table).where(*ended).order_by(c.at_micros).limit(PENDING_PAGE_MAX_ROWS)
+    return unit.records(Attempt, wanted)
 
 
 def _shorten_finding(found: StoredFinding) -> StoredFinding:
     """Texts from files are untrusted: their length is limited and unencodable characters are escaped."""
-    texts = (found.failure, found.code, found.message, found.expected, found.got, found.file)
-    cut = [None if each is None else _writable(each[:_TEXT_CHARACTERS]) for each in texts]
-    return StoredFinding(str(cut[0]), str(cut[1]), str(cut[2]), cut[3], cut[4], cut[5])
+    texts: dict[str, str | None] = asdict(found)
+    cut: dict[str, Any] = {name: text and _writable(text[:_TEXT_CHARACTERS]) for name, text in texts.items()}
+    return StoredFinding(**cut)
 
 
 def _writable(text: str) -> str:
@@ -192,30 +172,20 @@ class Removal:
 
 
 def page_quarantined(
-    unit: Unit,
-    *,
-    domain: str | None,
-    table_uuid: str | None = None,
-    after: str | None = None,
-    count: int = QUARANTINE_PAGE_MAX_ROWS,
-    back: Collection[str] = (),
+    unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, back: Collection[str]
 ) -> list[Attempt]:
     """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one.
 
     `back` are attempts whose files were removed, but of which some are there again.
     """
     wanted = _select_quarantined(back)
-    if domain is not None:
-        wanted = wanted.where(workloads.c.domain == domain)
-    if table_uuid is not None:
-        wanted = wanted.where(workloads.c.table_uuid == table_uuid)
+    wanted = where_given(wanted, (workloads.c.domain, domain), (workloads.c.table_uuid, table_uuid))
     if after is not None:
         last = attempts.get(unit, after)
         at, name = attempts_table.c.at_micros, attempts_table.c.attempt_id
         wanted = wanted.where(or_(at > last.at_micros, and_(at == last.at_micros, name > last.attempt_id)))
     wanted = wanted.order_by(attempts_table.c.at_micros, attempts_table.c.attempt_id)
-    rows = unit.rows(wanted.limit(min(count, QUARANTINE_PAGE_MAX_ROWS)))
-    return [attempts.get(unit, row["attempt_id"]) for row in rows]
+    return unit.records(Attempt, wanted.limit(QUARANTINE_PAGE_MAX_ROWS))
 
 
 def is_in_quarantine(unit: Unit, attempt_id: str) -> bool:
@@ -230,60 +200,38 @@ def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
 
 def begin_removal(unit: Unit, removal: Removal) -> Removal:
     """Note who removes the attempt's files and why, before the first is deleted. The first note stays."""
-    unit.insert_new(
-        quarantine_removals,
-        attempt_id=removal.attempt_id,
-        token_id=removal.token_id,
-        name=ids.require_name(removal.name, "name"),
-        reason=ids.require_reason(removal.reason),
-        files=removal.files,
-        bytes=removal.size_bytes,
-        done=0,
-    )
-    found = find_removal(unit, removal.attempt_id)
-    if found is None:
-        raise AssertionError("it was just put there")
-    return found
+    unit.insert_new(quarantine_removals, attempt_id=removal.attempt_id, **_removal_facts(removal), done=0)
+    return _removal(unit.get(quarantine_removals, Code.ATTEMPT_UNKNOWN, attempt_id=removal.attempt_id))
 
 
-def note_again(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes files that are there again after a removal, and why. The first record stays."""
-    return _note(unit, "quarantine_removed_again", removal)
+def note_removal(unit: Unit, removal: Removal, *, known: bool) -> Removal:
+    """Note who removes files that are there again after a removal, or of an attempt that the ledger does not know."""
+    kind = "quarantine_removed_again" if known else "quarantine_removed_unknown"
+    events.note(unit, kind, "quarantine_removals", removal.attempt_id, _removal_facts(removal))
+    return replace(removal, done=True)
 
 
-def note_unknown(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes files of an attempt that the ledger does not know, and why."""
-    return _note(unit, "quarantine_removed_unknown", removal)
-
-
-def _note(unit: Unit, kind: str, removal: Removal) -> Removal:
-    facts: dict[str, str | int] = {
+def _removal_facts(removal: Removal) -> dict[str, str | int]:
+    return {
         "token_id": removal.token_id,
         "name": ids.require_name(removal.name, "name"),
         "reason": ids.require_reason(removal.reason),
         "files": removal.files,
         "bytes": removal.size_bytes,
     }
-    events.note(unit, kind, "quarantine_removals", removal.attempt_id, facts)
-    return replace(removal, done=True)
 
 
 def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
     """Those of the attempts whose files were all removed."""
-    found: list[str] = []
     c = quarantine_removals.c
-    for some in in_batches(attempt_ids):
-        wanted = select(c.attempt_id).where(c.attempt_id.in_(some), c.done == 1)
-        found += [row["attempt_id"] for row in unit.rows(wanted)]
-    return found
+    rows = unit.rows_with(select(c.attempt_id).where(c.done == 1), c.attempt_id, attempt_ids)
+    return [row["attempt_id"] for row in rows]
 
 
 def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
     """Those ids that belong to no attempt of this ledger."""
-    known: set[str] = set()
-    c = attempts_table.c
-    for some in in_batches(attempt_ids):
-        known.update(row["attempt_id"] for row in unit.rows(select(c.attempt_id).where(c.attempt_id.in_(some))))
+    own = attempts_table.c.attempt_id
+    known = {row["attempt_id"] for row in unit.rows_with(select(own), own, attempt_ids)}
     return [each for each in attempt_ids if each not in known]
 
 
@@ -293,12 +241,12 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
     unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
 
 
-def _select_quarantined(back: Collection[str] = ()) -> Any:
+def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
     """Failed attempts in quarantine whose files were not removed, or are there again."""
     both = workloads.c.workload_id == attempts_table.c.workload_id
     kept = disposals.c.attempt_id == attempts_table.c.attempt_id
     gone = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
-    wanted = select(attempts_table.c.attempt_id).join(workloads, both).join(disposals, kept)
+    wanted = select(attempts_table).join(workloads, both).join(disposals, kept)
     wanted = wanted.outerjoin(quarantine_removals, gone)
     return wanted.where(
         attempts_table.c.state == AttemptState.VERIFICATION_FAILED,

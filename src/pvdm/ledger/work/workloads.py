@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import Atomicity, published, workloads
-from pvdm.ledger.unit import Unit, in_batches
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import chunks
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.model.states import WORKLOAD, WorkloadState
@@ -77,28 +77,22 @@ def get(unit: Unit, workload_id: str) -> Workload:
 
 def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
     """The next workloads by id; of one domain, or of all."""
-    wanted = select(workloads).order_by(workloads.c.workload_id).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
-    if domain is not None:
-        wanted = wanted.where(workloads.c.domain == domain)
+    wanted = where_given(select(workloads), (workloads.c.domain, domain)).order_by(workloads.c.workload_id)
     if after is not None:
         wanted = wanted.where(workloads.c.workload_id > after)
-    return [_workload(row) for row in unit.rows(wanted)]
+    return [_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
 
 
 def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
     """The workloads that were opened or ended last, the latest first; of one domain, or of all."""
     order = (workloads.c.at_micros.desc(), workloads.c.workload_id)
-    wanted = select(workloads).order_by(*order).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
-    if domain is not None:
-        wanted = wanted.where(workloads.c.domain == domain)
-    return [_workload(row) for row in unit.rows(wanted)]
+    wanted = where_given(select(workloads), (workloads.c.domain, domain)).order_by(*order)
+    return [_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
 
 
 def total(unit: Unit, *, domain: str | None) -> int:
     """The number of workloads; of one domain, or of all."""
-    wanted = select(func.count()).select_from(workloads)
-    if domain is not None:
-        wanted = wanted.where(workloads.c.domain == domain)
+    wanted = where_given(select(func.count()).select_from(workloads), (workloads.c.domain, domain))
     return int(unit.execute(wanted).scalar_one())
 
 
@@ -120,12 +114,9 @@ def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None
 def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
     """The workloads that published these snapshots of the table."""
     both = published.c.workload_id == workloads.c.workload_id
-    found = []
-    for some in in_batches(sorted(snapshot_ids)):
-        wanted = select(workloads).join(published, both).distinct()
-        wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id.in_(some))
-        found += [_workload(row) for row in unit.rows(wanted.order_by(workloads.c.workload_id))]
-    return found
+    wanted = select(workloads).join(published, both).distinct().where(workloads.c.table_uuid == table_uuid)
+    rows = unit.rows_with(wanted.order_by(workloads.c.workload_id), published.c.snapshot_id, sorted(snapshot_ids))
+    return [_workload(row) for row in rows]
 
 
 def find_reopened(unit: Unit, opening: Opening) -> Workload | None:
@@ -167,8 +158,7 @@ def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Wor
         return _workload(row)
     if not WORKLOAD.allows(row["state"], to):
         raise Code.WORKLOAD_MOVED("the workload has ended in another state", expected=to, got=row["state"])
-    changed = {"state": to, "reason": ids.require_reason(reason), "at_micros": unit.at_micros}
-    unit.execute(update(workloads).where(workloads.c.workload_id == workload_id).values(**changed))
+    unit.update(workloads, {"workload_id": workload_id}, state=to, reason=ids.require_reason(reason))
     return get(unit, workload_id)
 
 
@@ -181,10 +171,7 @@ def _require_valid(opening: Opening, pinned: Pinned) -> None:
     ids.require_name(opening.domain, "domain")
     if pinned.source_snapshot_id is not None:
         ids.require_snapshot_id(pinned.source_snapshot_id)
-    if len(opening.parameters) > PARAMETERS_MAX_BYTES:
-        raise Code.WORKLOAD_PARAMETERS_TOO_LARGE(
-            expected=f"at most {PARAMETERS_MAX_BYTES} bytes", got=str(len(opening.parameters))
-        )
+    ids.require_size(opening.parameters, PARAMETERS_MAX_BYTES, Code.WORKLOAD_PARAMETERS_TOO_LARGE)
     if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
         raise Code.NEWER_COLUMNS_TOO_LARGE(
             expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema", got=str(len(pinned.newer_columns))
@@ -214,7 +201,5 @@ def _shorten(parameters: bytes) -> str:
 
 
 def _workload(row: Row) -> Workload:
-    parameters, atomicity = row["parameters"].encode(), Atomicity(row["atomicity"])
-    opening = record_from(Opening, row, parameters=parameters, atomicity=atomicity)
-    newer_columns, state = row["newer_columns"].encode(), WorkloadState(row["state"])
-    return record_from(Workload, row, opening=opening, newer_columns=newer_columns, state=state)
+    opening = record_from(Opening, row, parameters=row["parameters"].encode())
+    return record_from(Workload, row, opening=opening, newer_columns=row["newer_columns"].encode())

@@ -106,7 +106,7 @@ class QuarantineFiles:
         def begin(unit: Unit) -> Removal:
             # Checked in the transaction that records it; a decided workload stays decided.
             _require_removable(unit, grant, attempt_id, back=back)
-            return verified.note_again(unit, noted) if back else verified.begin_removal(unit, noted)
+            return verified.note_removal(unit, noted, known=True) if back else verified.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
         # Listed again: a file written before the record is in this list, and a later writer finds the record and
@@ -121,7 +121,9 @@ class QuarantineFiles:
         noted = Removal(
             found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
         )
-        self._ledger.transact(lambda unit: verified.note_unknown(unit, noted), at_micros=self._clock.now_micros())
+        self._ledger.transact(
+            lambda unit: verified.note_removal(unit, noted, known=False), at_micros=self._clock.now_micros()
+        )
         for each in found.files:
             self._vault.remove(str(each.place))
         _log_removed(noted, table=found.table, table_uuid=found.table_uuid, workload_id=None)

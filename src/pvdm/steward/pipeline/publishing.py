@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.target import open_target, settle_announced
+from pvdm.catalog.target import UpstreamTarget, open_target
 from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
@@ -134,7 +134,7 @@ class Publishing:
             standing = announced.list_open(unit)
         for each in standing:
             try:
-                settle_announced(self.ledger, self.clock, self.catalog, each)
+                UpstreamTarget(self.ledger, self.clock, self.catalog, each.table_uuid).settle(each)
             except PvdmError as error:
                 # It stays open and blocks other publications to its table until a later try succeeds.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))

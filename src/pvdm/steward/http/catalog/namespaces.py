@@ -136,7 +136,7 @@ def change(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     removals = body.texts("removals") if body.has("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
-        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, once=key).facts()}
+        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, once=key)}
         return json_response(facts)
 
     return Once.of(request, catalog, grant).respond(work, _again)

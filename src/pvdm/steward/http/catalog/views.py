@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import Change
 from pvdm.catalog.names import require_name
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.views import ViewState
@@ -102,9 +103,9 @@ def replace(
     if body.has("identifier") and identifier(body.node("identifier")) != (levels, view):
         raise Code.IDENTIFIER_DIFFERS("path and body name different views", expected="one view")
     requirements = body.items("requirements") if body.has("requirements") else []
-    updates = body.items("updates")
+    change = Change(levels, view, requirements, body.items("updates"))
     return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.commit(grant, levels, view, requirements, updates, once=key)),
+        lambda key: _changed(catalog.views.commit(grant, change, once=key)),
         _again(catalog, grant, levels, view),
     )
 
