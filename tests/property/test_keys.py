@@ -243,7 +243,7 @@ class Epochs(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """The book survives its document; judged once a sequence, since every public key in it is loaded again."""
-        assert EpochBook.parse(self.book.dump()) == self.book
+        assert EpochBook.parse(self.book.to_bytes()) == self.book
 
 
 TestEpochs = Epochs.TestCase

@@ -175,7 +175,7 @@ def test_an_entry_is_acknowledged_when_the_outside_covers_it(tmp_path: Path) -> 
     outside = outside_at(tmp_path)
     start(outside, log)
     appended = log.append([entry(0)])
-    assert acknowledge(outside, log, appended).outside_size == 1
+    assert acknowledge(outside, log, appended) == 1
     assert outside_at(tmp_path).load() == appended.checkpoint
 
 
@@ -185,7 +185,7 @@ def test_a_later_checkpoint_of_another_writer_covers_an_earlier_entry(tmp_path: 
     start(outside, log)
     first, second = log.append([entry(0)]), log.append([entry(1)])
     acknowledge(outside_at(tmp_path), log, second)
-    assert acknowledge(outside, log, first).outside_size == 2
+    assert acknowledge(outside, log, first) == 2
 
 
 class Overtaken(FileOutsideCheckpoint):
@@ -205,7 +205,7 @@ def test_losing_the_race_to_a_longer_checkpoint_still_acknowledges(tmp_path: Pat
     start(outside, log)
     first, second = log.append([entry(0)]), log.append([entry(1)])
     outside.faster = second.checkpoint
-    assert acknowledge(outside, log, first).outside_size == 2
+    assert acknowledge(outside, log, first) == 2
 
 
 def test_an_append_that_was_rolled_back_gets_no_checkpoint_outside(tmp_path: Path) -> None:

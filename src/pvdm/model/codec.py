@@ -9,7 +9,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pvdm.model.canonical_json import Value
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import (
     Fields,
     invalid,
@@ -61,7 +61,7 @@ def sorted_texts(least: int, most: int, *, each: Check) -> FieldType:
     return FieldType(Fields.texts, list, check)
 
 
-def documents(kind: type[Document], least: int, most: int) -> FieldType:
+def documents(kind: type[Document], least: int = 0, most: int | None = None) -> FieldType:
     """Documents of one kind, `least` to `most` of them. The number is checked before any is read."""
     return FieldType(
         lambda fields, key: tuple(kind.from_json(item) for item in fields.items(key, least=least, most=most)),
@@ -144,6 +144,10 @@ class Document:
                 found[name] = written
         return found
 
+    def to_bytes(self) -> bytes:
+        """The canonical bytes of the JSON object."""
+        return dump(self.to_json())
+
     @classmethod
     def from_json(cls, value: Value) -> Self:
         """The document that `to_json` wrote. Raises for any other key, type or form."""
@@ -213,7 +217,4 @@ def _items(kind: Any) -> FieldType:
         return FieldType(Fields.texts, list)
     if issubclass(kind, Enum):
         return FieldType(partial(Fields.choices, choices=kind), lambda choices: [choice.value for choice in choices])
-    return FieldType(
-        lambda fields, key: tuple(kind.from_json(item) for item in fields.items(key)),
-        write_all,
-    )
+    return documents(kind)

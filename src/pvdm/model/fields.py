@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import INTEGER_MAX, Value
@@ -41,12 +41,8 @@ class Fields:
         if missing := sorted(wanted - set(value)):
             raise InputError(Code.DOCUMENT_KEY_MISSING, f"{what} lacks a key", expected=missing[0], got="no such key")
         if unknown := sorted(set(value) - wanted):
-            raise InputError(
-                Code.DOCUMENT_KEY_UNKNOWN,
-                f"{what} has an unknown key",
-                expected=", ".join(sorted(wanted)),
-                got=repr(unknown[0][:64]),
-            )
+            known, got = ", ".join(sorted(wanted)), repr(unknown[0][:64])
+            raise InputError(Code.DOCUMENT_KEY_UNKNOWN, f"{what} has an unknown key", expected=known, got=got)
         self._found = value
 
     def value(self, key: str) -> Value:
@@ -236,25 +232,8 @@ def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) 
         raise invalid(what, "distinct entries in order", "a repeated entry, or another order")
 
 
-class Expiring(Protocol):
-    """A document that is valid from one time to another, in microseconds."""
-
-    @property
-    def issued_at(self) -> int:
-        """The time of issue."""
-
-    @property
-    def expires_at(self) -> int:
-        """The time from which on it is no longer valid."""
-
-
-def require_lifetime(document: Expiring, most: int, code: Code, what: str) -> None:
-    """The document expires after it was issued, and not later than `most` microseconds after that."""
-    lifetime = document.expires_at - document.issued_at
+def require_lifetime(lifetime: int, most: int, code: Code, what: str) -> None:
+    """A document expires after it was issued, and not later than `most` microseconds after that."""
     if not 0 < lifetime <= most:
-        raise InputError(
-            code,
-            f"the lifetime of {what} cannot be accepted",
-            expected=f"more than 0 and at most {most} microseconds",
-            got=str(lifetime),
-        )
+        message, expected = f"the lifetime of {what} cannot be accepted", f"more than 0 and at most {most} microseconds"
+        raise InputError(code, message, expected=expected, got=str(lifetime))

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pvdm.model.canonical_json import Value
 from pvdm.model.codec import NOT_STORED, Count, Document, FieldType
 from pvdm.model.fields import Fields, invalid
-from pvdm.model.printable import place, quoted
+from pvdm.model.printable import counted, place, quoted
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
@@ -129,9 +129,9 @@ def _without_names(each: LocatedClass) -> LocatedClass:
     return LocatedClass(each.failure, each.rows, each.files if own else (), each.files_more if own else 0)
 
 
-def most(counted: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
+def most(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
     """The names with the most rows, and the number of names left out."""
-    ordered = sorted(counted, key=lambda each: (-each[1], each[0]))
+    ordered = sorted(found, key=lambda each: (-each[1], each[0]))
     return tuple(RowsIn(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
 
 
@@ -141,7 +141,7 @@ _PLACES_NAMED: Final = 3
 
 def count_rows(located: Located) -> str:
     """`6 rows missing, 1 row modified`."""
-    return ", ".join(f"{_rows(each.rows)} {each.failure.value}" for each in located.classes)
+    return ", ".join(f"{counted(each.rows, 'row')} {each.failure.value}" for each in located.classes)
 
 
 def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
@@ -183,7 +183,7 @@ def describe(located: Located) -> Iterator[str]:
         why = "" if located.problem is None else f": {located.problem}"
         yield f"rows were not located ({located.problem_code}){why}"
     for each in located.classes:
-        yield f"{_rows(each.rows)} {each.failure.value}"
+        yield f"{counted(each.rows, 'row')} {each.failure.value}"
         if keys := first_keys(each):
             yield f"  {keys}"
         of = "source files" if each.failure is FailureClass.MISSING else "files"
@@ -216,10 +216,6 @@ def _places(found: tuple[RowsIn, ...], left: int) -> list[str]:
     named = [f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
     rest = max(0, len(found) - _PLACES_NAMED) + left
     return [*named, f"and {rest:,} more"] if rest else named
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"
 
 
 def _key(sample: SampleKey) -> str:

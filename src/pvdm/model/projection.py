@@ -37,12 +37,8 @@ class Projection(Document, title="a projection"):
     def require_consistent(self) -> None:
         """There is at least one column."""
         if not self.columns:
-            raise Code.PROJECTION_INVALID(
-                f"the {self.name.value} projection has no column",
-                reason="projection_empty",
-                expected="at least one column",
-                got="none",
-            )
+            message, least = f"the {self.name.value} projection has no column", "at least one column"
+            raise Code.PROJECTION_INVALID(message, reason="projection_empty", expected=least, got="none")
 
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
@@ -62,15 +58,13 @@ def content(
     exclude = exclude or {}
     given: object = exclude  # callers may not use type checks
     if not isinstance(given, Mapping):
-        raise Code.PROJECTION_INVALID(
-            "exclusions cannot be accepted", expected="a mapping from column to reason", got=type(given).__name__
-        )
+        message, expected = "exclusions cannot be accepted", "a mapping from column to reason"
+        raise Code.PROJECTION_INVALID(message, expected=expected, got=type(given).__name__)
     for name, reason in given.items():
         schema.column(name)
         if not isinstance(reason, str) or not reason.strip():
-            raise Code.EXCLUSION_REASON_MISSING(
-                f"column {name!r} is excluded from the content projection without a reason", got="none", column=name
-            )
+            message = f"column {name!r} is excluded from the content projection without a reason"
+            raise Code.EXCLUSION_REASON_MISSING(message, got="none", column=name)
     required = {name for name in schema.names if name not in exclude}
     if columns is not None:
         declared = set(_names(columns))
@@ -78,12 +72,8 @@ def content(
             schema.column(name)
         if declared != required:
             missing = ", ".join(sorted(required - declared))
-            raise Code.COVERAGE_INCOMPLETE(
-                expected=f"{len(required)} columns",
-                got=f"{len(declared)}; missing: {missing}"
-                if missing
-                else f"{len(declared)}; excluded ones are listed too",
-            )
+            fault = f"missing: {missing}" if missing else "excluded ones are listed too"
+            raise Code.COVERAGE_INCOMPLETE(expected=f"{len(required)} columns", got=f"{len(declared)}; {fault}")
     return Projection(
         ProjectionName.CONTENT,
         tuple(sorted(required)),
@@ -94,7 +84,6 @@ def content(
 def _names(columns: Iterable[str]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
-        raise Code.PROJECTION_INVALID(
-            "columns cannot be accepted", expected="a list of column names", got=repr(columns)[:80]
-        )
+        message = "columns cannot be accepted"
+        raise Code.PROJECTION_INVALID(message, expected="a list of column names", got=repr(columns)[:80])
     return names

@@ -44,12 +44,9 @@ class AccessToken(Secret):
         super().__init__(material)
         del material
         if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
-            raise InputError(
-                Code.TOKEN_MALFORMED,
-                "the token cannot be accepted",
-                expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
-                got="something else",
-            )
+            expected = f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token"
+            message, got = "the token cannot be accepted", "something else"
+            raise InputError(Code.TOKEN_MALFORMED, message, expected=expected, got=got)
 
     @property
     def text(self) -> str:

@@ -180,11 +180,8 @@ class Schema:
         for field in self.fields:
             depth = _depth(field.type)
             if depth > NESTING_DEPTH_MAX:
-                raise Code.NESTING_TOO_DEEP(
-                    f"column {field.name!r} nests too deeply",
-                    expected=f"at most {NESTING_DEPTH_MAX} levels",
-                    got=str(depth),
-                )
+                message, most = f"column {field.name!r} nests too deeply", f"at most {NESTING_DEPTH_MAX} levels"
+                raise Code.NESTING_TOO_DEEP(message, expected=most, got=str(depth))
         ids = [slot.field_id for _, slot in self.walk()]
         if any(found is not None for found in ids):
             if None in ids:
@@ -202,12 +199,8 @@ class Schema:
         for field in self.fields:
             if field.name == name:
                 return field
-        raise Code.PROJECTION_INVALID(
-            f"no column {name!r} in the schema",
-            reason="projection_column_unknown",
-            expected=f"one of {', '.join(self.names)}",
-            got=name,
-        )
+        message, known = f"no column {name!r} in the schema", f"one of {', '.join(self.names)}"
+        raise Code.PROJECTION_INVALID(message, reason="projection_column_unknown", expected=known, got=name)
 
     def select(self, names: Iterable[str]) -> Schema:
         """The schema of these columns only, in canonical order."""
@@ -233,7 +226,7 @@ class Schema:
     @classmethod
     def from_json(cls, value: object) -> Schema:
         """The schema that `to_json` wrote. Raises for anything else."""
-        parsed = _type_from_json(value, depth=0)
+        parsed = type_from_json(value, depth=0)
         if not isinstance(parsed, StructType):
             raise _invalid("schema", "a struct", str(parsed))
         return cls(parsed.fields)
@@ -299,38 +292,25 @@ def _declare(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
         case DecimalType() as decimal if path in pending:
             return replace(slot, type=replace(decimal, declared=pending.pop(path)))
         case StructType(fields):
-            return replace(
-                slot, type=StructType(tuple(_declare(f"{path}.{child.name}", child, pending) for child in fields))
-            )
+            declared = tuple(_declare(f"{path}.{child.name}", child, pending) for child in fields)
+            return replace(slot, type=StructType(declared))
         case ListType(element):
             return replace(slot, type=ListType(_declare(f"{path}.element", element, pending)))
         case MapType(key, value):
-            return replace(
-                slot,
-                type=MapType(_declare(f"{path}.key", key, pending), _declare(f"{path}.value", value, pending)),
-            )
+            pair = _declare(f"{path}.key", key, pending), _declare(f"{path}.value", value, pending)
+            return replace(slot, type=MapType(*pair))
         case _:
             return slot
 
 
 def _fields_to_json(fields: tuple[Field, ...]) -> list[dict[str, object]]:
-    return [
-        {
-            **({} if field.field_id is None else {"id": field.field_id}),
-            "name": field.name,
-            "required": field.required,
-            "type": type_to_json(field.type),
-        }
-        for field in sorted(fields, key=lambda field: field.name)
-    ]
+    return [_slot_to_json(field) for field in sorted(fields, key=lambda field: field.name)]
 
 
-def _inner_to_json(inner: Inner) -> dict[str, object]:
-    return {
-        **({} if inner.field_id is None else {"id": inner.field_id}),
-        "required": inner.required,
-        "type": type_to_json(inner.type),
-    }
+def _slot_to_json(slot: Field | Inner) -> dict[str, object]:
+    ids: dict[str, object] = {} if slot.field_id is None else {"id": slot.field_id}
+    named: dict[str, object] = {"name": slot.name} if isinstance(slot, Field) else {}
+    return {**ids, **named, "required": slot.required, "type": type_to_json(slot.type)}
 
 
 def type_to_json(kind: Type) -> object:
@@ -343,27 +323,22 @@ def type_to_json(kind: Type) -> object:
         case StructType(fields):
             return {"fields": _fields_to_json(fields), "type": "struct"}
         case ListType(element):
-            return {"element": _inner_to_json(element), "type": "list"}
+            return {"element": _slot_to_json(element), "type": "list"}
         case MapType(key, value):
-            return {"key": _inner_to_json(key), "type": "map", "value": _inner_to_json(value)}
+            return {"key": _slot_to_json(key), "type": "map", "value": _slot_to_json(value)}
         case _:
             return str(kind)
-
-
-def type_from_json(value: object) -> Type:
-    """The type that `type_to_json` wrote. Raises for anything else."""
-    return _type_from_json(value, depth=1)
 
 
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,3}),(\d{1,3})\)(?:@(\d{1,3}))?", re.ASCII)
 _FIXED: Final = re.compile(r"fixed\((\d{1,10})\)", re.ASCII)
 
 
-def _type_from_json(value: object, depth: int) -> Type:
+def type_from_json(value: object, depth: int = 1) -> Type:
+    """The type that `type_to_json` wrote. Raises for anything else."""
     if depth > NESTING_DEPTH_MAX:
-        raise Code.NESTING_TOO_DEEP(
-            "the schema nests too deeply", expected=f"at most {NESTING_DEPTH_MAX} levels", got="more"
-        )
+        most = f"at most {NESTING_DEPTH_MAX} levels"
+        raise Code.NESTING_TOO_DEEP("the schema nests too deeply", expected=most, got="more")
     if isinstance(value, str):
         return _named_type(value)
     if not isinstance(value, dict):
@@ -402,7 +377,7 @@ def _slot_from_json(value: object, allowed: frozenset[str], depth: int) -> tuple
         raise _invalid("required", "true or false", repr(value["required"])[:40])
     if "id" in value and (not isinstance(field_id, int) or isinstance(field_id, bool)):
         raise _invalid("field id", "an integer", repr(field_id)[:40])
-    return value, _type_from_json(value["type"], depth)
+    return value, type_from_json(value["type"], depth)
 
 
 def _field_from_json(value: object, depth: int) -> Field:

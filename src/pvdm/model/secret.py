@@ -10,7 +10,25 @@ KEY_BYTES: Final = 32
 EPOCH_MAX: Final = 2**63 - 1
 
 
-class Secret:
+class NotCopied:
+    """An object that is neither pickled nor copied, because it holds a key."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secret keys are not pickled")
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("secret keys are not pickled")
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
+
+class Secret(NotCopied):
     """Bytes that only `reveal` returns. Implicit operations of Python on them are refused."""
 
     __slots__ = ("_material",)
@@ -32,18 +50,6 @@ class Secret:
 
     def __hash__(self) -> NoReturn:
         raise TypeError("secret keys are not hashed")
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("secret keys are not pickled")
-
-    def __getstate__(self) -> NoReturn:
-        raise TypeError("secret keys are not pickled")
-
-    def __copy__(self) -> NoReturn:
-        raise TypeError("secret keys are not copied")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise TypeError("secret keys are not copied")
 
     def __format__(self, spec: str) -> NoReturn:
         raise TypeError("secret keys are not formatted")

@@ -83,11 +83,8 @@ class Machine:
         """Raise unless the step is in the table. Another step is a bug of the caller."""
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
-            raise Code.TRANSITION_NOT_ALLOWED(
-                f"no such step of the {self.name}",
-                expected=f"{old} to {' or '.join(steps) or 'nothing'}",
-                got=f"{old} to {new}",
-            )
+            message, wanted = f"no such step of the {self.name}", f"{old} to {' or '.join(steps) or 'nothing'}"
+            raise Code.TRANSITION_NOT_ALLOWED(message, expected=wanted, got=f"{old} to {new}")
 
 
 ATTEMPT: Final = Machine(

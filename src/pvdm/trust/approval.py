@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from pvdm.errors import Code, NotAllowedError, VerificationError
-from pvdm.model.printable import iso_time
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_statement
+from pvdm.trust.verify import Verified, VerifiedProof, require_role, require_unexpired, verify_statement
 
 Approval: TypeAlias = Migration | Protection
 A = TypeVar("A", Migration, Protection)
 
-UNCHANGED: Final = "nothing was changed"
-_HINTS: Final = {"approval": UNCHANGED, "override": "nothing was published; the verdict is unchanged"}
+VERDICT_UNCHANGED: Final = "nothing was published; the verdict is unchanged"
+_HINTS: Final = {"approval": "nothing was changed", "override": VERDICT_UNCHANGED}
 MAIN_MOVED: Final = (
     "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
     "where no attempt is left, another workload id does"
@@ -28,8 +28,8 @@ MAIN_MOVED: Final = (
 def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) -> Verified[A]:
     """The approval, signed by an operator and not expired. The caller checks what it is about."""
     with raise_not_allowed("approval"):
-        approval = verify_statement(data, root, kind, now=now, check_role=require_operator)
-        require_unexpired(approval.predicate, now, "approval")
+        approval = verify_statement(data, root, kind, now=now, check_role=partial(require_own_role, "approval"))
+        require_unexpired(approval.predicate.expires_at, now, "approval_expired", "the approval")
         return approval
 
 
@@ -38,14 +38,14 @@ def verify_override(
 ) -> Verified[BreakGlass]:
     """The override, signed with a break-glass key for exactly this FAIL proof. It waives check 4 only."""
     with raise_not_allowed("override"):
-        override = verify_statement(data, root, BreakGlass, now=now, check_role=require_break_glass)
+        override = verify_statement(data, root, BreakGlass, now=now, check_role=partial(require_own_role, "override"))
         order = override.predicate
         require_failed(failed)
         require_table(order, failed)
         require_base(order, failed)
         require_proof(order, failed)
         require_files(order, failed)
-        require_unexpired(order, now, "override")
+        require_unexpired(order.expires_at, now, "override_expired", "the override")
         require_unused(order, used)
         return override
 
@@ -62,15 +62,9 @@ def raise_not_allowed(what: str) -> Iterator[None]:
         ) from None
 
 
-def require_operator(key: RootKey, role: RootRole) -> None:
-    """An operator's key. The Steward cannot approve its own change."""
-    require_not_steward(key, "approval", RootRole.OPERATOR)
-    require_role(key, role)
-
-
-def require_break_glass(key: RootKey, role: RootRole) -> None:
-    """A break-glass key. The Steward cannot waive its own verdict."""
-    require_not_steward(key, "override", RootRole.BREAK_GLASS)
+def require_own_role(what: str, key: RootKey, role: RootRole) -> None:
+    """The key of an operator or a break-glass key. The Steward cannot approve its change or waive its verdict."""
+    require_not_steward(key, what, role)
     require_role(key, role)
 
 
@@ -79,13 +73,6 @@ def require_not_steward(key: RootKey, what: str, expected: RootRole) -> None:
     if RootRole.NOTARY in key.roles or RootRole.LOG in key.roles:
         message = f"the {what} is signed with a key of the Steward"
         raise refused(f"{what}_signed_by_steward", expected.value, key.identity, message=message)
-
-
-def require_unexpired(order: Approval | BreakGlass, now: int, what: str) -> None:
-    """The statement has not expired."""
-    if order.expires_at <= now:
-        expected = f"before {iso_time(order.expires_at)}"
-        raise refused(f"{what}_expired", expected, iso_time(now), message=f"the {what} has expired")
 
 
 def require_failed(failed: VerifiedProof) -> None:

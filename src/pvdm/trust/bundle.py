@@ -10,6 +10,7 @@ from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.codec import Document, FieldType, Number, documents
 from pvdm.model.fields import Fields, require_sha256
+from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import LogProofChecker
 from pvdm.trust.refusal import refused, refusing
@@ -60,8 +61,7 @@ class LoggedEnvelope(Document, title="a proof of the bundle"):
     @property
     def leaf(self) -> bytes:
         """The log's entry: kind, hash of the envelope, time."""
-        sha256 = hashlib.sha256(self.envelope).hexdigest()
-        return dump({"kind": "proof", "sha256": sha256, "time": self.logged_at})
+        return LogEntry(EntryKind.PROOF, hashlib.sha256(self.envelope).hexdigest(), self.logged_at).to_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,6 @@ class ProofBundle(Document, title="the bundle", format="pvdm-bundle/v1"):
     """Everything that an offline check of a proof needs, except the trust root."""
 
     proofs: Annotated[tuple[LoggedEnvelope, ...], documents(LoggedEnvelope, 1, NOTARY_ENVELOPES_MAX)]
-
-    def to_bytes(self) -> bytes:
-        """The file."""
-        return dump(self.to_json())
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,11 +175,8 @@ def require_signature(key: PublicKey, signature: bytes, message: bytes) -> None:
 def require_signature_form(algorithm: Algorithm, signature: bytes) -> None:
     """The signature has the canonical form of the key's algorithm. A second form of a valid one is easily made."""
     if not _is_canonical(algorithm, signature):
-        raise refused(
-            "signature_form_invalid",
-            f"{_ED25519_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s",
-            f"{len(signature)} other bytes",
-        )
+        expected = f"{_ED25519_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s"
+        raise refused("signature_form_invalid", expected, f"{len(signature)} other bytes")
 
 
 def _is_canonical(algorithm: Algorithm, signature: bytes) -> bool:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Annotated, Final
 
 from pvdm.errors import Code
-from pvdm.model.canonical_json import INTEGER_MAX, Value, dump
+from pvdm.model.canonical_json import INTEGER_MAX, Value
 from pvdm.model.codec import Count, Document, FieldType, Identity, Number, Sha256, number_between, write_decimals
 from pvdm.model.fields import Fields, inconsistent, invalid, require_long, require_number
 from pvdm.model.printable import iso_time
@@ -23,7 +23,6 @@ from pvdm.trust.envelope import (
     TRUST_ROOT_TYPE,
     Envelope,
     Signature,
-    pae,
     parse_envelope,
     require_signature,
     seal,
@@ -163,16 +162,9 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
         """The hash that pins this root and that its successor names."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
-    def to_bytes(self) -> bytes:
-        """The canonical bytes that root signers sign."""
-        return dump(self.to_json())
-
     def find(self, key_id: str) -> RootKey | None:
         """The key of that id, or None."""
-        for key in self.keys:
-            if key.key_id == key_id:
-                return key
-        return None
+        return next((key for key in self.keys if key.key_id == key_id), None)
 
 
 def require_algorithm(public: PublicKey, algorithm: Algorithm) -> None:
@@ -282,9 +274,8 @@ def _open(data: bytes) -> tuple[Envelope, TrustRoot]:
 
 def require_pinned(envelope: Envelope, sha256: str) -> None:
     """The first root has the pinned hash."""
-    got = hashlib.sha256(envelope.payload).hexdigest()
-    if not hmac.compare_digest(got, sha256):
-        raise refused("trust_root_not_pinned", sha256, got)
+    if not hmac.compare_digest(envelope.payload_sha256, sha256):
+        raise refused("trust_root_not_pinned", sha256, envelope.payload_sha256)
 
 
 def _require_not_behind(root: TrustRoot, seen: SeenRoot) -> None:
@@ -318,23 +309,14 @@ def require_predecessor(root: TrustRoot, current: TrustRoot) -> None:
 
 def require_root_signers(judge: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
     """Enough root signers of `judge` signed. An invalid signature of one of them is refused at once."""
-    identities = set()
-    for signature in envelope.signatures:
-        identity = _signer(judge, envelope, signature, now)
-        if identity is not None:
-            identities.add(identity)
+    identities = {_signer(judge, envelope, signature, now) for signature in envelope.signatures} - {None}
     if len(identities) < judge.root_threshold:
-        raise refused(
-            code,
-            f"{judge.root_threshold} identities",
-            len(identities),
-            message=f"too few root signers of version {judge.version} signed the trust root",
-            hint=(
-                f"have other root signers of version {judge.version} sign it too: each signs the file that the one "
-                "before wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds "
-                "--previous"
-            ),
+        message = f"too few root signers of version {judge.version} signed the trust root"
+        hint = (
+            f"have other root signers of version {judge.version} sign it too: each signs the file that the one before"
+            " wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds --previous"
         )
+        raise refused(code, f"{judge.root_threshold} identities", len(identities), message=message, hint=hint)
 
 
 def _signer(judge: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
@@ -343,7 +325,7 @@ def _signer(judge: TrustRoot, envelope: Envelope, signature: Signature, now: int
         return None
     if not key.valid_from <= now < key.valid_until or (key.revoked_at is not None and key.revoked_at <= now):
         return None
-    require_signature(key.public, signature.value, pae(envelope.payload_type, envelope.payload))
+    require_signature(key.public, signature.value, envelope.message)
     return key.identity
 
 

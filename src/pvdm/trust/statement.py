@@ -111,7 +111,7 @@ def _subject(predicate: Predicate) -> list[Value]:
         case BreakGlass():
             return [_digest_entry(f"urn:pvdm:proof:{predicate.fail_proof_id}", predicate.fail_proof_id)]
         case _:
-            return [_digest_entry("urn:pvdm:predicate", hashlib.sha256(dump(predicate.to_json())).hexdigest())]
+            return [_digest_entry("urn:pvdm:predicate", hashlib.sha256(predicate.to_bytes()).hexdigest())]
 
 
 def _digest_entry(name: str, sha256: str) -> dict[str, Value]:

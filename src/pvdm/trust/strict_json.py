@@ -39,9 +39,8 @@ def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
         raise refused("json_malformed", "one JSON value", error.msg, message=f"{what} is not JSON") from None
     except ValueError:
         # Python refuses to read integers of thousands of digits.
-        raise refused(
-            "json_not_canonical", "integers of 53 bits", "more", message=f"{what} has no canonical form"
-        ) from None
+        message = f"{what} has no canonical form"
+        raise refused("json_not_canonical", "integers of 53 bits", "more", message=message) from None
     require_end(text, end, what)
     require_distinct_keys(objects.repeated, what)
     require_shallow(value, what)
@@ -65,17 +64,15 @@ def require_size(data: bytes, what: str, size_max_bytes: int) -> None:
 def require_complete(text: str, error: json.JSONDecodeError, what: str) -> None:
     """The document does not end in the middle."""
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
-        raise refused(
-            "json_truncated", "a whole value", f"{len(text)} characters of one", message=f"{what} ends too early"
-        )
+        got = f"{len(text)} characters of one"
+        raise refused("json_truncated", "a whole value", got, message=f"{what} ends too early")
 
 
 def require_end(text: str, end: int, what: str) -> None:
     """No bytes follow the value."""
     if end != len(text):
-        raise refused(
-            "json_trailing_bytes", "none", f"{len(text) - end} characters", message=f"{what} has bytes behind it"
-        )
+        got = f"{len(text) - end} characters"
+        raise refused("json_trailing_bytes", "none", got, message=f"{what} has bytes behind it")
 
 
 def require_distinct_keys(repeated: str | None, what: str) -> None:
@@ -101,9 +98,8 @@ def require_shallow(value: Value, what: str) -> None:
 
 
 def _too_deep(what: str) -> VerificationError:
-    return refused(
-        "json_too_deep", f"at most {DOCUMENT_DEPTH_MAX} levels", "more", message=f"{what} is nested too deeply"
-    )
+    message = f"{what} is nested too deeply"
+    return refused("json_too_deep", f"at most {DOCUMENT_DEPTH_MAX} levels", "more", message=message)
 
 
 def require_canonical(data: bytes, value: Value, what: str) -> None:

@@ -160,12 +160,9 @@ def require_signer_name(key: RootKey, name: str) -> None:
 def require_key_epoch(key: RootKey, epoch: int | None) -> None:
     """The key is trusted for the epoch that the statement names."""
     if epoch is not None and epoch not in key.epochs:
-        raise refused(
-            "key_epoch_wrong",
-            "epoch " + (", ".join(str(each) for each in key.epochs) or "of no number"),
-            epoch,
-            message=f"the key of {key.identity} is not trusted for this epoch",
-        )
+        message = f"the key of {key.identity} is not trusted for this epoch"
+        known = ", ".join(map(str, key.epochs)) or "of no number"
+        raise refused("key_epoch_wrong", f"epoch {known}", epoch, message=message)
 
 
 def require_not_from_future(issued_at: int, now: int) -> None:
@@ -226,9 +223,13 @@ def require_not_expired(proof: VerifiedProof, now: int) -> None:
     """No notary's proof has expired."""
     for statement in proof.statements:
         notary = statement.predicate.notary
-        if notary.expires_at <= now:
-            message = f"the proof of {notary.notary} has expired"
-            raise refused(Code.PROOF_EXPIRED, f"before {iso_time(notary.expires_at)}", iso_time(now), message=message)
+        require_unexpired(notary.expires_at, now, Code.PROOF_EXPIRED, f"the proof of {notary.notary}")
+
+
+def require_unexpired(expires_at: int, now: int, code: str, what: str) -> None:
+    """The statement has not expired."""
+    if expires_at <= now:
+        raise refused(code, f"before {iso_time(expires_at)}", iso_time(now), message=f"{what} has expired")
 
 
 def require_epoch(proof: VerifiedProof, epoch: int) -> None:
@@ -236,6 +237,5 @@ def require_epoch(proof: VerifiedProof, epoch: int) -> None:
     for statement in proof.statements:
         notary = statement.predicate.notary
         if notary.epoch != epoch:
-            raise refused(
-                "proof_wrong_epoch", epoch, notary.epoch, message=f"the proof of {notary.notary} is of another epoch"
-            )
+            message = f"the proof of {notary.notary} is of another epoch"
+            raise refused("proof_wrong_epoch", epoch, notary.epoch, message=message)

@@ -25,13 +25,13 @@ class FileEpochStore:
     def create(cls, path: Path) -> FileEpochStore:
         """A new book without epochs. An existing file is never overwritten."""
         with disk.locked(path):
-            disk.write(path, Secret(EpochBook().dump()), mode=disk.PRIVATE_MODE, fresh=True)
+            disk.write(path, Secret(EpochBook().to_bytes()), mode=disk.PRIVATE_MODE, fresh=True)
         return cls(path)
 
     def load(self) -> EpochBook:
         """The current book of the file. A missing file is an error."""
         with self._lock:
-            data = disk.read_private(self._path, size_max_bytes=BOOK_SIZE_MAX_BYTES)
+            data = disk.read_own(self._path, size_max_bytes=BOOK_SIZE_MAX_BYTES)
             try:
                 book = EpochBook.parse(data)
             except InputError as error:
@@ -56,5 +56,5 @@ class FileEpochStore:
         with self._lock, disk.locked(self._path):
             if book.revision != self.load().revision + 1:
                 return False
-            disk.write(self._path, Secret(book.dump()), mode=disk.PRIVATE_MODE)
+            disk.write(self._path, Secret(book.to_bytes()), mode=disk.PRIVATE_MODE)
             return True

@@ -14,16 +14,13 @@ from pvdm.model.contract import (
     BoundContract,
     Chunking,
     ChunkingBy,
-    Column,
-    Limits,
-    Mapping,
     OnFail,
     Operation,
     ParameterRef,
-    ParameterType,
     parse_contract,
     resolve,
 )
+from pvdm.model.contract.types import Column, Limits, Mapping, ParameterType
 from pvdm.model.role import Role
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, type_from_json
 from pvdm.model.statements.core import ExtractionPath, Profile

@@ -231,7 +231,7 @@ def test_a_book_with_two_active_epochs_is_refused(service: KeyService, tmp_path:
     rotated(service)
     path = tmp_path / "book"
     FileEpochStore.create(path)
-    path.write_bytes(service.book().dump().replace(b'"RETIRED"', b'"ACTIVE"'))
+    path.write_bytes(service.book().to_bytes().replace(b'"RETIRED"', b'"ACTIVE"'))
     assert book_code(path) == "epoch_book_damaged"
 
 
@@ -239,7 +239,7 @@ def test_an_old_book_put_back_is_refused(service: KeyService, tmp_path: Path) ->
     path = tmp_path / "book"
     store = FileEpochStore.create(path)
     old = path.read_bytes()
-    path.write_bytes(service.book().dump())
+    path.write_bytes(service.book().to_bytes())
     store.load()
     path.write_bytes(old)
     with pytest.raises(VerificationError) as caught:

@@ -51,7 +51,7 @@ def new_passphrase(where: str | None) -> Passphrase | None:
 def open_key(path: Path, where: str | None) -> OperatorKey:
     """A person's key pair; without a source, the passphrase of a sealed key is read from the terminal."""
     _require_not_public(path)
-    sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
+    sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
     if where is None and sealed:
         if not _is_terminal():
             raise Code.PASSPHRASE_MISSING(

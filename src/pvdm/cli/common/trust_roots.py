@@ -143,7 +143,7 @@ def first_sha256(chain: Sequence[bytes]) -> str:
 def _read_seen(path: Path, pin: str) -> SeenRoot | None:
     if not path.exists():
         return None
-    data = disk.read_private(path, size_max_bytes=SEEN_FILE_MAX_BYTES)
+    data = disk.read_own(path, size_max_bytes=SEEN_FILE_MAX_BYTES)
     fields = Fields(
         parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES), "the file of --seen", ("format", "pin", "version", "sha256")
     )

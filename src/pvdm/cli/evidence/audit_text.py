@@ -173,5 +173,5 @@ def _summary(report: AuditReport) -> Iterator[Line]:
     if report.rehashed is not None:
         found = report.rehashed
         files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")
-        yield f"{files} and {manifests} read, {found.total_bytes:,} bytes", None
+        yield f"{files} and {manifests} read, {found.bytes:,} bytes", None
     yield from proved_lines(report.shown, report.not_shown)

@@ -86,7 +86,7 @@ class OpenedKeys:
 
 def read_opened(path: Path) -> OpenedKeys:
     """The file that `open` wrote. Raises if other users can read it."""
-    opened = _try_read(Secret(disk.read_private(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
+    opened = _try_read(Secret(disk.read_own(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
         raise Code.OPENED_FILE_INVALID(f"{path} has no opened keys", got="another file")
     return opened

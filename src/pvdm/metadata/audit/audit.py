@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pvdm.errors import Code
 from pvdm.metadata.audit.carried import NONE_FOUND, judge_carried
-from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
@@ -105,27 +104,20 @@ def _judge_lost(
     found = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     strange = sorted(accepted - found.keys())
     if strange:
-        raise Code.AUDIT_REQUEST_INVALID(
-            reason="audit_not_lost",
-            expected="snapshots that a receipt names and main lacks: "
-            + (", ".join(str(each) for each in sorted(found)) or "none"),
-            got=", ".join(str(each) for each in strange),
-        )
+        known = f"snapshots that a receipt names and main lacks: {', '.join(map(str, sorted(found))) or 'none'}"
+        raise Code.AUDIT_REQUEST_INVALID(reason="audit_not_lost", expected=known, got=", ".join(map(str, strange)))
     sentences = []
     for snapshot_id, receipt in sorted(found.items()):
+        workload = f"workload {receipt.predicate.workload_id}"
         if snapshot_id in accepted:
-            sentences.append(
-                f"snapshot {snapshot_id}, which workload {receipt.predicate.workload_id} published: main lacks it, and"
-                " that was accepted"
-            )
+            published = f"snapshot {snapshot_id}, which {workload} published"
+            sentences.append(f"{published}: main lacks it, and that was accepted")
             continue
         with notes.collect():
             statements.receipt(receipt)
+            message, expected = f"main does not show what {workload} has published", f"snapshot {snapshot_id}"
             raise refused(
-                "audit_receipt_without_snapshot",
-                f"snapshot {snapshot_id} in the history of main",
-                "none",
-                message=f"main does not show what workload {receipt.predicate.workload_id} has published",
+                "audit_receipt_without_snapshot", f"{expected} in the history of main", "none", message=message
             )
     return sentences
 
@@ -177,8 +169,8 @@ def _manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterato
 
 
 def _reported(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot:
-    snapshot, receipt, changed = each.snapshot, each.receipt, each.changed
-    rows_added, rows_removed, files_added, files_removed = _counts(changed) if changed else _summed(each)
+    snapshot, receipt = each.snapshot, each.receipt
+    rows_added, rows_removed, files_added, files_removed = _counts(each)
     return AuditedSnapshot(
         snapshot.snapshot_id,
         snapshot.parent_id,
@@ -198,12 +190,11 @@ def _reported(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot
     )
 
 
-def _counts(changed: SnapshotChanges) -> tuple[int | None, ...]:
-    return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
-
-
-def _summed(each: WalkedSnapshot) -> tuple[int | None, ...]:
-    """The counts of the snapshot's own summary, unchecked."""
+def _counts(each: WalkedSnapshot) -> tuple[int | None, ...]:
+    """The counts of the manifests; without them those of the snapshot's own summary, unchecked."""
+    if each.changed is not None:
+        changed = each.changed
+        return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
     names = ("added-records", "deleted-records", "added-data-files", "deleted-data-files")
     texts = [each.snapshot.summary.get(name, "0") for name in names]
     return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None for text in texts)

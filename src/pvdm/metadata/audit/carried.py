@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pvdm.lake.format.manifest.entry import FileContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.metadata.audit import checks
+from pvdm.metadata.audit.changes import require_no_deletes
 from pvdm.metadata.audit.checks import PublicationProofs
 from pvdm.metadata.audit.report import CountedFiles
+from pvdm.metadata.audit.statements import added_files, removed_paths
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.trust.refusal import refused
 
@@ -30,7 +32,7 @@ def judge_carried(walk: Walk) -> CountedFiles:
         return NONE_FOUND
     published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
     proved_entries, others = _divide(walk, first, live, published)
-    first.notes.check(require_no_deletes, proved_entries)
+    first.notes.check(require_no_deletes, [entry.data_file for entry in proved_entries])
     first.notes.check(require_carried, proved_entries, published)
     first.notes.check(require_rows, proved_entries, published)
     found = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
@@ -57,10 +59,8 @@ def _divide(
     if walk.past.cut_at is None:
         return list(live), []
     own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
-    named = {path for each in published for path in each.removed}
-    named |= {
-        file.published_path for each in published for chunk in each.chunks for file in chunk.proof.core.files.added
-    }
+    chunks = [chunk for each in published for chunk in each.chunks]
+    named = removed_paths(chunks) | {file.published_path for file in added_files(chunks)}
     proved_entries: list[ManifestEntry] = []
     others: list[ManifestEntry] = []
     for entry in live:
@@ -68,30 +68,16 @@ def _divide(
     return proved_entries, others
 
 
-def require_no_deletes(proved_entries: Iterable[ManifestEntry]) -> None:
-    """No publication adds a delete file."""
-    for entry in proved_entries:
-        if entry.data_file.content is not FileContent.DATA:
-            raise refused("audit_delete_file_added", "data files", entry.data_file.file_path)
-
-
 def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
     """The live files are exactly those that the proofs added and did not remove, by path and size."""
     proved: dict[str, int] = {}
     for each in published:
-        for path in each.removed:
+        for path in removed_paths(each.chunks):
             proved.pop(path, None)
-        for chunk in each.chunks:
-            proved |= {file.published_path: file.published_size_bytes for file in chunk.proof.core.files.added}
+        proved |= {file.published_path: file.published_size_bytes for file in added_files(each.chunks)}
     files = (entry.data_file for entry in proved_entries if entry.data_file.content is FileContent.DATA)
     shown = [(file.file_path, file.file_size_in_bytes) for file in files]
-    if len(set(shown)) != len(shown) or set(shown) != set(proved.items()):
-        lost, strange = set(proved.items()) - set(shown), set(shown) - set(proved.items())
-        raise refused(
-            "audit_files_carried_differ",
-            checks.name_paths(sorted(path for path, _ in lost), "every file of the proofs"),
-            checks.name_paths(sorted(path for path, _ in strange), "no other, but one twice or none of them"),
-        )
+    checks.require_same_files("audit_files_carried_differ", set(proved.items()), shown)
 
 
 def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:

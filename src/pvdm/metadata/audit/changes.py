@@ -123,11 +123,8 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
     for each in kept:
         old = known.pop(each.manifest_path, None)
         if old is None or _comparable(old, each) != _comparable(each, each):
-            raise refused(
-                "audit_manifest_not_carried",
-                "a manifest of the parent, unchanged" if old is None else "the parent's entry for it",
-                each.manifest_path,
-            )
+            wanted = "a manifest of the parent, unchanged" if old is None else "the parent's entry for it"
+            raise refused("audit_manifest_not_carried", wanted, each.manifest_path)
     return tuple(each for each in known.values() if each.added_files_count != 0 or each.existing_files_count != 0)
 
 
@@ -143,17 +140,11 @@ def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
 
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
     """Every entry of the replaced manifests is kept or removed by the new ones, with the same numbers."""
-    old, new = (
-        Counter(map(entry_facts, live)),
-        Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED),
-    )
+    old = Counter(map(entry_facts, live))
+    new = Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED)
     if old != new:
-        lost, invented = old - new, new - old
-        raise refused(
-            "audit_entries_not_carried",
-            f"{sum(old.values())} entries as the parent has them",
-            f"{sum(lost.values())} lost and {sum(invented.values())} that were not there",
-        )
+        got = f"{(old - new).total()} lost and {(new - old).total()} that were not there"
+        raise refused("audit_entries_not_carried", f"{old.total()} entries as the parent has them", got)
     rows = {(entry.data_file.file_path, entry.data_file.first_row_id) for entry in live}
     for entry in entries:
         kept = (entry.data_file.file_path, entry.data_file.first_row_id)
@@ -171,15 +162,12 @@ def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
     """Entries marked as added or removed are changes of this snapshot."""
     for entry in entries:
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
-            raise refused(
-                "audit_entry_of_other_snapshot",
-                snapshot.snapshot_id,
-                f"{entry.snapshot_id} for {entry.data_file.file_path}",
-            )
+            got = f"{entry.snapshot_id} for {entry.data_file.file_path}"
+            raise refused("audit_entry_of_other_snapshot", snapshot.snapshot_id, got)
 
 
 def require_no_deletes(added: Iterable[DataFile]) -> None:
-    """The snapshot adds no delete file, because no proof covers one."""
+    """No publication adds a delete file, because no proof covers one."""
     for file in added:
         if file.content is not FileContent.DATA:
             raise refused("audit_delete_file_added", "data files", file.file_path)

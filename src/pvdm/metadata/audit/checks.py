@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pvdm.digest.plan import fingerprint
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
@@ -19,11 +21,14 @@ from pvdm.metadata.audit.changes import SnapshotChanges
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.protection import ProtectionHistory
 from pvdm.metadata.audit.report import Notes
-from pvdm.metadata.audit.statements import ProvedChunk, Statements, UnverifiedStatement
+from pvdm.metadata.audit.statements import ProvedChunk, Statements, UnverifiedStatement, added_files, removed_paths
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
+
+FileSize: TypeAlias = tuple[str, int | None]
+"""The path of a file, and its size if it is compared too."""
 
 
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
@@ -59,12 +64,8 @@ def require_bound(listed: ManifestList) -> dict[str, str]:
     """The hash of every manifest of the list, by location. The receipt binds them through the list."""
     hashes = read_manifest_hashes(listed.file.text(MANIFESTS_KEY), len(listed.manifests))
     if hashes is None:
-        raise refused(
-            "audit_manifest_unbound",
-            f"the hashes of {len(listed.manifests)} manifests",
-            "none, or others",
-            message="the published list does not bind its manifests",
-        )
+        message, expected = "the published list does not bind its manifests", f"{len(listed.manifests)} manifests"
+        raise refused("audit_manifest_unbound", f"the hashes of {expected}", "none, or others", message=message)
     return dict(zip((each.manifest_path for each in listed.manifests), hashes, strict=True))
 
 
@@ -72,22 +73,17 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
     """The manifests have the hashes that the list binds."""
     for location, got in manifests:
         if got != bound.get(location):
-            raise refused(
-                "audit_manifests_changed",
-                bound.get(location, "a manifest of the list"),
-                f"{got or 'another'} for {location}",
-            )
+            expected = bound.get(location, "a manifest of the list")
+            raise refused("audit_manifests_changed", expected, f"{got or 'another'} for {location}")
 
 
 def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
     """The first publication after a protection keeps no older manifest and binds the hash of them. Returns the hash."""
     if kept or root is None:
-        raise refused(
-            "audit_manifest_unbound",
-            "manifests that the Steward wrote, and the hash of those that it found",
-            kept[0].manifest_path if kept else "no hash of what was found",
-            message="the snapshot carries over manifests that no receipt binds",
-        )
+        message = "the snapshot carries over manifests that no receipt binds"
+        expected = "manifests that the Steward wrote, and the hash of those that it found"
+        got = kept[0].manifest_path if kept else "no hash of what was found"
+        raise refused("audit_manifest_unbound", expected, got, message=message)
     return root
 
 
@@ -128,21 +124,16 @@ def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
 
 def require_target(core: ProofCore, evidence: Evidence) -> None:
     """The proof is about this table's `main`."""
-    table = core.target.table
-    if (table.catalog, table.uuid, core.target.branch) != (evidence.table.catalog, evidence.table.uuid, MAIN):
-        raise refused(
-            "audit_proof_wrong_table", f"{evidence.table.uuid}, {MAIN}", f"{table.uuid}, {core.target.branch}"
-        )
+    table, branch, own = core.target.table, core.target.branch, evidence.table
+    if (table.catalog, table.uuid, branch) != (own.catalog, own.uuid, MAIN):
+        raise refused("audit_proof_wrong_table", f"{own.uuid}, {MAIN}", f"{table.uuid}, {branch}")
 
 
 def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
     """The contract is the one that the table was protected under when it was published."""
     if core.attempt.contract_sha256 not in in_force:
-        raise refused(
-            "audit_proof_wrong_contract",
-            " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected",
-            core.attempt.contract_sha256,
-        )
+        known = " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected"
+        raise refused("audit_proof_wrong_contract", known, core.attempt.contract_sha256)
 
 
 def require_logged_before(last_index: int, receipt_index: int) -> None:
@@ -158,13 +149,10 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
     classes = ", ".join(found.value for found in core.verdict.classes)
     if override is None:
         raise refused("audit_verdict_not_pass", "PASS, or an override", f"FAIL ({classes})")
-    same = override.table.uuid == core.target.table.uuid and override.file_hashes == core.files.staged_hashes
-    if not same:
-        raise refused(
-            "audit_override_for_others",
-            f"{len(override.file_hashes)} files of the override",
-            f"{len(core.files.staged_hashes)} files, others",
-        )
+    hashes = core.files.staged_hashes
+    if (override.table.uuid, override.file_hashes) != (core.target.table.uuid, hashes):
+        expected = f"{len(override.file_hashes)} files of the override"
+        raise refused("audit_override_for_others", expected, f"{len(hashes)} files, others")
 
 
 def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
@@ -176,32 +164,28 @@ def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass 
 def require_added(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> dict[str, AddedFile]:
     """The added files are exactly those of the proofs, by path and size. Returns them by path."""
     bound: dict[str, AddedFile] = {}
-    for chunk in chunks:
-        for file in chunk.proof.core.files.added:
-            if file.published_path in bound:
-                raise refused("audit_file_proved_twice", "each file once", file.published_path)
-            bound[file.published_path] = file
-    shown = [(file.file_path, file.file_size_in_bytes) for file in changed.added]
+    for file in added_files(chunks):
+        if file.published_path in bound:
+            raise refused("audit_file_proved_twice", "each file once", file.published_path)
+        bound[file.published_path] = file
     proved = {(file.published_path, file.published_size_bytes) for file in bound.values()}
-    if len(set(shown)) != len(shown) or set(shown) != proved:
-        raise refused(
-            "audit_files_added_differ",
-            name_paths(sorted(path for path, _ in proved - set(shown)), "every file of the proofs"),
-            name_paths(sorted(path for path, _ in set(shown) - proved), "no other, but one twice or none of them"),
-        )
+    shown = [(file.file_path, file.file_size_in_bytes) for file in changed.added]
+    require_same_files("audit_files_added_differ", proved, shown)
     return bound
 
 
 def require_removed(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
     """The removed files are exactly those of the proofs."""
-    proved = {path for chunk in chunks for path in chunk.proof.core.files.removed}
-    shown = [file.file_path for file in changed.removed]
-    if len(set(shown)) != len(shown) or set(shown) != proved:
-        raise refused(
-            "audit_files_removed_differ",
-            name_paths(sorted(proved - set(shown)), "every file of the proofs"),
-            name_paths(sorted(set(shown) - proved), "no other, but one twice or none of them"),
-        )
+    proved = {(path, None) for path in removed_paths(chunks)}
+    require_same_files("audit_files_removed_differ", proved, [(file.file_path, None) for file in changed.removed])
+
+
+def require_same_files(code: str, proved: AbstractSet[FileSize], shown: Sequence[FileSize]) -> None:
+    """The proved files are shown, each once, and no other."""
+    found = set(shown)
+    if len(found) != len(shown) or found != proved:
+        expected = _name_paths(proved - found, "every file of the proofs")
+        raise refused(code, expected, _name_paths(found - proved, "no other, but one twice or none of them"))
 
 
 def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
@@ -216,17 +200,14 @@ def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[in
     """The snapshot is read with the schema that the rows were verified under."""
     found = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
     if found != core.target.schema_fingerprint:
-        raise refused(
-            "audit_schema_differs", core.target.schema_fingerprint, found or f"no schema {snapshot.schema_id}"
-        )
+        got = found or f"no schema {snapshot.schema_id}"
+        raise refused("audit_schema_differs", core.target.schema_fingerprint, got)
 
 
 def require_spec(core: ProofCore, changed: SnapshotChanges) -> None:
     """The added files are listed under the partition spec that the proof names."""
     if changed.spec_ids - {core.target.spec_id}:
-        raise refused(
-            "audit_spec_differs", core.target.spec_id, ", ".join(str(each) for each in sorted(changed.spec_ids))
-        )
+        raise refused("audit_spec_differs", core.target.spec_id, ", ".join(map(str, sorted(changed.spec_ids))))
 
 
 def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
@@ -234,11 +215,12 @@ def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
     return {schema.schema_id: fingerprint(to_model(schema)).hex() for schema in metadata.schemas}
 
 
-def name_paths(paths: Sequence[str], otherwise: str) -> str:
+def _name_paths(files: AbstractSet[FileSize], otherwise: str) -> str:
     """The first path and the number of further ones, or `otherwise` if there is none."""
-    if not paths:
-        return otherwise
-    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    paths = sorted(path for path, _ in files)
+    if len(paths) < 2:
+        return paths[0] if paths else otherwise
+    return f"{paths[0]} and {len(paths) - 1} more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +229,6 @@ class PublicationProofs:
 
     chunks: tuple[ProvedChunk, ...] = ()
     override: BreakGlass | None = None
-
-    @property
-    def removed(self) -> set[str]:
-        """Every path that the proofs remove."""
-        return {path for chunk in self.chunks for path in chunk.proof.core.files.removed}
 
 
 class Proofs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from pvdm.model.codec import Document, FieldType, Long, Number, Sha256, Text
 from pvdm.model.fields import Fields, invalid, require_text
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.log.note import decode_base64
+from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.strict_json import read
 
@@ -43,10 +42,6 @@ def _read_kind(fields: Fields, key: str) -> EntryKind:
     return kind
 
 
-def _read_envelope(fields: Fields, key: str) -> bytes:
-    return dump(fields.value(key))
-
-
 def _write_envelope(envelope: bytes) -> Value:
     return read(envelope, "the envelope", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
 
@@ -57,7 +52,7 @@ def _read_hashes(fields: Fields, key: str) -> tuple[bytes, ...]:
 
 
 def _write_hashes(hashes: Sequence[bytes]) -> Value:
-    return [base64.b64encode(each).decode() for each in hashes]
+    return [encode_base64(each) for each in hashes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class LoggedStatement(Document, title="a statement"):
     """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
 
     kind: Annotated[EntryKind, FieldType(_read_kind, str)]
-    envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
+    envelope: Annotated[bytes, FieldType(lambda fields, key: dump(fields.value(key)), _write_envelope)]
     logged_at: Number
     index: Long
     hashes: Annotated[tuple[bytes, ...], FieldType(_read_hashes, _write_hashes)]
@@ -99,10 +94,6 @@ class MetadataFile(Document, title="the table's document"):
         return hashlib.sha256(self.data).hexdigest()
 
 
-def _read_checkpoint(fields: Fields, key: str) -> bytes:
-    return fields.text(key).encode()
-
-
 def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
     found = tuple(LoggedStatement.from_json(item) for item in fields.items(key, most=AUDIT_STATEMENTS_MAX))
     places = [each.index for each in found]
@@ -122,7 +113,7 @@ class Evidence(Document, title="the audit bundle"):
     table: TableRef
     contract_sha256: Sha256 | None
     metadata: MetadataFile
-    checkpoint: Annotated[bytes, FieldType(_read_checkpoint, bytes.decode)]
+    checkpoint: Annotated[bytes, FieldType(lambda fields, key: fields.text(key).encode(), bytes.decode)]
     statements: Annotated[tuple[LoggedStatement, ...], FieldType(_read_statements, _write_statements)]
 
 
@@ -173,10 +164,9 @@ def table_document(evidence: Evidence) -> TableMetadata:
         metadata = TableMetadata.parse(evidence.metadata.data)
     except InputError as error:
         raise Code.AUDIT_FAILED(reason="audit_metadata_unreadable", got=str(error)) from None
-    if metadata.table_uuid is None or metadata.table_uuid.lower() != evidence.table.uuid:
-        raise Code.AUDIT_FAILED(
-            reason="audit_metadata_of_other_table", expected=evidence.table.uuid, got=str(metadata.table_uuid)
-        )
+    uuid = metadata.table_uuid
+    if uuid is None or uuid.lower() != evidence.table.uuid:
+        raise refused("audit_metadata_of_other_table", evidence.table.uuid, uuid)
     return metadata
 
 
@@ -185,8 +175,7 @@ def _read_evidence(fields: Fields, _key: str) -> Evidence:
 
 
 def _read_files(fields: Fields, key: str) -> dict[str, bytes]:
-    items = fields.items(key, most=AUDIT_FILES_MAX)
-    found: dict[str, bytes] = {}
+    items, found = fields.items(key, most=AUDIT_FILES_MAX), dict[str, bytes]()
     for item in items:
         file = Fields(item, "a file", ("location", "sha256", "data"))
         location = file.text("location")
@@ -200,11 +189,7 @@ def _read_files(fields: Fields, key: str) -> dict[str, bytes]:
 
 def _write_files(files: Mapping[str, bytes]) -> Value:
     return [
-        {
-            "location": location,
-            "sha256": hashlib.sha256(data).hexdigest(),
-            "data": base64.b64encode(data).decode(),
-        }
+        {"location": location, "sha256": hashlib.sha256(data).hexdigest(), "data": encode_base64(data)}
         for location, data in sorted(files.items())
     ]
 
@@ -227,11 +212,9 @@ class AuditBundle(Document, title="the audit bundle", format="pvdm-audit/v1"):
 
     def to_bytes(self) -> bytes:
         """The bytes of the bundle. Raises `audit_bundle_too_large` over the limit."""
-        data = dump(self.to_json())
+        data, most = Document.to_bytes(self), f"at most {AUDIT_BUNDLE_MAX_BYTES} bytes"
         if len(data) > AUDIT_BUNDLE_MAX_BYTES:
-            raise Code.AUDIT_REQUEST_INVALID(
-                reason="audit_bundle_too_large", expected=f"at most {AUDIT_BUNDLE_MAX_BYTES} bytes", got=str(len(data))
-            )
+            raise Code.AUDIT_REQUEST_INVALID(reason="audit_bundle_too_large", expected=most, got=str(len(data)))
         return data
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pvdm.lake.format.manifest.entry import DataFile, FileContent
@@ -13,9 +13,8 @@ from pvdm.metadata.audit.carried import read_live
 from pvdm.metadata.audit.changes import EntryFacts, entry_facts
 from pvdm.metadata.audit.rehash import BoundFile
 from pvdm.metadata.audit.report import ApprovalEntry, CountedFiles, Gap, Notes, UndecidedGaps
-from pvdm.metadata.audit.statements import ProvedChunk, UnverifiedStatement
+from pvdm.metadata.audit.statements import ProvedChunk, UnverifiedStatement, added_files, removed_paths
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
-from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
@@ -68,16 +67,6 @@ class _ProvedReceipt:
     chunks: tuple[ProvedChunk, ...]
     rows: Mapping[str, int]
 
-    @property
-    def added(self) -> Iterator[AddedFile]:
-        """Every file that its proofs bind."""
-        return (file for chunk in self.chunks for file in chunk.proof.core.files.added)
-
-    @property
-    def removed(self) -> set[str]:
-        """Every path that its proofs remove."""
-        return {path for chunk in self.chunks for path in chunk.proof.core.files.removed}
-
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
@@ -118,7 +107,7 @@ class GapJudge:
         self._published = list(self._read_published(notes))
         self._now: _LiveEntries | None = None
         with notes.collect():
-            self._now = self._read_head()
+            self._now = self._read_shown(walk.walked[-1], bound=False) if walk.walked else _LiveEntries()
         self._before = [self._read_before(each) for each in gaps]
         self._found = [self._find(at) for at in range(len(gaps))]
         self._shared = self._find_shared()
@@ -131,7 +120,7 @@ class GapJudge:
         """The live files that only proofs of expired snapshots bind, for the re-hash."""
         walked = {path for each in self._walk.walked for path in each.files}
         shown = set() if self._now is None else self._now.paths
-        proved = {file.published_path: file for each in self._published for file in each.added}
+        proved = {file.published_path: file for each in self._published for file in added_files(each.chunks)}
         for path in sorted((shown & proved.keys()) - walked):
             yield BoundFile(path, *proved[path].published_bytes, notes, proved[path].version_id)
 
@@ -141,7 +130,7 @@ class GapJudge:
         if shared == _GapContents():
             return None
         of = [at for at, each in enumerate(self._found) if each.without(shared) != each]
-        counts = None if self._now is None else self._count_uncovered(shared.uncovered, self._now)
+        uncovered, bytes_proved = self._count_uncovered(shared.uncovered)
         lost, seen = list[CountedFiles](), frozenset[str]()
         for at in of:
             paths = (self._found[at].lost & shared.lost) - seen
@@ -150,37 +139,29 @@ class GapJudge:
         return UndecidedGaps(
             tuple(self._gaps[at].gap_id(self._head_text()) for at in of),
             self._in_order(shared.snapshots),
-            None if counts is None else counts[0],
-            None if counts is None else counts[1],
+            uncovered,
+            bytes_proved,
             None if self._now is None else _sum_of(lost),
         )
 
     def _count_gap(self, at: int, accepted: Collection[str]) -> Gap:
         gap, own = self._gaps[at], self._found[at].without(self._shared)
         gap_id = gap.gap_id(self._head_text())
-        made = Gap(
+        now = self._now
+        uncovered, bytes_proved = self._count_uncovered(own.uncovered)
+        return Gap(
             gap_id,
             gap_id in accepted,
             gap.ended,
             gap.begun,
             self._in_order(own.snapshots),
-            self._may_have_expired(gap),
+            snapshots_expired=gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places,
             same_snapshot=self._is_same(gap),
             publications_expired=self._expired(gap),
-            uncovered=None,
-            bytes_proved=None,
-            lost=None,
-            delete_files=None,
-        )
-        if self._now is None:
-            return made
-        uncovered, bytes_proved = self._count_uncovered(own.uncovered, self._now)
-        return replace(
-            made,
             uncovered=uncovered,
             bytes_proved=bytes_proved,
-            lost=self._count_lost(at, own.lost),
-            delete_files=self._new_deletes(at, self._now),
+            lost=None if now is None else self._count_lost(at, own.lost),
+            delete_files=None if now is None else self._new_deletes(at, now),
         )
 
     # What is known
@@ -193,17 +174,12 @@ class GapJudge:
             if snapshot_id in places:
                 each = self._walk.walked[places[snapshot_id]]
                 if each.receipt is receipt and not each.notes.findings:
-                    yield _ProvedReceipt(receipt, each.chunks, _row_counts(each))
+                    added = () if each.changed is None else each.changed.added
+                    yield _ProvedReceipt(receipt, each.chunks, {file.file_path: file.record_count for file in added})
                 continue
             # A missing proof would make the loss look smaller. It is noted here unless the walk has noted it.
             with (Notes() if snapshot_id in self._walk.past.older else notes).collect():
-                yield _ProvedReceipt(receipt, self._walk.chunks(receipt), {})
-
-    def _read_head(self) -> _LiveEntries:
-        """The live entries of the head of `main`."""
-        if not self._walk.walked:
-            return _LiveEntries()
-        return self._read_shown(self._walk.walked[-1], bound=False)
+                yield _ProvedReceipt(receipt, self._walk.statements.chunks(receipt.predicate.proof_ids), {})
 
     def _read_before(self, gap: Unprotected) -> _LiveEntries | None:
         """The live entries when protection ended, or None if no receipt binds them."""
@@ -268,10 +244,6 @@ class GapJudge:
         free = [each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.wanted]
         return frozenset(each.snapshot.snapshot_id for each in free)
 
-    def _may_have_expired(self, gap: Unprotected) -> bool:
-        """Whether snapshots of the gap may have expired."""
-        return gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places
-
     def _is_same(self, gap: Unprotected) -> bool:
         """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
         shown = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
@@ -305,11 +277,7 @@ class GapJudge:
 
         Yields places in `now.data`.
         """
-        proved = Counter(
-            (file.published_path, file.published_size_bytes)
-            for each in self._after(self._gaps[at])
-            for file in each.added
-        )
+        proved = Counter(_sizes(self._after(self._gaps[at])))
         before = self._before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
         later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
@@ -323,10 +291,12 @@ class GapJudge:
                 # Otherwise the file was missing when a later gap began, and belongs to that gap.
                 yield place
 
-    def _count_uncovered(self, places: Collection[int], now: _LiveEntries) -> tuple[CountedFiles, CountedFiles]:
+    def _count_uncovered(self, places: Collection[int]) -> tuple[CountedFiles | None, CountedFiles | None]:
         """The counts of these files, and of those among them with path and size of a proved file."""
-        proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
-        found = [now.data[place][1] for place in sorted(places)]
+        if self._now is None:
+            return None, None
+        proved = set(_sizes(self._published))
+        found = [self._now.data[place][1] for place in sorted(places)]
         return _count(found), _count([each for each in found if (each.file_path, each.file_size_in_bytes) in proved])
 
     def _new_deletes(self, at: int, now: _LiveEntries) -> int:
@@ -337,15 +307,14 @@ class GapJudge:
         """Files that are gone without a proof, by the last publication's list or, without one, by all proofs."""
         still = set(now.paths)
         for each in self._after(self._gaps[at]):
-            still |= each.removed
+            still |= removed_paths(each.chunks)
         for later in self._before[at + 1 :]:
             still |= set() if later is None else later.paths
         before = self._before[at]
         if before is not None:
             return frozenset(before.paths - still)
-        earlier = self._published_before(self._gaps[at])
-        removed = {path for each in earlier for path in each.removed}
-        return frozenset({file.published_path for each in earlier for file in each.added} - removed - still)
+        chunks = [chunk for each in self._published_before(self._gaps[at]) for chunk in each.chunks]
+        return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - still)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
         """The counts of these files, by the last list before the gap or, without one, by the proofs before it."""
@@ -366,15 +335,20 @@ class GapJudge:
 def require_accepted(gap: Gap) -> None:
     """Raise `audit_protection_gap` unless the gap is accepted."""
     if not gap.accepted:
-        raise refused(
-            "audit_protection_gap", f"gap {gap.gap_id} named with --accept-gap, or no gap", "a gap that is not accepted"
-        )
+        wanted = f"gap {gap.gap_id} named with --accept-gap, or no gap"
+        raise refused("audit_protection_gap", wanted, "a gap that is not accepted")
 
 
 def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
     """Every accepted gap exists. If one does not, statements about it may have been left out."""
     for gap_id in sorted(set(accepted) - {each.gap_id for each in gaps}):
         raise refused("audit_gap_unknown", f"gap {gap_id}", ", ".join(each.gap_id for each in gaps) or "no gap")
+
+
+def _sizes(published: Iterable[_ProvedReceipt]) -> Iterator[tuple[str, int]]:
+    """Path and size of every file that the proofs of these publications bind."""
+    files = (file for each in published for file in added_files(each.chunks))
+    return ((file.published_path, file.published_size_bytes) for file in files)
 
 
 def _count(files: Sequence[DataFile]) -> CountedFiles:
@@ -384,11 +358,6 @@ def _count(files: Sequence[DataFile]) -> CountedFiles:
 def _sum_of(counts: Sequence[CountedFiles]) -> CountedFiles:
     rows = [each.rows for each in counts]
     return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
-
-
-def _row_counts(each: WalkedSnapshot) -> dict[str, int]:
-    added = () if each.changed is None else each.changed.added
-    return {file.file_path: file.record_count for file in added}
 
 
 def _rows_at_most(paths: Collection[str], published: _ProvedReceipt, chunk: ProvedChunk) -> int | None:

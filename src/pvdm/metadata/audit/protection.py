@@ -11,7 +11,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import ApprovalEntry, Notes
 from pvdm.metadata.audit.statements import Statements, UnverifiedApproval
-from pvdm.metadata.gate.state import state_changes, state_of
+from pvdm.metadata.gate.state import name_changes, state_changes, state_of
 from pvdm.model.statements.migration import (
     Migration,
     NamespaceTarget,
@@ -115,16 +115,11 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
     )
     ended_out_of_sight = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
     if past.cut_at is None or older_in_sight or not ended_out_of_sight:
-        end = "begin" if edges[at].begins else "end"
-        raise refused(
-            "audit_head_not_shown",
-            f"snapshot {edges[at].snapshot_id} in the history of main",
-            "none",
-            message=f"main does not descend from its head at the {end} of the protection",
+        message = (
+            f"main does not descend from its head at the {'begin' if edges[at].begins else 'end'} of the protection"
         )
-
-
-_BEGINNING = -1
+        expected = f"snapshot {edges[at].snapshot_id} in the history of main"
+        raise refused("audit_head_not_shown", expected, "none", message=message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +159,18 @@ def read_protection(
 ) -> tuple[ProtectionHistory, tuple[ApprovalEntry, ...]]:
     """The protection history and its approvals, in the log's order. An invalid approval is noted and ignored."""
     own = _own_approvals(evidence, statements, notes)
-    steps = [_ContractStep(_BEGINNING, _creation_contract(own, evidence, statements, notes))]
+    steps = [_ContractStep(BEFORE_ALL, _creation_contract(own, evidence, statements, notes))]
     # A table that was created protected began with no snapshot, so that every snapshot must be proved.
-    edges = [] if steps[0].contract_sha256 is None else [Edge(_BEGINNING, begins=True, snapshot_id=None)]
+    edges = [] if steps[0].contract_sha256 is None else [Edge(BEFORE_ALL, begins=True, snapshot_id=None)]
     entries: list[ApprovalEntry] = []
     state: TableState | None = None
     for approval in own:
-        contract, after = _result(approval.predicate)
-        notes.check(_require_follows, approval.predicate, state)
-        steps.append(_ContractStep(approval.logged.index, contract))
-        edges += _edges(approval)
+        found, index = approval.predicate, approval.logged.index
+        before, after = _states(found)
+        notes.check(_require_follows, before, state)
+        steps.append(_ContractStep(index, None if after is None else after.contract_sha256))
+        if isinstance(found, Protection) and isinstance(found.target, TableTarget):
+            edges.append(Edge(index, found.action is ProtectionAction.PROTECT, found.target.snapshot_id))
         entries.append(_describe(approval))
         state = after
     notes.check(require_protected, steps)
@@ -200,10 +197,7 @@ def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> 
 
 
 def _creation_contract(
-    own: Sequence[UnverifiedApproval],
-    evidence: Evidence,
-    statements: Statements,
-    notes: Notes,
+    own: Sequence[UnverifiedApproval], evidence: Evidence, statements: Statements, notes: Notes
 ) -> str | None:
     """The contract under which the table was created, by the protection of its namespace.
 
@@ -222,11 +216,8 @@ def _creation_contract(
             if _covers(approval.predicate, evidence, wanted):
                 statements.approval(approval)
                 return wanted
-        raise refused(
-            "audit_protection_missing",
-            f"a protection of {evidence.table.name}, or of its namespace, under {wanted}",
-            "none",
-        )
+        expected = f"a protection of {evidence.table.name}, or of its namespace, under {wanted}"
+        raise refused("audit_protection_missing", expected, "none")
     return wanted
 
 
@@ -244,38 +235,20 @@ def _parts(name: str) -> list[str]:
     return found if isinstance(found, list) else [name]
 
 
-def _result(approval: Protection | Migration) -> tuple[str | None, TableState | None]:
-    """The contract and the state after the approval. Without protection there is no approved state."""
+def _states(approval: Protection | Migration) -> tuple[TableState | None, TableState | None]:
+    """The states before and after the approval. Without protection there is no approved state after it."""
     if isinstance(approval, Migration):
-        return approval.after.contract_sha256, approval.after
-    if approval.action is ProtectionAction.UNPROTECT or not isinstance(approval.target, TableTarget):
+        return approval.before, approval.after
+    if not isinstance(approval.target, TableTarget):
         return None, None
-    return approval.target.contract_sha256, approval.target.state
+    return approval.target.state, approval.target.state if approval.action is ProtectionAction.PROTECT else None
 
 
-def _edges(approval: UnverifiedApproval) -> list[Edge]:
-    """Where protection begins or ends with this approval. A migration does neither."""
-    found = approval.predicate
-    if isinstance(found, Migration) or not isinstance(found.target, TableTarget):
-        return []
-    return [Edge(approval.logged.index, found.action is ProtectionAction.PROTECT, found.target.snapshot_id)]
-
-
-def _require_follows(approval: Protection | Migration, state: TableState | None) -> None:
-    """The state before this approval is the one after the approval before it."""
-    if state is None:
-        return
-    seen = state
-    if isinstance(approval, Migration):
-        seen = approval.before
-    elif isinstance(approval.target, TableTarget):
-        seen = approval.target.state
-    if seen != state:
-        raise refused(
-            "audit_state_gap",
-            "the state that the approval before led to",
-            f"other {' and '.join(name for name, _, _ in state_changes(state, seen))}",
-        )
+def _require_follows(seen: TableState | None, state: TableState | None) -> None:
+    """The state before an approval is the one after the approval before it, if there is one."""
+    if seen is not None and state is not None and seen != state:
+        got = f"other {name_changes(state, seen)}"
+        raise refused("audit_state_gap", "the state that the approval before led to", got)
 
 
 def require_protected(steps: Sequence[_ContractStep]) -> None:
@@ -288,11 +261,8 @@ def require_explained(state: TableState, metadata: TableMetadata, contract_sha25
     """The table has the state after the last approval."""
     found = state_of(metadata, contract_sha256)
     if found != state:
-        raise refused(
-            "audit_structure_unexplained",
-            f"structure {state.structure_sha256}",
-            f"other {' and '.join(name for name, _, _ in state_changes(state, found))}",
-        )
+        got = f"other {name_changes(state, found)}"
+        raise refused("audit_structure_unexplained", f"structure {state.structure_sha256}", got)
 
 
 def _describe(approval: UnverifiedApproval) -> ApprovalEntry:
@@ -303,15 +273,6 @@ def _describe(approval: UnverifiedApproval) -> ApprovalEntry:
     else:
         kind, contract, changes = found.action.value, found.target.contract_sha256, ()
         shown = found.target.snapshot_id if isinstance(found.target, TableTarget) else None
-    logged = approval.logged
-    return ApprovalEntry(
-        kind,
-        approval.statement_id,
-        logged.logged_at,
-        logged.index,
-        found.operator,
-        found.reason,
-        contract,
-        shown,
-        changes,
-    )
+    signed = (found.operator, found.reason)
+    logged = (approval.logged.logged_at, approval.logged.index)
+    return ApprovalEntry(kind, approval.statement_id, *logged, *signed, contract, shown, changes)

@@ -51,17 +51,17 @@ def _hash(wanted: BoundFile, files: Files) -> Seen | PvdmError:
         return error
 
 
+def _describe(size_bytes: int, sha256: str) -> str:
+    return f"{size_bytes} bytes, SHA-256 {sha256}"
+
+
 def require_bytes(wanted: BoundFile, seen: Seen | PvdmError) -> int:
     """The size of the file, if its bytes are those that were published."""
     if isinstance(seen, PvdmError):
         raise seen
     if (seen.size, seen.sha256) != (wanted.size_bytes, wanted.sha256):
-        raise refused(
-            "audit_bytes_changed",
-            f"{wanted.size_bytes} bytes, SHA-256 {wanted.sha256}",
-            f"{seen.size} bytes, SHA-256 {seen.sha256}",
-            message=f"{wanted.location} is not what was published",
-        )
+        message, expected = f"{wanted.location} is not what was published", _describe(wanted.size_bytes, wanted.sha256)
+        raise refused("audit_bytes_changed", expected, _describe(seen.size, seen.sha256), message=message)
     if wanted.version is not None and seen.version != wanted.version:
         message = f"{wanted.location} was sealed, and was written again since"
         raise refused("audit_version_changed", f"version {wanted.version}", f"version {seen.version}", message=message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Annotated, ParamSpec
@@ -159,16 +159,12 @@ class UndecidedGaps(Document, title="undecided gaps"):
 
 
 @dataclass(frozen=True, slots=True)
-class RehashCounts:
+class RehashCounts(Document, title="files read again"):
     """The numbers of files that were read again: data files that proofs bind, and manifests with lists."""
 
-    data_files: int
-    manifests: int
-    total_bytes: int
-
-    def to_json(self) -> dict[str, object]:
-        """The counts as JSON."""
-        return {"data_files": self.data_files, "manifests": self.manifests, "bytes": self.total_bytes}
+    data_files: Count
+    manifests: Count
+    bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +178,8 @@ class AuditReport:
     gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
     rehashed: RehashCounts | None
-    shown: tuple[str, ...] = field(default=())
-    not_shown: tuple[str, ...] = field(default=())
+    shown: tuple[str, ...] = ()
+    not_shown: tuple[str, ...] = ()
     undecided: UndecidedGaps | None = None
 
     @property

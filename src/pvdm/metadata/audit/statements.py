@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
@@ -10,6 +10,7 @@ from pvdm.errors import Code
 from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedStatement
 from pvdm.metadata.audit.report import Notes
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
@@ -47,6 +48,16 @@ class ProvedChunk:
     last_index: int
 
 
+def added_files(chunks: Iterable[ProvedChunk]) -> Iterator[AddedFile]:
+    """Every file that the proofs bind."""
+    return (file for chunk in chunks for file in chunk.proof.core.files.added)
+
+
+def removed_paths(chunks: Iterable[ProvedChunk]) -> set[str]:
+    """Every path that the proofs remove."""
+    return {path for chunk in chunks for path in chunk.proof.core.files.removed}
+
+
 class Statements:
     """Indexes the statements of the evidence and verifies them."""
 
@@ -77,13 +88,11 @@ class Statements:
                 receipt = UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Receipt))
                 self.receipts.setdefault(receipt.predicate.new_snapshot_id, []).append(receipt)
             case EntryKind.PROTECTION:
-                self.protections.append(
-                    UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Protection))
-                )
+                protection = read_signed(logged.envelope, Protection)
+                self.protections.append(UnverifiedStatement(logged, statement_id, protection))
             case EntryKind.MIGRATION:
-                self.migrations.append(
-                    UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Migration))
-                )
+                migration = read_signed(logged.envelope, Migration)
+                self.migrations.append(UnverifiedStatement(logged, statement_id, migration))
             case EntryKind.PROOF:
                 self._proofs[statement_id] = logged
             case EntryKind.BREAK_GLASS:
@@ -118,14 +127,14 @@ class Statements:
         """The verified proofs of these ids, grouped by core."""
         groups: dict[bytes, list[LoggedStatement]] = {}
         for proof_id in proof_ids:
-            logged = self._proof(proof_id)
+            logged = self._find(self._proofs, proof_id, "audit_proof_missing")
             groups.setdefault(read_signed(logged.envelope, Proof).core.to_bytes(), []).append(logged)
         return tuple(self._proved(group) for group in groups.values())
 
-    def _proof(self, proof_id: str) -> LoggedStatement:
-        found = self._proofs.get(proof_id)
+    def _find(self, known: Mapping[str, LoggedStatement], statement_id: str, code: str) -> LoggedStatement:
+        found = known.get(statement_id)
         if found is None:
-            raise refused("audit_proof_missing", proof_id, "none")
+            raise refused(code, statement_id, "none")
         self.require_logged(found)
         return found
 
@@ -139,12 +148,8 @@ class Statements:
 
     def override(self, override_id: str) -> tuple[Verified[BreakGlass], int]:
         """The override with its FAIL proof, verified at the time of its log entry, and its log index."""
-        found = self._overrides.get(override_id)
-        if found is None:
-            raise refused("audit_override_missing", override_id, "none")
-        self.require_logged(found)
-        statement = read_signed(found.envelope, BreakGlass)
-        (failed,) = self.chunks([statement.fail_proof_id])
+        found = self._find(self._overrides, override_id, "audit_override_missing")
+        (failed,) = self.chunks([read_signed(found.envelope, BreakGlass).fail_proof_id])
         verified = verify_override(
             found.envelope, self._root, failed=failed.proof, now=found.logged_at, used=lambda _: False
         )
@@ -158,9 +163,5 @@ class Statements:
 def require_count(statements: Sequence[LoggedStatement]) -> None:
     """Raise `audit_too_large` for more statements than an audit accepts."""
     if len(statements) > AUDIT_STATEMENTS_MAX:
-        raise Code.AUDIT_FAILED(
-            "the audit has too many statements",
-            reason="audit_too_large",
-            expected=f"at most {AUDIT_STATEMENTS_MAX}",
-            got=str(len(statements)),
-        )
+        message, most = "the audit has too many statements", f"at most {AUDIT_STATEMENTS_MAX}"
+        raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got=str(len(statements)))

@@ -52,12 +52,8 @@ def history(metadata: TableMetadata) -> list[Snapshot]:
     for snapshot in () if head is None else metadata.ancestry(head):
         found.append(snapshot)
         if len(found) > AUDIT_SNAPSHOTS_MAX:
-            raise Code.AUDIT_FAILED(
-                "the history has too many snapshots",
-                reason="audit_too_large",
-                expected=f"at most {AUDIT_SNAPSHOTS_MAX}",
-                got="more",
-            )
+            message, most = "the history has too many snapshots", f"at most {AUDIT_SNAPSHOTS_MAX}"
+            raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got="more")
     return found[::-1]
 
 
@@ -77,7 +73,7 @@ class Walk:
         self._evidence = evidence
         self._metadata = metadata
         self.files = files
-        self._statements = statements
+        self.statements = statements
         self._protected = protected
         self._notes = notes
         self.manifests = Manifests(metadata, files)
@@ -97,7 +93,7 @@ class Walk:
 
     def _find_receipt(self, each: WalkedSnapshot) -> None:
         """Set the first valid receipt of the snapshot, or the findings about the first invalid one."""
-        for receipt in self._statements.receipts.get(each.snapshot.snapshot_id, ()):
+        for receipt in self.statements.receipts.get(each.snapshot.snapshot_id, ()):
             notes = self._check_receipt(receipt, each.snapshot)
             if not notes.findings:
                 each.receipt, each.notes = receipt, notes
@@ -111,7 +107,7 @@ class Walk:
         notes.check(checks.require_receipt_branch, receipt.predicate)
         if snapshot is not None:
             notes.check(checks.require_receipt_snapshot, receipt.predicate, snapshot)
-        notes.check(self._statements.receipt, receipt)
+        notes.check(self.statements.receipt, receipt)
         return notes
 
     def _find_past(self) -> Past:
@@ -120,7 +116,7 @@ class Walk:
         at = self.walked[0].snapshot.parent_id if self.walked else None
         while at is not None and at not in older and at not in self.places:
             older.add(at)
-            receipts = self._statements.receipts.get(at, ())
+            receipts = self.statements.receipts.get(at, ())
             good = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
             if good is None:
                 return Past(self.places, older, cut_at=at)
@@ -150,7 +146,7 @@ class Walk:
         shown = self.places.keys() | self.past.older
         return [
             receipt
-            for receipt in self._statements.all_receipts()
+            for receipt in self.statements.all_receipts()
             if receipt.predicate.table.uuid == self._evidence.table.uuid
             and receipt.logged.index > self._required.unseen
             and receipt.predicate.new_snapshot_id not in shown
@@ -163,13 +159,9 @@ class Walk:
 
     def own_receipts(self) -> Iterator[UnverifiedStatement[Receipt]]:
         """Every valid receipt of this table's `main`, also of a snapshot that is gone."""
-        for receipt in self._statements.all_receipts():
+        for receipt in self.statements.all_receipts():
             if not self._check_receipt(receipt, None).findings:
                 yield receipt
-
-    def chunks(self, receipt: UnverifiedStatement[Receipt]) -> tuple[ProvedChunk, ...]:
-        """The verified proofs that a receipt names."""
-        return self._statements.chunks(receipt.predicate.proof_ids)
 
     def judge_expired(self) -> None:
         """Check the proofs of expired publications that receipts lead back to, oldest first."""

@@ -21,13 +21,12 @@ from pvdm.metadata.gate.context import Gate, about, check
 from pvdm.metadata.gate.proposal import Part, Proposal, Waiver
 from pvdm.metadata.gate.target import Base
 from pvdm.model.contract import Atomicity, BoundContract
-from pvdm.model.printable import iso_time
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
-from pvdm.trust.approval import MAIN_MOVED, verify_override
+from pvdm.trust.approval import MAIN_MOVED, VERDICT_UNCHANGED, verify_override
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused, require_same
 from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
@@ -43,6 +42,7 @@ from pvdm.trust.verify import (
     require_not_revoked,
     require_pass,
     require_signer,
+    require_unexpired,
     require_valid_at,
     verify_threshold,
 )
@@ -136,18 +136,12 @@ def require_complete(proposal: Proposal) -> None:
     whole = proposal.bound.contract.atomicity is Atomicity.WORKLOAD
     complete = frozenset(chunk_ids) == proposal.chunk_ids if whole else len(chunk_ids) == 1
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
-        raise refused(
-            Code.PUBLICATION_NOT_WHOLE,
-            f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan",
-            f"{len(chunk_ids)} chunks",
-        )
-    if whole != (proposal.statement is not None):
-        raise refused(
-            Code.WORKLOAD_STATEMENT_MISSING if whole else Code.WORKLOAD_STATEMENT_NEEDLESS,
-            "one" if whole else "none",
-            "none" if whole else "one",
-            message="a workload statement binds all chunks of a plan that are published at once",
-        )
+        wanted = f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan"
+        raise refused(Code.PUBLICATION_NOT_WHOLE, wanted, f"{len(chunk_ids)} chunks")
+    if whole and proposal.statement is None:
+        raise Code.WORKLOAD_STATEMENT_MISSING(got="none")
+    if not whole and proposal.statement is not None:
+        raise Code.WORKLOAD_STATEMENT_NEEDLESS(got="one")
 
 
 # 2 signatures, 3 statement: the key is checked before anything that it signed is read
@@ -216,9 +210,7 @@ def check_2_notaries(
 def check_2_again(signed: SignedProposal, unit: Unit, *, now: int) -> None:
     """In the transaction: the trust root is still the newest one, and its keys are still valid."""
     if statement_records.ids_of_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
-        raise Code.TRUST_ROOT_MOVED(
-            "a newer trust root was accepted meanwhile", hint="nothing was published; it is checked again by that root"
-        )
+        raise Code.TRUST_ROOT_MOVED()
     require_root_current(signed.trust.root, now)
     for key in signed.keys:
         require_not_revoked(key, now)
@@ -277,13 +269,9 @@ def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> 
         ("override_wrong_files", "set of files", override.file_hashes, core.files.staged_hashes),
     ):
         if expected != got:
-            raise NotAllowedError(
-                code,
-                f"the override is for another {what}",
-                expected=str(expected)[:200],
-                got=str(got)[:200],
-                hint=MAIN_MOVED if code == "override_wrong_base" else "nothing was published; the verdict is unchanged",
-            )
+            message = f"the override is for another {what}"
+            hint = MAIN_MOVED if code == "override_wrong_base" else VERDICT_UNCHANGED
+            raise NotAllowedError(code, message, expected=str(expected)[:200], got=str(got)[:200], hint=hint)
 
 
 # 5 target
@@ -361,12 +349,8 @@ def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
         ("set of proofs", tuple(bound), statement.chunks),
     ):
         if expected != got:
-            raise refused(
-                Code.WORKLOAD_STATEMENT_DIFFERS,
-                f"the {what} of the proofs",
-                "another",
-                message=f"the workload statement is for another {what}",
-            )
+            message = f"the workload statement is for another {what}"
+            raise refused(Code.WORKLOAD_STATEMENT_DIFFERS, f"the {what} of the proofs", "another", message=message)
 
 
 def _chunk_proofs(proof: VerifiedProof) -> ChunkProofs:
@@ -383,11 +367,5 @@ def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
     for chunk in signed.chunks:
         with about(chunk.part):
             require_not_expired(chunk.proof, now)
-    statement = signed.statement
-    if statement is not None and statement.predicate.expires_at <= now:
-        raise refused(
-            Code.PROOF_EXPIRED,
-            f"before {iso_time(statement.predicate.expires_at)}",
-            iso_time(now),
-            message="the workload statement has expired",
-        )
+    if signed.statement is not None:
+        require_unexpired(signed.statement.predicate.expires_at, now, Code.PROOF_EXPIRED, "the workload statement")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pvdm.digest.plan import fingerprint
-from pvdm.errors import Code, InputError, PvdmError, StateUnknownError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.manifest.entry import FileContent, ManifestContent
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.format.schema.logical import to_model
@@ -61,12 +61,7 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
     """The table has the schema, partition spec and format version for which the rows were verified."""
     metadata = base.metadata
     if metadata.format_version not in FORMATS:
-        raise refused(
-            Code.FORMAT_NOT_PUBLISHED,
-            " or ".join(str(each) for each in FORMATS),
-            metadata.format_version,
-            hint="migrate the table to format 2 first",
-        )
+        raise Code.FORMAT_NOT_PUBLISHED(got=str(metadata.format_version))
     for chunk in signed.chunks:
         with about(chunk.part):
             require_structure(chunk.core, metadata)
@@ -191,12 +186,7 @@ def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None
     home = vault.child(attempt.attempt_id) if place.is_under(vault) else parse_location(attempt.prefix)
     link = place.link_below(home)
     if not place.is_under(home) or place == home or link is not None:
-        raise refused(
-            Code.PUBLISHED_PATH_OUTSIDE,
-            f"a file below {home}",
-            str(place if link is None else link),
-            message="a file to be published is outside of its attempt's folder",
-        )
+        raise Code.PUBLISHED_PATH_OUTSIDE(expected=f"a file below {home}", got=str(place if link is None else link))
 
 
 def require_copies(proof: VerifiedProof, vault: Location) -> None:
@@ -205,12 +195,8 @@ def require_copies(proof: VerifiedProof, vault: Location) -> None:
         return
     for file in proof.core.files.added:
         if not parse_location(file.published_path).is_under(vault):
-            raise refused(
-                Code.PUBLISHED_PATH_OUTSIDE,
-                f"a file below {vault}",
-                file.published_path,
-                message="the proof says that the Steward's copies are published, and this file is the producer's",
-            )
+            message = "the proof says that the Steward's copies are published, and this file is the producer's"
+            raise Code.PUBLISHED_PATH_OUTSIDE(message, expected=f"a file below {vault}", got=file.published_path)
 
 
 @check(9)
@@ -233,11 +219,8 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
     if moved and live != set(core.files.removed):
-        raise refused(
-            Code.BOUNDARY_MOVED,
-            f"{len(core.files.removed)} files, as they were verified",
-            f"{len(live)} files",
-            hint="nothing was published; it is verified again",
+        raise Code.BOUNDARY_MOVED(
+            expected=f"{len(core.files.removed)} files, as they were verified", got=f"{len(live)} files"
         )
     _require_paths("proof_wrong_removals", "removed", set(live), set(core.files.removed))
     if moved and core.files.removed and head is not None:
@@ -249,12 +232,7 @@ def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: in
     with blame_main():
         newer = next(_deletes_since(metadata, head, since, reader), None)
     if newer is not None:
-        raise refused(
-            Code.DELETES_NEWER,
-            f"no delete file after sequence number {since}",
-            newer,
-            hint="nothing was published; it is verified again",
-        )
+        raise Code.DELETES_NEWER(expected=f"no delete file after sequence number {since}", got=newer)
 
 
 def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> Iterator[str]:
@@ -282,19 +260,13 @@ def require_verified_core(part: Part, core: ProofCore) -> None:
     proved = f"nonce {core.attempt.nonce}, core {hashlib.sha256(core.to_bytes()).hexdigest()}"
     verified = f"nonce {part.nonce}, core {part.core_sha256}"
     if proved != verified:
-        what = "the verified manifest belongs to another proof"
-        raise refused(Code.VERIFIED_OF_OTHER_PROOF, proved, verified, message=what)
+        raise Code.VERIFIED_OF_OTHER_PROOF(expected=proved, got=verified)
 
 
 def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> None:
     if expected != got:
-        other = min(expected ^ got)
-        raise refused(
-            code,
-            f"{len(expected)} files",
-            f"{len(got)}, such as {other}",
-            message=f"the files {what} are not the bound ones",
-        )
+        message = f"the files {what} are not the bound ones"
+        raise refused(code, f"{len(expected)} files", f"{len(got)}, such as {min(expected ^ got)}", message=message)
 
 
 # 10 bytes
@@ -328,12 +300,10 @@ def _require_bytes(file: AddedFile, files: Files) -> None:
     with in_file(file.published_path):
         seen = files.hash(file.published_path)
         if (seen.size, seen.sha256) != file.published_bytes:
-            raise Code.PUBLISHED_BYTES_CHANGED(
-                f"a file was changed after it was verified: {file.published_path}",
-                expected=f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
-                got=f"{seen.size} bytes, SHA-256 {seen.sha256}",
-                file=file.published_path,
-            )
+            message = f"a file was changed after it was verified: {file.published_path}"
+            expected = f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}"
+            got = f"{seen.size} bytes, SHA-256 {seen.sha256}"
+            raise Code.PUBLISHED_BYTES_CHANGED(message, expected=expected, got=got, file=file.published_path)
 
 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
@@ -345,12 +315,8 @@ def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals 
     for file in added:
         found = shown.get(parse_location(file.published_path))
         if file.version_id is None or found != file.version_id:
-            raise refused(
-                Code.SEALED_VERSION_CHANGED,
-                f"version {file.version_id} of {file.published_path}",
-                f"version {found}",
-                hint="nothing was published; the file was written by someone other than the producer",
-            )
+            wanted = f"version {file.version_id} of {file.published_path}"
+            raise Code.SEALED_VERSION_CHANGED(expected=wanted, got=f"version {found}")
 
 
 # 11 log
@@ -418,11 +384,8 @@ def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
 @check(12)
 def check_12_chunk(unit: Unit, part: OrderPart, snapshot_id: str) -> None:
     """(workload, chunk) was not published before. Publish it and use up its nonce."""
-    try:
+    with about(part):
         attempts.publish(unit, part.attempt_id, nonce=part.nonce, snapshot_id=snapshot_id, extent=part.extent)
-    except PvdmError as error:
-        error.details.setdefault("attempt_id", part.attempt_id)
-        raise
 
 
 @check(12)
@@ -459,20 +422,12 @@ def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
     history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
     found = history.get(shown.new_snapshot_id)
     if found is None or found.parent_id != shown.old_snapshot_id or found.manifest_list is None:
-        raise _not_shown(f"snapshot {shown.new_snapshot_id} on {shown.old_snapshot_id}", f"snapshot {current}")
+        wanted = f"snapshot {shown.new_snapshot_id} on {shown.old_snapshot_id}"
+        raise Code.PUBLICATION_NOT_SHOWN(expected=wanted, got=f"snapshot {current}")
     sha256 = hashlib.sha256(gate.files.read(found.manifest_list, most=MANIFEST_LIST_MAX_BYTES)).hexdigest()
     if sha256 != shown.manifest_list_sha256:
-        raise _not_shown(f"a manifest list with SHA-256 {shown.manifest_list_sha256}", sha256)
-
-
-def _not_shown(expected: str, got: str) -> StateUnknownError:
-    return StateUnknownError(
-        Code.PUBLICATION_NOT_SHOWN,
-        "the publication was committed, but main does not show it",
-        expected=expected,
-        got=got,
-        hint="no receipt was signed; run an audit of the table",
-    )
+        wanted = f"a manifest list with SHA-256 {shown.manifest_list_sha256}"
+        raise Code.PUBLICATION_NOT_SHOWN(expected=wanted, got=sha256)
 
 
 @check(15)

@@ -12,6 +12,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
+from pvdm.metadata.gate.order import OrderPart
 from pvdm.metadata.gate.proposal import Part, PublishedSnapshot, table_in_doubt
 from pvdm.metadata.gate.target import Target
 from pvdm.trust.root import TrustRoot
@@ -61,12 +62,13 @@ def check(number: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about(part: Part) -> Iterator[None]:
+def about(part: Part | OrderPart) -> Iterator[None]:
     """Give an error raised inside the attempt that it is about (`attempt_id`)."""
     try:
         yield
     except PvdmError as error:
-        error.details.setdefault("attempt_id", part.attempt.attempt_id)
+        attempt_id = part.attempt.attempt_id if isinstance(part, Part) else part.attempt_id
+        error.details.setdefault("attempt_id", attempt_id)
         raise
 
 

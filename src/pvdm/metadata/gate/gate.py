@@ -24,30 +24,8 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, receipts
 from pvdm.ledger.work.chunks import Extent
-from pvdm.metadata.gate.checks_statements import (
-    SignedChunk,
-    SignedProposal,
-    TrustState,
-    check_1_envelopes,
-    check_2_again,
-    check_2_notaries,
-    check_2_signatures,
-    check_3_statements,
-    check_4_verdict,
-    check_5_target,
-    check_6_expiry,
-)
-from pvdm.metadata.gate.checks_table import (
-    check_7_structure,
-    check_8_branch,
-    check_9_boundary,
-    check_9_files,
-    check_10_bytes,
-    check_11_logged,
-    check_12_nonces,
-    check_14_shown,
-    check_15_receipt,
-)
+from pvdm.metadata.gate import checks_statements, checks_table
+from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal, TrustState
 from pvdm.metadata.gate.context import Gate, check
 from pvdm.metadata.gate.order import Order, OrderPart, claim_taken
 from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
@@ -66,24 +44,24 @@ def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published.
     """
     trust = TrustState.read(gate)
-    envelopes = check_1_envelopes(proposal)  # 1 envelope
-    keys = check_2_signatures(proposal, envelopes, trust)  # 2 signatures: trusted keys
-    statements = check_3_statements(proposal, envelopes, keys)  # 3 statement
-    signed = check_2_notaries(proposal, statements, trust)  # 2 signatures: enough notaries
-    signed = check_4_verdict(signed, gate)  # 4 verdict
-    check_6_expiry(signed, now=trust.now)  # 6 expiry
+    envelopes = checks_statements.check_1_envelopes(proposal)  # 1 envelope
+    keys = checks_statements.check_2_signatures(proposal, envelopes, trust)  # 2 signatures: trusted keys
+    statements = checks_statements.check_3_statements(proposal, envelopes, keys)  # 3 statement
+    signed = checks_statements.check_2_notaries(proposal, statements, trust)  # 2 signatures: enough notaries
+    signed = checks_statements.check_4_verdict(signed, gate)  # 4 verdict
+    checks_statements.check_6_expiry(signed, now=trust.now)  # 6 expiry
 
     def check_base(base: Base) -> None:
-        check_5_target(signed, base, base.row)  # 5 target
-        check_7_structure(signed, base)  # 7 structure
-        check_8_branch(signed, base)  # 8 branch
-        check_9_files(signed, base, gate)  # 9 files
+        checks_statements.check_5_target(signed, base, base.row)  # 5 target
+        checks_table.check_7_structure(signed, base)  # 7 structure
+        checks_table.check_8_branch(signed, base)  # 8 branch
+        checks_table.check_9_files(signed, base, gate)  # 9 files
 
     base = gate.target.load()
     check_base(base)
-    check_10_bytes(signed, gate)  # 10 bytes
+    checks_table.check_10_bytes(signed, gate)  # 10 bytes
     fault.point("gate.after_rehash")
-    check_11_logged(signed, gate)  # 11 log
+    checks_table.check_11_logged(signed, gate)  # 11 log
 
     swap = _Swap(signed, base, gate, check_base)
     with swap.removing_files(), check(13):  # in the table's queue
@@ -134,6 +112,8 @@ class _Swap:
             self._checked_row = base.row
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
         steady = SteadyFiles(self._gate.files)
+        with self._gate.ledger.read() as unit:
+            found_sha256 = protections.found_sha256(unit, uuid)
         made = publication(
             metadata,
             self._wanted(),
@@ -141,11 +121,11 @@ class _Swap:
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
             place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
             reader=steady,
-            found_sha256=self._found_sha256(uuid),
+            found_sha256=found_sha256,
         )
         if made.found_sha256 is not None:
             # The manifests could be changed since check 9. It must hold for the very bytes that are taken over.
-            check_9_boundary(self._signed, metadata, steady)
+            checks_table.check_9_boundary(self._signed, metadata, steady)
         for file in made.files:
             self._written.append(file.location)
             vault.write(uuid, VaultKind.METADATA, file.name, file.data)
@@ -173,10 +153,6 @@ class _Swap:
             held = receipts.find_missing(unit, base.row.table_uuid, expired)
         return expired_history(base.metadata, now_ms, held=held)
 
-    def _found_sha256(self, table_uuid: str) -> str | None:
-        with self._gate.ledger.read() as unit:
-            return protections.found_sha256(unit, table_uuid)
-
     def check_in_transaction(self, unit: Unit, row: TableRow) -> Order:
         """Checks 2, 5 and 6 again, and the nonces of check 12. The target carries out the order in the transaction."""
         if self._tried is None:
@@ -186,11 +162,11 @@ class _Swap:
         # The written files can be swept while this process is paused. Then the commit is tried again.
         tables.require_not_scheduled(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
-        check_2_again(signed, unit, now=now)
-        check_5_target(signed, base, row)
-        check_6_expiry(signed, now=now)
+        checks_statements.check_2_again(signed, unit, now=now)
+        checks_statements.check_5_target(signed, base, row)
+        checks_statements.check_6_expiry(signed, now=now)
         unit.lock_name(f"workload {signed.proposal.workload.opening.workload_id}")
-        check_12_nonces(signed, unit)
+        checks_table.check_12_nonces(signed, unit)
         bound = signed.proposal.bound
         # By the columns of the base that is swapped: since the opening, a name can have become another column's.
         claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
@@ -242,17 +218,16 @@ class _Swap:
 
 
 def _order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
-    files = chunk.part.files
-    rows = sum(file.record_count for file in files)
-    extent = Extent(rows, len(files), made.removed_rows, made.removed_files)
+    rows = sum(file.record_count for file in chunk.part.files)
+    extent = Extent(rows, len(chunk.part.files), made.removed_rows, made.removed_files)
     return OrderPart(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)
 
 
 def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
     """Read a committed publication back, then sign and log its receipt: checks 14 and 15."""
-    check_14_shown(shown, gate)
+    checks_table.check_14_shown(shown, gate)
     fault.point("gate.before_receipt")
-    return check_15_receipt(shown, gate)
+    return checks_table.check_15_receipt(shown, gate)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pvdm.lake.format.json_document import Json, canonical
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.metadata.gate.state import state_changes, state_of
+from pvdm.metadata.gate.state import name_changes, state_changes, state_of
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.statements.migration import Migration, TableState
 from pvdm.trust.verify import Verified
@@ -37,12 +37,7 @@ def permit_migration(
 def require_table(table_uuid: str, row: TableRow) -> None:
     """The approval is for this table by its UUID. Another table can have the same name."""
     if row.table_uuid != table_uuid:
-        raise Code.APPROVAL_REFUSED(
-            "the approval is for another table than the one of that name",
-            reason="approval_wrong_table",
-            expected=row.table_uuid,
-            got=table_uuid,
-        )
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_table", expected=row.table_uuid, got=table_uuid)
 
 
 def require_protected(row: TableRow) -> str:
@@ -62,15 +57,17 @@ def require_state(
 ) -> None:
     """The table is in the state that the operator saw. The error names what has changed since."""
     found = state_of(metadata, contract_sha256)
+    if found != approved:
+        message = f"the table is not in the state that was approved: other {name_changes(approved, found)}"
+        hint = f"nothing was changed; look at the table as it is now, and {again}"
+        expected, got = _facts_that_differ(approved, found)
+        raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=expected, got=got, hint=hint)
+
+
+def _facts_that_differ(approved: TableState, found: TableState) -> tuple[str, str]:
+    """The approved and the found facts, each list with the names of the facts."""
     moved = state_changes(approved, found)
-    if moved:
-        raise Code.APPROVAL_REFUSED(
-            f"the table is not in the state that was approved: other {' and '.join(name for name, _, _ in moved)}",
-            reason="approval_stale",
-            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
-            got=", ".join(f"{name} {new}" for name, _, new in moved),
-            hint=f"nothing was changed; look at the table as it is now, and {again}",
-        )
+    return ", ".join(f"{name} {old}" for name, old, _ in moved), ", ".join(f"{name} {new}" for name, _, new in moved)
 
 
 def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
@@ -80,25 +77,16 @@ def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
         ("location", before.location, after.location),
     ):
         if old != new:
-            raise Code.MIGRATION_REFUSED(
-                f"a migration cannot change the table's {what}",
-                reason="migration_moves_table",
-                expected=str(old),
-                got=str(new),
-            )
+            message = f"a migration cannot change the table's {what}"
+            raise Code.MIGRATION_REFUSED(message, reason="migration_moves_table", expected=str(old), got=str(new))
 
 
 def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
     """A migration changes no snapshot, ref or statistics file. Only proofs change rows."""
     for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
         if old != new:
-            raise Code.MIGRATION_REFUSED(
-                f"a migration cannot change the table's {what}",
-                reason="migration_moves_data",
-                expected=f"the {what} as before",
-                got="others",
-                hint="nothing was changed; stage rows on a branch and publish them by a proof",
-            )
+            message, expected = f"a migration cannot change the table's {what}", f"the {what} as before"
+            raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got="others")
 
 
 def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
@@ -106,13 +94,11 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
     old, new = _defaults(before), _defaults(after)
     for field_id in sorted(old.keys() & new.keys()):
         if new[field_id] - old[field_id]:
-            raise Code.MIGRATION_REFUSED(
-                "a migration cannot change the initial default of a column that is there",
-                reason="migration_moves_data",
-                expected=f"that of column {field_id} as before",
-                got="another one, so that rows of older files would show it",
-                hint="nothing was changed; add a new column with that initial default",
-            )
+            message = "a migration cannot change the initial default of a column that is there"
+            expected = f"that of column {field_id} as before"
+            got = "another one, so that rows of older files would show it"
+            hint = "nothing was changed; add a new column with that initial default"
+            raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got=got, hint=hint)
 
 
 def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
@@ -128,14 +114,10 @@ def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
 def require_result(approved: TableState, after: TableMetadata) -> None:
     """The updates lead to exactly the state that the operator signed."""
     found = state_of(after, approved.contract_sha256)
-    moved = state_changes(approved, found)
-    if moved:
-        raise Code.MIGRATION_REFUSED(
-            f"the updates lead to another state than was approved: other {' and '.join(name for name, _, _ in moved)}",
-            reason="migration_result_differs",
-            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
-            got=", ".join(f"{name} {new}" for name, _, new in moved),
-        )
+    if found != approved:
+        message = f"the updates lead to another state than was approved: other {name_changes(approved, found)}"
+        expected, got = _facts_that_differ(approved, found)
+        raise Code.MIGRATION_REFUSED(message, reason="migration_result_differs", expected=expected, got=got)
 
 
 def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ that a crash in between loses nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 from pvdm.ledger.work.announced import ORDER_MAX_BYTES
@@ -54,7 +54,7 @@ class Order:
         """The order as the ledger stores it."""
         claim = self.claim
         document: Value = {
-            "parts": [[each.attempt_id, each.nonce, *_numbers(each.extent)] for each in self.parts],
+            "parts": [[each.attempt_id, each.nonce, *astuple(each.extent)] for each in self.parts],
             "source": [self.source.table, self.source.manifest, self.source.uuid],
             "claim": None
             if claim is None
@@ -98,14 +98,9 @@ def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
     return claim if takes else None
 
 
-def _numbers(extent: Extent) -> list[Value]:
-    return [extent.rows_added, extent.files_added, extent.rows_removed, extent.files_removed]
-
-
 def _part(value: Value) -> OrderPart:
     attempt_id, nonce, *numbers = _listed(value)
-    added, files, gone, gone_files = (int(str(each)) for each in numbers)
-    return OrderPart(str(attempt_id), str(nonce), Extent(added, files, gone, gone_files))
+    return OrderPart(str(attempt_id), str(nonce), Extent(*(int(str(each)) for each in numbers)))
 
 
 def _source(value: Value) -> Source:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from pvdm.errors import Code, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.schema.record import StatementKind
@@ -64,23 +64,12 @@ def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: 
     """Raise `table_in_doubt` if an upstream does not show the staged snapshot: its answer is older than the staging."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
-    raise _doubt(f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
+    raise Code.TABLE_IN_DOUBT(got=f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
 
 
-def table_in_doubt(error: PvdmError) -> UnavailableError:
+def table_in_doubt(error: PvdmError) -> PvdmError:
     """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
-    return _doubt(f"{error.reason}: {error.message}", **error.details)
-
-
-def _doubt(got: str, **details: str | int) -> UnavailableError:
-    return UnavailableError(
-        Code.TABLE_IN_DOUBT,
-        "publishing is paused: the catalog does not show the table as the ledger knows it",
-        expected="the table as the ledger knows it",
-        got=got,
-        hint="nothing is lost, and it is tried again; the operator has to find out what happened to the table",
-        **details,
-    )
+    return Code.TABLE_IN_DOUBT(got=f"{error.reason}: {error.message}", **error.details)
 
 
 @dataclass(frozen=True, slots=True)

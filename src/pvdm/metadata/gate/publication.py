@@ -24,8 +24,6 @@ from pvdm.metadata.gate.target import Base, Permit
 # As Iceberg's own writers do it (`commit.manifest.min-count-to-merge`).
 MERGE_FROM: Final = 100
 
-NOTHING_GOES: Final = BranchRemoval()
-
 _K = TypeVar("_K", str, int)
 
 
@@ -65,9 +63,7 @@ def require_as_found(bound: str | None, found: str | None) -> None:
         raise Code.FOUND_MANIFESTS_CHANGED(expected=bound, got=found)
 
 
-def permit_publication(
-    base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval = NOTHING_GOES
-) -> Permit:
+def permit_publication(base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval) -> Permit:
     """The permit for the swap from this base to these bytes, if they change only what was made.
 
     `gone` has the checked branches, which are removed in the same commit.
@@ -76,9 +72,7 @@ def permit_publication(
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 
-def require_only(
-    before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval = NOTHING_GOES
-) -> None:
+def require_only(before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval) -> None:
     """The new snapshot is the head of `main`. All other refs, snapshots, statistics and the structure are unchanged.
 
     `gone` is the exception: staging branches, and snapshots that no other ref holds, with their statistics.
@@ -101,11 +95,9 @@ def require_only(
         ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),
     ):
         if not same:
-            raise Code.PUBLICATION_CHANGES_MORE(
-                f"the publication would lead to another {what} than it may",
-                expected=f"the {what} as the gate made it",
-                got="another",
-            )
+            message = f"the publication would lead to another {what} than it may"
+            expected = f"the {what} as the gate made it"
+            raise Code.PUBLICATION_CHANGES_MORE(message, expected=expected, got="another")
 
 
 def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:

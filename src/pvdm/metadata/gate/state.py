@@ -36,3 +36,8 @@ def state_changes(old: TableState, new: TableState) -> list[tuple[str, object, o
         ("structure", old.structure_sha256, new.structure_sha256),
     )
     return [(name, before, after) for name, before, after in facts if before != after]
+
+
+def name_changes(old: TableState, new: TableState) -> str:
+    """The names of the facts that differ, joined for a sentence; empty if none does."""
+    return " and ".join(name for name, _, _ in state_changes(old, new))

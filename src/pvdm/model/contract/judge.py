@@ -14,7 +14,7 @@ from pvdm.errors import Code, InputError
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
 from pvdm.model.contract.positions import KeyPath, Placed, parse_yaml
-from pvdm.model.contract.refusal import Finding, findings, first, not_yet, refusal
+from pvdm.model.contract.refusal import Finding, findings, refusal
 from pvdm.model.contract.types import DataProductContract, widened_type
 from pvdm.model.fields import require_text
 from pvdm.model.filter.claim_filter import find_empty_range, is_bounded
@@ -44,32 +44,24 @@ def read_contract(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
     except OSError as error:
-        raise Code.INPUT_NOT_READABLE(
-            f"{path} cannot be read", expected="a file to read", got=error.strerror or type(error).__name__
-        ) from error
+        got = error.strerror or type(error).__name__
+        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a file to read", got=got) from error
 
 
 def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
     """The contract in these bytes. The error for the first fault has `name`, line and column."""
     if len(data) > CONTRACT_SIZE_MAX_BYTES:
-        raise Code.CONTRACT_TOO_LARGE(
-            f"{name} is too large", expected=f"at most {CONTRACT_SIZE_MAX_BYTES} bytes", got=str(len(data)), file=name
-        )
+        most = f"at most {CONTRACT_SIZE_MAX_BYTES} bytes"
+        raise Code.CONTRACT_TOO_LARGE(f"{name} is too large", expected=most, got=str(len(data)), file=name)
     placed = parse_yaml(data, name)
     try:
         document = Document.model_validate(placed.value)
     except ValidationError as error:
-        raise refusal(first(findings(error.errors(include_url=False), placed)), name) from None
-    return check_contract(document, placed, name, hashlib.sha256(data).hexdigest())
-
-
-def check_contract(document: Document, placed: Placed, name: str, sha256: str) -> types.DataProductContract:
-    """The contract. Raises the error of the first fault in the file."""
+        raise refusal(findings(error.errors(include_url=False), placed), name) from None
     judge = _Judge(document, placed)
-    contract = judge.contract(sha256)
+    contract = judge.contract(hashlib.sha256(data).hexdigest())
     if judge.found:
-        finding, later = min(judge.found, key=lambda each: each[0].place)
-        raise not_yet(finding, name) if later else refusal(finding, name)
+        raise refusal(judge.found, name)
     return contract
 
 
@@ -79,20 +71,21 @@ class _Judge:
 
     given: Document
     placed: Placed
-    found: list[tuple[Finding, bool]] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
 
     def _refuse(self, path: KeyPath, expected: str, got: str, hint: str | None = None) -> None:
-        self.found.append((Finding(self.placed.place(path), path, expected, got, hint), False))
+        self.found.append(Finding(self.placed.place(path), path, expected, got, hint))
 
     def contract(self, sha256: str) -> types.DataProductContract:
-        given = self.given
+        given, named = self.given, self.given.metadata
         self._require_served()
         self._require_extraction()
+        self._require_text(("metadata", "owner"), named.owner)
         boundary = self._boundary()
         self._require_parameters(boundary)
         return types.DataProductContract(
             sha256=sha256,
-            product=self._product(),
+            product=types.Product(named.domain, named.product, named.owner, named.description),
             parameters=tuple(
                 types.Parameter(name, types.ParameterType(each.type), each.description)
                 for name, each in sorted(given.parameters.items())
@@ -113,14 +106,13 @@ class _Judge:
         given = self.given
         asked: tuple[tuple[KeyPath, str, tuple[str, ...]], ...] = (
             (("profile",), given.profile, ("A",)),
-            (("storage",), given.storage, ("open", "copied", "sealed")),
             (("governance", "attestation"), given.governance.attestation, ("none",)),
             (("governance", "threshold"), str(given.governance.threshold), ("1",)),
         )
         for path, value, served in asked:
             if value not in served:
                 place = self.placed.place(path)
-                self.found.append((Finding(place, path, " or ".join(served), value, _LATER), True))
+                self.found.append(Finding(place, path, " or ".join(served), value, _LATER, served_later=True))
 
     def _require_extraction(self) -> None:
         """Spark reads files by itself, so that they equal the frozen ones only if other parties cannot write them."""
@@ -131,11 +123,6 @@ class _Judge:
             self._refuse(("extraction",), "storage copied or sealed beside extraction spark", "storage open")
         if given.boundary.source.files is not None:
             self._refuse(("extraction",), "a table as the source of extraction spark", "a manifest of files")
-
-    def _product(self) -> types.Product:
-        asked = self.given.metadata
-        self._require_text(("metadata", "owner"), asked.owner)
-        return types.Product(asked.domain, asked.product, asked.owner, asked.description)
 
     def _require_text(self, path: KeyPath, text: str) -> None:
         """The text is not empty and has one line, because proofs and terminals show it."""
@@ -249,9 +236,7 @@ class _Judge:
         for name in sorted(declared - set(used)):
             path: KeyPath = ("parameters", name)
             place = self.placed.key_place(path)
-            self.found.append(
-                (Finding(place, path, "a parameter that the boundary uses", "one it does not use"), False)
-            )
+            self.found.append(Finding(place, path, "a parameter that the boundary uses", "one it does not use"))
 
     def _chunking(self) -> types.Chunking:
         asked = self.given.chunking
@@ -267,7 +252,7 @@ class _Judge:
         several = asked.by != "none" and self.given.boundary.operation != "append"
         if several and self.given.atomicity != "workload":
             wanted = "atomicity: workload, since chunks of an overwrite could replace each other's rows"
-            given = "atomicity" in _keys(self.placed)
+            given = ("atomicity",) in self.placed.keys
             got = "atomicity: chunk" if given else "none, which is atomicity: chunk"
             self._refuse(("atomicity",) if given else ("chunking",), wanted, got)
         size = None if asked.max_size is None else _bytes(asked.max_size)
@@ -321,10 +306,6 @@ class _Judge:
             asked.attempts,
             seconds,
         )
-
-
-def _keys(placed: Placed) -> set[str]:
-    return set(placed.value) if isinstance(placed.value, dict) else set()
 
 
 def _bytes(size: str | int) -> int:

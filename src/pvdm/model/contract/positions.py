@@ -69,17 +69,18 @@ def parse_yaml(data: bytes, name: str) -> Placed:
         composer.loader.dispose()
 
 
+def error_at(
+    code: Code, name: str, place: Place, words: str, *, expected: str, got: str, hint: str | None = None
+) -> InputError:
+    """The error about a place in a contract's file."""
+    where: dict[str, str | int] = {"file": name, "line": place.line, "column": place.column}
+    return InputError(code, f"{name}:{place}: {words}", expected=expected, got=got, hint=hint, **where)
+
+
 def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
     """The error for a file that is not YAML, or uses more of YAML than a contract needs."""
-    return InputError(
-        Code.CONTRACT_UNREADABLE,
-        f"{name}:{place}: the contract cannot be read",
-        expected=expected,
-        got=got,
-        file=name,
-        line=place.line,
-        column=place.column,
-    )
+    words = "the contract cannot be read"
+    return error_at(Code.CONTRACT_UNREADABLE, name, place, words, expected=expected, got=got)
 
 
 def _place(mark: Any) -> Place:

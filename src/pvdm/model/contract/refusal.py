@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 
 from pvdm.errors import Code, InputError
 from pvdm.model.contract import document
-from pvdm.model.contract.positions import KeyPath, Place, Placed, Plain
+from pvdm.model.contract.positions import KeyPath, Place, Placed, Plain, error_at
 
 _SHOWN: Final = 80
 PATTERNS: Final = {
@@ -21,7 +22,14 @@ PATTERNS: Final = {
     r"^[a-z0-9][a-z0-9._-]{0,63}$": "at most 64 of a-z, 0-9, dot, _ and -, the first a letter or digit",
     r"^[1-9][0-9]{0,6}[smhd]$": "a number with s, m, h or d, such as 24h",
 }
-_KINDS: Final = {
+_EXPECTED: Final = {
+    "string_too_short": "a text that is not empty",
+    "string_too_long": "at most {max_length} characters",
+    "too_short": "a list that is not empty",
+    "too_long": "at most {max_length} entries",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
     "string_type": "a text",
     "int_type": "a whole number",
     "bool_type": "true or false",
@@ -43,42 +51,25 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault."""
+    """One fault, or a setting that a later version will serve."""
 
     place: Place
     path: KeyPath
     expected: str
     got: str
     hint: str | None = None
+    served_later: bool = False
 
 
-def refusal(finding: Finding, name: str) -> InputError:
-    """The error for a fault."""
-    return _error(finding, name, Code.CONTRACT_INVALID, "cannot be accepted")
-
-
-def not_yet(finding: Finding, name: str) -> InputError:
-    """The error for a setting that a later version will serve."""
-    return _error(finding, name, Code.CONTRACT_NOT_YET, "is not served yet")
-
-
-def _error(finding: Finding, name: str, code: str, verb: str) -> InputError:
-    shown = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in finding.path)
-    return InputError(
-        code,
-        f"{name}:{finding.place}: {shown or 'the document'} {verb}",
-        expected=finding.expected,
-        got=finding.got,
-        hint=finding.hint,
-        file=name,
-        line=finding.place.line,
-        column=finding.place.column,
-    )
-
-
-def first(found: Iterable[Finding]) -> Finding:
-    """The first fault in the file."""
-    return min(found, key=lambda each: each.place)
+def refusal(found: Iterable[Finding], name: str) -> InputError:
+    """The error for the first fault in the file."""
+    first = min(found, key=lambda each: each.place)
+    shown = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in first.path)
+    code, verb = Code.CONTRACT_INVALID, "cannot be accepted"
+    if first.served_later:
+        code, verb = Code.CONTRACT_NOT_YET, "is not served yet"
+    words = f"{shown or 'the document'} {verb}"
+    return error_at(code, name, first.place, words, expected=first.expected, got=first.got, hint=first.hint)
 
 
 def findings(errors: Iterable[Mapping[str, Any]], placed: Placed) -> list[Finding]:
@@ -123,25 +114,11 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
             return str(context["expected"]).replace("'", "")
         case "string_pattern_mismatch":
             return PATTERNS[str(context["pattern"])]
-        case "string_too_short":
-            return "a text that is not empty"
-        case "string_too_long":
-            return f"at most {context['max_length']} characters"
-        case "too_short":
-            return "a list that is not empty"
-        case "too_long":
-            return f"at most {context['max_length']} entries"
-        case "greater_than_equal":
-            return f"at least {context['ge']}"
-        case "less_than_equal":
-            return f"at most {context['le']}"
-        case "less_than":
-            return f"less than {context['lt']}"
         case "union_tag_invalid":
             tags = [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")]
             return " or ".join(_FORMS[tag] for tag in tags)
         case _:
-            return _KINDS[kind]
+            return _EXPECTED[kind].format(**context)
 
 
 _INNER: Final[dict[str, type[BaseModel]]] = {
@@ -174,16 +151,8 @@ def _keys(path: KeyPath) -> list[str]:
 
 
 def _show(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case str():
-            return ascii(value[:_SHOWN])
-        case dict():
-            return "a mapping"
-        case _:
-            return "a list"
+    if value is None or isinstance(value, int):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return ascii(value[:_SHOWN])
+    return "a mapping" if isinstance(value, dict) else "a list"

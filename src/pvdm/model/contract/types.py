@@ -26,8 +26,6 @@ WIDENINGS: Final[dict[Type, Type]] = {
     PrimitiveType(Kind.FLOAT): PrimitiveType(Kind.DOUBLE),
 }
 _DECIMAL: Final = re.compile(r"decimal\(\d{1,2}, ?\d{1,2}\)", re.ASCII)
-_LIST: Final = "long (from int), double (from float), or decimal(P,S) with more digits and the same scale"
-_PROFILE_T: Final = "any other change of values is a transformation, which is Profile T"
 
 
 class Atomicity(Enum):
@@ -203,11 +201,9 @@ class DataProductContract:
         """
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
-            raise Code.PARAMETERS_DIFFER(
-                expected=", ".join(sorted(declared)) or "none",
-                got=", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none",
-                hint=_parameters_hint(sorted(declared)),
-            )
+            wanted = ", ".join(sorted(declared)) or "none"
+            got = ", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none"
+            raise Code.PARAMETERS_DIFFER(expected=wanted, got=got, hint=_parameters_hint(sorted(declared)))
         pairs = tuple((name, _canonical(given[name], declared[name])) for name in sorted(given))
         require_pairs(pairs, "the parameters")
         column = self.boundary.claim
@@ -249,12 +245,8 @@ def _canonical(text: str, declared: Parameter) -> str:
     try:
         found = literal_text(parse_literal(text, kind), kind)
     except InputError as error:
-        raise Code.PARAMETER_INVALID(
-            f"parameter {declared.name} cannot be accepted",
-            expected=error.expected,
-            got=error.got,
-            parameter=declared.name,
-        ) from None
+        message = f"parameter {declared.name} cannot be accepted"
+        raise Code.PARAMETER_INVALID(message, expected=error.expected, got=error.got, parameter=declared.name) from None
     if found is None:
         raise AssertionError("a parsed literal has a canonical text")
     return found
@@ -277,10 +269,10 @@ def widened_type(text: str) -> Type:
         try:
             kind = type_from_json(text.replace(" ", ""))
         except InputError:
-            raise _not_lossless(ascii(text)) from None
+            raise Code.MAPPING_NOT_LOSSLESS(got=ascii(text)) from None
         if isinstance(kind, DecimalType) and kind.precision <= ICEBERG_PRECISION:
             return kind
-    raise _not_lossless(ascii(text[:64]))
+    raise Code.MAPPING_NOT_LOSSLESS(got=ascii(text[:64]))
 
 
 def resolve(mapping: Mapping, source: Schema) -> tuple[MappedColumn, ...]:
@@ -302,13 +294,9 @@ def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozen
 
 def _mapped_type(column: Column, source: Schema) -> Type:
     if column.source not in source.names:
-        raise Code.MAPPING_COLUMN_UNKNOWN(
-            f"the source has no column {column.source[:80]!a}, which the contract takes for {column.target[:80]!a}",
-            expected=f"one of {', '.join(source.names)}"[:400],
-            got=ascii(column.source[:80]),
-            hint=f"boundary.columns names columns of the source; {_PROFILE_T}",
-            column=column.source,
-        )
+        name, known = ascii(column.source[:80]), f"one of {', '.join(source.names)}"[:400]
+        message = f"the source has no column {name}, which the contract takes for {column.target[:80]!a}"
+        raise Code.MAPPING_COLUMN_UNKNOWN(message, expected=known, got=name, column=column.source)
     given = source.column(column.source).type
     if column.type is None or column.type == given:
         return given
@@ -317,14 +305,4 @@ def _mapped_type(column: Column, source: Schema) -> Type:
     match given, column.type:
         case DecimalType(few, scale), DecimalType(many, same) if many > few and scale == same:
             return column.type
-    raise _not_lossless(f"{given} to {column.type} for {column.source[:80]!a}")
-
-
-def _not_lossless(got: str) -> InputError:
-    return InputError(
-        Code.MAPPING_NOT_LOSSLESS,
-        "the mapping would do more than widen a type",
-        expected=_LIST,
-        got=got,
-        hint=_PROFILE_T,
-    )
+    raise Code.MAPPING_NOT_LOSSLESS(got=f"{given} to {column.type} for {column.source[:80]!a}")

@@ -7,33 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from pvdm.errors import Code, InputError
-from pvdm.model.filter.expression import (
-    Always,
-    And,
-    Boolean,
-    Compare,
-    Expression,
-    IsNan,
-    IsNull,
-    Literal,
-    Not,
-    Number,
-    OneOf,
-    Operator,
-    Or,
-    Parameter,
-    Predicate,
-    StartsWith,
-    Text,
-    Typed,
-)
+from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import canonical_literal, is_boolean, is_numeric, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
 
 _OPAQUE: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
 _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
-_EQUALITY: Final = (Operator.EQUAL, Operator.NOT_EQUAL)
+_EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
 _DIGITS: Final = frozenset({Kind.INT, Kind.LONG})
 # Types other than its own, strings aside, whose literals may have the text of a parameter's value.
@@ -44,24 +25,24 @@ _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.TIMESTAMPTZ: frozenset({Kind.TIMESTAMPTZ_NS}),
 }
 
-_Bound = Callable[[Literal, str, Type], Typed | Parameter]
+_Bound = Callable[[ex.Literal, str, Type], ex.Typed | ex.Parameter]
 """Converts a literal to a column's type, or raises."""
 
 
-def bind(expression: Expression, schema: Schema, parameters: Mapping[str, str]) -> Expression:
+def bind(expression: ex.Expression, schema: Schema, parameters: Mapping[str, str]) -> ex.Expression:
     """The filter with typed literals in place of parameters. `str` of it is its canonical text."""
 
-    def typed(literal: Literal, column: str, kind: Type) -> Typed:
+    def typed(literal: ex.Literal, column: str, kind: Type) -> ex.Typed:
         return parse_typed(literal, column, kind, parameters)
 
     return _bound(expression, schema, typed)
 
 
-def require_bindable(expression: Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
+def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
     """Refuse a filter that cannot be bound to the schema, whatever values its parameters of these types get."""
 
-    def check_literal(literal: Literal, column: str, kind: Type) -> Typed | Parameter:
-        if not isinstance(literal, Parameter):
+    def check_literal(literal: ex.Literal, column: str, kind: Type) -> ex.Typed | ex.Parameter:
+        if not isinstance(literal, ex.Parameter):
             return parse_typed(literal, column, kind, {})
         require_spellable(literal.name, parameters[literal.name], column, kind)
         return literal
@@ -79,24 +60,19 @@ def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> N
             return
         if given.kind in _DIGITS and isinstance(kind, DecimalType | FixedType):
             return
-    raise Code.PARAMETER_TYPE_DIFFERS(
-        f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}",
-        expected=f"a parameter of type {kind}",
-        got=f"one of type {given}",
-        hint=f"give parameters.{parameter} the type of the column, or name another column",
-        column=column,
-    )
+    message = f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}"
+    hint = f"give parameters.{parameter} the type of the column, or name another column"
+    wanted, got = f"a parameter of type {kind}", f"one of type {given}"
+    raise Code.PARAMETER_TYPE_DIFFERS(message, expected=wanted, got=got, hint=hint, column=column)
 
 
-def _bound(expression: Expression, schema: Schema, typed: _Bound) -> Expression:
+def _bound(expression: ex.Expression, schema: Schema, typed: _Bound) -> ex.Expression:
     match expression:
-        case And(parts):
-            return And(tuple(_bound(part, schema, typed) for part in parts))
-        case Or(parts):
-            return Or(tuple(_bound(part, schema, typed) for part in parts))
-        case Not(part):
-            return Not(_bound(part, schema, typed))
-        case Always():
+        case ex.And(parts) | ex.Or(parts):
+            return type(expression)(tuple(_bound(part, schema, typed) for part in parts))
+        case ex.Not(part):
+            return ex.Not(_bound(part, schema, typed))
+        case ex.Always():
             return expression
         case _:
             return _predicate(expression, schema, typed)
@@ -123,23 +99,23 @@ def require_ordered(column: str, kind: Type) -> None:
         raise _unsuited(column, "a type with an order", kind)
 
 
-def _predicate(predicate: Predicate, schema: Schema, typed: _Bound) -> Predicate:
+def _predicate(predicate: ex.Predicate, schema: Schema, typed: _Bound) -> ex.Predicate:
     kind = column_type(schema, predicate.column)
-    if isinstance(predicate, IsNull):
+    if isinstance(predicate, ex.IsNull):
         return predicate
     require_simple(predicate.column, kind)
     match predicate:
-        case Compare(column, operator, literal):
+        case ex.Compare(column, operator, literal):
             if operator not in _EQUALITY:
                 require_ordered(column, kind)
             return replace(predicate, literal=typed(literal, column, kind))
-        case OneOf(column, literals, _):
+        case ex.OneOf(column, literals, _):
             return replace(predicate, literals=tuple(typed(each, column, kind) for each in literals))
-        case IsNan(column):
+        case ex.IsNan(column):
             if kind not in _FLOATS:
                 raise _unsuited(column, "a float or double for `is nan`", kind)
             return predicate
-        case StartsWith(column, prefix, _):
+        case ex.StartsWith(column, prefix, _):
             if kind != PrimitiveType(Kind.STRING):
                 raise _unsuited(column, "a string for `starts with`", kind)
             return replace(predicate, prefix=typed(prefix, column, kind))
@@ -152,41 +128,36 @@ def require_simple(column: str, kind: Type) -> None:
         raise _unsuited(column, "a simple type; others can only be asked for null", kind)
 
 
-def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> Typed:
+def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> ex.Typed:
     """The literal, or the parameter's value, converted to the column's type. Raises `literal_invalid`."""
     match literal:
-        case Typed():
+        case ex.Typed():
             raise AssertionError("a bound filter is not bound again")
-        case Parameter(name):
+        case ex.Parameter(name):
             if name not in parameters:
                 raise Code.PARAMETER_MISSING(expected=name, got=", ".join(sorted(parameters)) or "none")
             text = parameters[name]
-        case Boolean():
+        case ex.Boolean():
             _require_spelling(literal, column, kind)
             text = str(literal)
-        case Text(text) | Number(text):
+        case ex.Text(text) | ex.Number(text):
             _require_spelling(literal, column, kind)
     value = parse_literal(text, kind)
     spelling = canonical_literal(value, kind)
     if spelling is None:
         raise AssertionError("a parsed literal has a canonical text")
-    return Typed(value, spelling, kind)
+    return ex.Typed(value, spelling, kind)
 
 
-def _require_spelling(literal: Text | Number | Boolean, column: str, kind: Type) -> None:
+def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, kind: Type) -> None:
     """The literal is written as its type needs: a quoted number is a text, and is not converted."""
     numeric, boolean = is_numeric(kind), is_boolean(kind)
-    if not isinstance(literal, Number if numeric else Boolean if boolean else Text):
+    if not isinstance(literal, ex.Number if numeric else ex.Boolean if boolean else ex.Text):
         wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
-        raise Code.LITERAL_INVALID(
-            expected=f"{wanted} for {ascii(column)[1:-1]} of {kind}", got=ascii(str(literal)[:80])[1:-1]
-        )
+        wanted = f"{wanted} for {ascii(column)[1:-1]} of {kind}"
+        raise Code.LITERAL_INVALID(expected=wanted, got=ascii(str(literal)[:80])[1:-1])
 
 
 def _unsuited(column: str, expected: str, kind: Type) -> InputError:
-    return InputError(
-        Code.PREDICATE_UNSUITED,
-        f"column {ascii(column)[1:-1][:80]} cannot be asked this",
-        expected=expected,
-        got=str(kind)[:120],
-    )
+    message = f"column {ascii(column)[1:-1][:80]} cannot be asked this"
+    return InputError(Code.PREDICATE_UNSUITED, message, expected=expected, got=str(kind)[:120])

@@ -8,57 +8,34 @@ from decimal import Decimal
 from typing import Final
 
 from pvdm.errors import Code, InputError
+from pvdm.model.filter import expression as ex
 from pvdm.model.filter.bind import parse_typed
 from pvdm.model.filter.claim import Claim, ClaimValue, edge, successor, value_text
-from pvdm.model.filter.expression import (
-    And,
-    Compare,
-    Expression,
-    IsNull,
-    Literal,
-    LiteralValue,
-    OneOf,
-    Operator,
-    Or,
-    StartsWith,
-)
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Type
 
 # Every order that a claim column may have. Fixed has the order of binary, and int that of long.
 _TYPES: Final[tuple[Type, ...]] = (
-    *(
-        PrimitiveType(each)
-        for each in (
-            Kind.STRING,
-            Kind.BOOLEAN,
-            Kind.LONG,
-            Kind.DATE,
-            Kind.TIME,
-            Kind.TIMESTAMP,
-            Kind.TIMESTAMPTZ,
-            Kind.TIMESTAMP_NS,
-            Kind.TIMESTAMPTZ_NS,
-            Kind.UUID,
-            Kind.BINARY,
-        )
-    ),
-    DecimalType(38, 18),
+    *(PrimitiveType(each) for each in (Kind.STRING, Kind.BOOLEAN, Kind.LONG, Kind.DATE, Kind.TIME)),
+    *(PrimitiveType(each) for each in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)),
+    *(PrimitiveType(Kind.UUID), PrimitiveType(Kind.BINARY), DecimalType(38, 18)),
 )
 
 
-def is_bounded(where: Expression, column: str) -> bool:
+def is_bounded(where: ex.Expression, column: str) -> bool:
     """Whether the form of the filter bounds the column by two values, or to null, whatever the literals are."""
     found = _extent(where, column, lambda _, after: _Cut(b"", None, after))
     return found is not None and found.is_bounded
 
 
-def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Literal], LiteralValue]) -> Claim:
+def read_claim(
+    where: ex.Expression, column: str, kind: str, value_of: Callable[[ex.Literal], ex.LiteralValue]
+) -> Claim:
     """The claim of a filter that bounds the column, which has this Iceberg type.
 
     Raises `claim_empty` if no value of the type is between the bounds.
     """
 
-    def cut(literal: Literal, after: bool) -> _Cut:
+    def cut(literal: ex.Literal, after: bool) -> _Cut:
         value = _to_claim_value(value_of(literal))
         # For an integer type `<= 5` is `< 6`, so that it does not overlap `>= 6` or `> 5`.
         following = successor(kind, value) if after else None
@@ -108,34 +85,34 @@ class _Extent:
         return self.lower is not None and self.upper is not None and self.lower.key >= self.upper.key
 
 
-def _extent(where: Expression, column: str, cut: Callable[[Literal, bool], _Cut]) -> _Extent | None:
+def _extent(where: ex.Expression, column: str, cut: Callable[[ex.Literal, bool], _Cut]) -> _Extent | None:
     """The values of the column in all selected rows; None if nothing is known, so that it may be null too."""
     match where:
-        case And(parts):
+        case ex.And(parts):
             return _met([found for part in parts if (found := _extent(part, column, cut)) is not None])
-        case Or(parts):
+        case ex.Or(parts):
             return _hull([_extent(part, column, cut) for part in parts])
-        case IsNull(name, negated) if name == column:
+        case ex.IsNull(name, negated) if name == column:
             return _Extent(null=not negated)
-        case Compare(name, operator, literal) if name == column:
+        case ex.Compare(name, operator, literal) if name == column:
             return _compared(operator, literal, cut)
-        case OneOf(name, literals, False) if name == column:
-            return _hull([_compared(Operator.EQUAL, literal, cut) for literal in literals])
-        case OneOf(name, _, True) | StartsWith(name) if name == column:
+        case ex.OneOf(name, literals, False) if name == column:
+            return _hull([_compared(ex.Operator.EQUAL, literal, cut) for literal in literals])
+        case ex.OneOf(name, _, True) | ex.StartsWith(name) if name == column:
             return _Extent()  # any value except null
         case _:
             return None
 
 
-def _compared(operator: Operator, literal: Literal, cut: Callable[[Literal, bool], _Cut]) -> _Extent:
+def _compared(operator: ex.Operator, literal: ex.Literal, cut: Callable[[ex.Literal, bool], _Cut]) -> _Extent:
     match operator:
-        case Operator.EQUAL:
+        case ex.Operator.EQUAL:
             return _Extent(cut(literal, False), cut(literal, True))
-        case Operator.LESS | Operator.LESS_OR_EQUAL:
-            return _Extent(upper=cut(literal, operator is Operator.LESS_OR_EQUAL))
-        case Operator.GREATER | Operator.GREATER_OR_EQUAL:
-            return _Extent(lower=cut(literal, operator is Operator.GREATER))
-        case Operator.NOT_EQUAL:
+        case ex.Operator.LESS | ex.Operator.LESS_OR_EQUAL:
+            return _Extent(upper=cut(literal, operator is ex.Operator.LESS_OR_EQUAL))
+        case ex.Operator.GREATER | ex.Operator.GREATER_OR_EQUAL:
+            return _Extent(lower=cut(literal, operator is ex.Operator.GREATER))
+        case ex.Operator.NOT_EQUAL:
             return _Extent()
 
 
@@ -170,16 +147,13 @@ def _hull(found: list[_Extent | None]) -> _Extent | None:
 def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> InputError:
     name = ascii(column)[1:-1][:80]
     first, last = (value_text(kind, each.value)[:80] for each in (lower, upper))
-    return InputError(
-        Code.CLAIM_EMPTY,
-        f"no row can pass the filter: it leaves no value of the claim column {name}",
-        expected="a range that has a value in it",
-        got=f"{name} {'>' if lower.after else '>='} {first} and {name} {'<=' if upper.after else '<'} {last}",
-        hint="put the lower end below the upper one, in the parameters or in boundary.where",
-    )
+    message = f"no row can pass the filter: it leaves no value of the claim column {name}"
+    got = f"{name} {'>' if lower.after else '>='} {first} and {name} {'<=' if upper.after else '<'} {last}"
+    hint = "put the lower end below the upper one, in the parameters or in boundary.where"
+    return InputError(Code.CLAIM_EMPTY, message, expected="a range that has a value in it", got=got, hint=hint)
 
 
-def _to_claim_value(value: LiteralValue) -> ClaimValue:
+def _to_claim_value(value: ex.LiteralValue) -> ClaimValue:
     """The value as claims have it: a decimal is its unscaled integer. Floats are never claimed."""
     match value:
         case Decimal():
@@ -192,7 +166,7 @@ def _to_claim_value(value: LiteralValue) -> ClaimValue:
             return value
 
 
-def find_empty_range(where: Expression, column: str, parameters: Mapping[str, str]) -> InputError | None:
+def find_empty_range(where: ex.Expression, column: str, parameters: Mapping[str, str]) -> InputError | None:
     """The error for a filter that bounds the column and leaves no value of it, whatever type its literals have.
 
     None if a type has a value in the range, or if the range depends on a parameter that is not given.
@@ -202,10 +176,12 @@ def find_empty_range(where: Expression, column: str, parameters: Mapping[str, st
     return spelled[0] if spelled and None not in spelled else None
 
 
-def _judge(where: Expression, column: str, kind: Type, parameters: Mapping[str, str]) -> tuple[bool, InputError | None]:
+def _judge(
+    where: ex.Expression, column: str, kind: Type, parameters: Mapping[str, str]
+) -> tuple[bool, InputError | None]:
     """Whether all literals are of the type, and the refusal if the range is empty then."""
 
-    def value_of(literal: Literal) -> LiteralValue:
+    def value_of(literal: ex.Literal) -> ex.LiteralValue:
         return parse_typed(literal, column, kind, parameters).value
 
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from typing import ClassVar
 from uuid import UUID
 
 from pvdm.model.schema import Type
@@ -121,25 +122,30 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class _Is:
+    """A test of a column without a literal."""
+
+    word: ClassVar[str]
+
+    column: str
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{quoted(self.column)} is {'not ' if self.negated else ''}{self.word}"
+
+
+class IsNull(_Is):
     """Whether a column holds no value; never unknown."""
 
-    column: str
-    negated: bool = False
-
-    def __str__(self) -> str:
-        return f"{quoted(self.column)} is {'not ' if self.negated else ''}null"
+    __slots__ = ()
+    word = "null"
 
 
-@dataclass(frozen=True, slots=True)
-class IsNan:
+class IsNan(_Is):
     """Whether a float is not a number; false where it is null, as in Spark."""
 
-    column: str
-    negated: bool = False
-
-    def __str__(self) -> str:
-        return f"{quoted(self.column)} is {'not ' if self.negated else ''}nan"
+    __slots__ = ()
+    word = "nan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +171,33 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class _Joined:
+    """At least two parts, joined by a word."""
+
+    word: ClassVar[str]
+
+    parts: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise AssertionError("a conjunction has at least two parts")
+
+    def __str__(self) -> str:
+        return f" {self.word} ".join(map(_within, self.parts))
+
+
+class And(_Joined):
     """All of at least two parts."""
 
-    parts: tuple[Expression, ...]
-
-    def __post_init__(self) -> None:
-        _require_several(self.parts)
-
-    def __str__(self) -> str:
-        return " and ".join(_within(part) for part in self.parts)
+    __slots__ = ()
+    word = "and"
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Joined):
     """At least one of two or more parts."""
 
-    parts: tuple[Expression, ...]
-
-    def __post_init__(self) -> None:
-        _require_several(self.parts)
-
-    def __str__(self) -> str:
-        return " or ".join(_within(part) for part in self.parts)
-
-
-def _require_several(parts: tuple[Expression, ...]) -> None:
-    if len(parts) < 2:
-        raise AssertionError("a conjunction has at least two parts")
+    __slots__ = ()
+    word = "or"
 
 
 Predicate = Compare | OneOf | IsNull | IsNan | StartsWith
@@ -255,4 +260,4 @@ KEYWORDS = frozenset(
 
 
 def _within(part: Expression) -> str:
-    return f"({part})" if isinstance(part, And | Or) else str(part)
+    return f"({part})" if isinstance(part, _Joined) else str(part)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, PvdmError
 from pvdm.model.filter.expression import Boolean, LiteralValue, Number, Text
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 
@@ -234,13 +234,9 @@ _FORMS: Final = {
 }
 
 
-def _refused(kind: Type, text: str) -> InputError:
+def _refused(kind: Type, text: str) -> PvdmError:
     form = _FORMS.get(kind.kind) if isinstance(kind, PrimitiveType) else None
     if isinstance(kind, FixedType):
         form = _FORMS[Kind.BINARY]
-    return InputError(
-        Code.LITERAL_INVALID,
-        "the literal is not of its column's type",
-        expected=f"a value of {kind}" + ("" if form is None else f", as {form}"),
-        got=ascii(text[:80]),
-    )
+    expected = f"a value of {kind}" if form is None else f"a value of {kind}, as {form}"
+    return Code.LITERAL_INVALID(expected=expected, got=ascii(text[:80]))

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import Code, InputError
-from pvdm.model.filter.expression import (
-    KEYWORDS,
-    Always,
-    And,
-    Boolean,
-    Compare,
-    Expression,
-    IsNan,
-    IsNull,
-    Literal,
-    Not,
-    Number,
-    OneOf,
-    Operator,
-    Or,
-    Parameter,
-    Predicate,
-    StartsWith,
-    Text,
-)
+from pvdm.model.filter import expression as ex
 
 EXPRESSION_MAX_CHARACTERS: Final = 65_536
 EXPRESSION_DEPTH_MAX: Final = 64
@@ -57,7 +39,7 @@ class _Token:
         return self.text or "the end"
 
 
-def parse_expression(text: str) -> Expression:
+def parse_expression(text: str) -> ex.Expression:
     """The filter of this text. Raises `expression_invalid`."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
         raise Code.EXPRESSION_TOO_LONG(expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters", got=str(len(text)))
@@ -75,7 +57,7 @@ def _tokens(text: str) -> list[_Token]:
         if match is None:
             raise _unread(text, position)
         kind = str(match.lastgroup)
-        if kind == "word" and match[0].lower() in KEYWORDS:
+        if kind == "word" and match[0].lower() in ex.KEYWORDS:
             found.append(_Token("keyword", match[0].lower(), position))
         elif kind != "space":
             found.append(_Token(kind, match[0], position))
@@ -122,51 +104,48 @@ class _Parser:
         if self._next.kind != "end":
             raise self._unexpected("`and`, `or`, or the end")
 
-    def any_of(self, depth: int) -> Expression:
-        """Parts joined by `or`."""
-        parts = [self._all_of(depth)]
-        while self._skip("or"):
-            parts.append(self._all_of(depth))
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+    def any_of(self, depth: int) -> ex.Expression:
+        """Parts joined by `or`; each part may be joined by `and`."""
+        return self._joined(ex.Or, lambda: self._joined(ex.And, lambda: self._opposite(depth)))
 
-    def _all_of(self, depth: int) -> Expression:
-        parts = [self._opposite(depth)]
-        while self._skip("and"):
-            parts.append(self._opposite(depth))
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+    def _joined(self, kind: type[ex.And] | type[ex.Or], read: Callable[[], ex.Expression]) -> ex.Expression:
+        parts = [read()]
+        while self._skip(kind.word):
+            parts.append(read())
+        return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
-    def _opposite(self, depth: int) -> Expression:
+    def _opposite(self, depth: int) -> ex.Expression:
         if depth > EXPRESSION_DEPTH_MAX:
             raise _invalid(f"at most {EXPRESSION_DEPTH_MAX} levels", "more", self._next.position)
         if self._skip("not"):
-            return Not(self._opposite(depth + 1))
+            return ex.Not(self._opposite(depth + 1))
         if self._skip("("):
             found = self.any_of(depth + 1)
             self._want(")")
             return found
         if self._skip("true"):
-            return Always()
+            return ex.Always()
         return self._predicate()
 
-    def _predicate(self) -> Predicate:
+    def _predicate(self) -> ex.Predicate:
         column = self._column()
         if self._next.kind == "operator":
             sign = self._take().text
-            operator = Operator("!=" if sign == "<>" else sign)
-            return Compare(column, operator, self._literal())
+            operator = ex.Operator("!=" if sign == "<>" else sign)
+            return ex.Compare(column, operator, self._literal())
         if self._skip("is"):
             negated = self._skip("not")
             if self._skip("null"):
-                return IsNull(column, negated)
+                return ex.IsNull(column, negated)
             if self._skip("nan"):
-                return IsNan(column, negated)
+                return ex.IsNan(column, negated)
             raise self._unexpected("`null` or `nan`")
         negated = self._skip("not")
         if self._skip("in"):
-            return OneOf(column, self._list(), negated)
+            return ex.OneOf(column, self._list(), negated)
         if self._skip("starts"):
             self._want("with")
-            return StartsWith(column, self._prefix(), negated)
+            return ex.StartsWith(column, self._prefix(), negated)
         raise self._unexpected("a comparison, `is`, `in` or `starts with`")
 
     def _column(self) -> str:
@@ -176,7 +155,7 @@ class _Parser:
             return self._take().text[1:-1].replace("``", "`")
         raise self._unexpected("a column")
 
-    def _list(self) -> tuple[Literal, ...]:
+    def _list(self) -> tuple[ex.Literal, ...]:
         self._want("(")
         found = [self._literal()]
         while self._skip(","):
@@ -184,26 +163,26 @@ class _Parser:
         self._want(")")
         return tuple(found)
 
-    def _prefix(self) -> Text | Parameter:
+    def _prefix(self) -> ex.Text | ex.Parameter:
         found = self._literal()
-        if not isinstance(found, Text | Parameter):
+        if not isinstance(found, ex.Text | ex.Parameter):
             raise _invalid("a quoted text or a parameter", str(found), self._tokens[self._at - 1].position)
         return found
 
-    def _literal(self) -> Literal:
+    def _literal(self) -> ex.Literal:
         self._literals += 1
         if self._literals > LITERALS_MAX:
             raise _invalid(f"at most {LITERALS_MAX} literals", "more", self._next.position)
         token = self._next
-        made: Literal
+        made: ex.Literal
         if token.kind == "text":
-            made = Text(token.text[1:-1].replace("''", "'"))
+            made = ex.Text(token.text[1:-1].replace("''", "'"))
         elif token.kind == "number":
-            made = Number(token.text)
+            made = ex.Number(token.text)
         elif token.kind == "parameter":
-            made = Parameter(token.text[2:-1])
+            made = ex.Parameter(token.text[2:-1])
         elif token.kind == "keyword" and token.text in ("true", "false"):
-            made = Boolean(token.text == "true")
+            made = ex.Boolean(token.text == "true")
         else:
             raise self._unexpected("a literal")
         self._take()

@@ -38,4 +38,5 @@ class BreakGlass(Document, title="the break-glass statement"):
 
     def require_consistent(self) -> None:
         """An override is short-lived, so that none is made in advance and kept."""
-        require_lifetime(self, OVERRIDE_LIFETIME_MAX_MICROS, Code.OVERRIDE_LIFETIME_INVALID, "the override")
+        lifetime = self.expires_at - self.issued_at
+        require_lifetime(lifetime, OVERRIDE_LIFETIME_MAX_MICROS, Code.OVERRIDE_LIFETIME_INVALID, "the override")

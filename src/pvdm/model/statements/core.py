@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
-from pvdm.model.canonical_json import dump
 from pvdm.model.codec import (
     Document,
     FieldType,
@@ -232,7 +231,3 @@ class ProofCore(Document, title="the core"):
         require_sequence(names, "the projections", least=1, most=len(ProjectionName))
         if self.target.operation is Operation.APPEND and self.files.removed:
             raise invalid("the removed files", "none in an append", str(len(self.files.removed)))
-
-    def to_bytes(self) -> bytes:
-        """The canonical bytes that notaries must agree on."""
-        return dump(self.to_json())

@@ -139,4 +139,5 @@ def require_contract(text: str | None, sha256: str, *, wanted: bool) -> None:
 
 def _require_approval_lifetime(approval: Migration | Protection) -> None:
     """An approval is for the state that its signer saw, so that none is kept for later."""
-    require_lifetime(approval, APPROVAL_LIFETIME_MAX_MICROS, Code.APPROVAL_LIFETIME_INVALID, "the approval")
+    lifetime = approval.expires_at - approval.issued_at
+    require_lifetime(lifetime, APPROVAL_LIFETIME_MAX_MICROS, Code.APPROVAL_LIFETIME_INVALID, "the approval")

@@ -63,7 +63,8 @@ class NotaryPart(Document, title="the notary's part"):
         names = [each.projection.value for each in self.commitments]
         if names != sorted(set(names)):
             raise invalid("the commitments", "each projection once, in order", ", ".join(names))
-        require_lifetime(self, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
+        lifetime = self.expires_at - self.issued_at
+        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class WorkloadStatement(Document, title="the workload statement"):
         require_sequence(proofs, "the proofs of all chunks", least=1, most=CHUNKS_MAX * NOTARIES_MAX)
         nonces = sorted(chunk.nonce for chunk in self.chunks)
         require_sequence(nonces, "the nonces of all chunks", least=1, most=CHUNKS_MAX)
-        require_lifetime(self, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
+        lifetime = self.expires_at - self.issued_at
+        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
 
 
 def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:

@@ -85,7 +85,7 @@ def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> 
 def _read_passphrase(path: Path) -> Passphrase:
     """Read the file's one line; owner and mode are checked, and errors never show its content."""
     try:
-        found = disk.read_private(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
+        found = disk.read_own(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
     except UnavailableError as error:
         if error.code == Code.KEY_FILE_MISSING:
             error.hint = "before the first start create it, one line, mode 0600; later, restore it"

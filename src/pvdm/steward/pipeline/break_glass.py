@@ -35,8 +35,9 @@ from pvdm.steward.record.overrides import require_over_main, require_usable
 from pvdm.steward.work.opened import staged_head
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.sources import levels_of
-from pvdm.trust.approval import raise_not_allowed, require_unexpired
+from pvdm.trust.approval import raise_not_allowed
 from pvdm.trust.statement import read_signed
+from pvdm.trust.verify import require_unexpired
 from pvdm.verify.fetch import Files
 
 
@@ -83,7 +84,7 @@ class OverridePublisher:
             require_usable(unit, override)
             said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
         with raise_not_allowed("override"):
-            require_unexpired(said, self.clock.now_micros(), "override")
+            require_unexpired(said.expires_at, self.clock.now_micros(), "override_expired", "the override")
         require_over_main(said, self.catalog.states.of(self._row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
         self._require_quarantined(core)

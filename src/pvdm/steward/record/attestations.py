@@ -71,7 +71,7 @@ class Attestations:
             expires_at=drawn.expires_micros,
             keys={
                 name: ProjectionKeys(self.keys.row_hash_key(context, name), self.keys.commitment_key(context, name))
-                for name in context.projections
+                for name, _ in context.fingerprints
             },
         )
 

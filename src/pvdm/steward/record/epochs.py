@@ -205,7 +205,7 @@ class LedgerEpochs:
 
     def replace(self, book: EpochBook) -> bool:
         """Keep this book if the newest one is the revision just before it."""
-        data = book.dump()
+        data = book.to_bytes()
         at = self._clock.now_micros()
         return self._ledger.transact(
             lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at

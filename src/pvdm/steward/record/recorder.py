@@ -87,8 +87,8 @@ class Recorder:
         fault.point("steward.before_outside")
         if self.archive is not None:
             self.archive.cover(appended.size)
-        done = acknowledge(self.outside, self._reader(), appended)
-        self._covered = max(self._covered, done.outside_size)
+        covered = acknowledge(self.outside, self._reader(), appended)
+        self._covered = max(self._covered, covered)
         fault.point("steward.after_outside")
 
     def _append(self, documents: Sequence[Document], work: Work) -> Appended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
@@ -17,10 +17,15 @@ from pvdm.model.projection import ProjectionName
 
 _COUNTER: Final = b"\x01"
 _ROOT_BYTES: Final = 32
-_WORKLOAD_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{32}")
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_IDENTITY: Final = re.compile(r"[a-z0-9][a-z0-9._@/:-]{0,127}")
+_RANDOM_ID: Final = (re.compile(r"[0-9a-f]{32}"), "32 lower-case hex digits")
+_PATTERNS: Final = {
+    "workload_id": (re.compile(r"[A-Za-z0-9._-]{1,128}"), "1 to 128 of A-Z a-z 0-9 . _ -"),
+    "attempt_id": _RANDOM_ID,
+    "nonce": _RANDOM_ID,
+    "table_uuid": (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "a UUID in lower case"),
+    "attestor": (re.compile(r"[a-z0-9][a-z0-9._@/:-]{0,127}"), "1 to 128 of a-z 0-9 . _ @ / : -"),
+}
+_LEAST: Final = {"epoch": 1, "snapshot_id": 0}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -42,6 +47,7 @@ class AttemptContext:
 
     row_hash: ClassVar = Purpose.ROW_HASH
     commitment: ClassVar = Purpose.COMMITMENT
+    holder: ClassVar = "an attempt"
 
     epoch: int
     workload_id: str
@@ -54,15 +60,7 @@ class AttemptContext:
     staged_root: bytes
 
     def __post_init__(self) -> None:
-        _judge_long("epoch", self.epoch, least=1)
-        _judge_match("workload_id", self.workload_id, _WORKLOAD_ID, "1 to 128 of A-Z a-z 0-9 . _ -")
-        _judge_text("chunk_id", self.chunk_id)
-        _judge_match("attempt_id", self.attempt_id, _RANDOM_ID, "32 lower-case hex digits")
-        _judge_match("nonce", self.nonce, _RANDOM_ID, "32 lower-case hex digits")
-        _judge_mode(self.mode)
-        _judge_fingerprints(self.fingerprints)
-        _judge_hash("intent_root", self.intent_root)
-        _judge_hash("staged_root", self.staged_root)
+        _require_fields(self)
 
     @property
     def projections(self) -> tuple[ProjectionName, ...]:
@@ -71,20 +69,9 @@ class AttemptContext:
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 2)."""
-        if purpose not in (self.row_hash, self.commitment):
-            raise _invalid("purpose", "a purpose of an attempt", purpose.value)
-        return _message(
-            purpose.value.encode(),
-            self.workload_id.encode(),
-            self.chunk_id.encode(),
-            bytes.fromhex(self.attempt_id),
-            bytes.fromhex(self.nonce),
-            projection.value.encode(),
-            _fingerprint(self.fingerprints, projection),
-            self.mode.value.encode(),
-            self.intent_root,
-            self.staged_root,
-        )
+        attempt = (bytes.fromhex(self.attempt_id), bytes.fromhex(self.nonce))
+        named = (self.workload_id.encode(), self.chunk_id.encode(), *attempt)
+        return _message(self, purpose, projection, named, (self.intent_root, self.staged_root))
 
     def to_json(self) -> dict[str, Value]:
         """The context as a document. Nothing in it is secret."""
@@ -105,37 +92,23 @@ class AttemptContext:
         """The context that `to_json` wrote. Raises `context_invalid` for any other document."""
         try:
             match document:
-                case {
-                    "epoch": str(epoch),
-                    "workload_id": str(workload_id),
-                    "chunk_id": str(chunk_id),
-                    "attempt_id": str(attempt_id),
-                    "nonce": str(nonce),
-                    "mode": str(mode),
-                    "fingerprints": Mapping() as fingerprints,
-                    "intent_root": str(intent_root),
-                    "staged_root": str(staged_root),
-                    **rest,
-                } if not rest:
+                case {"fingerprints": Mapping() as prints, **rest} if all(
+                    isinstance(each, str) for each in rest.values()
+                ):
+                    texts = {name: str(text) for name, text in rest.items()}
+                    names = [name for name in ProjectionName if name.value in prints]
                     context = cls(
-                        epoch=int(epoch),
-                        workload_id=workload_id,
-                        chunk_id=chunk_id,
-                        attempt_id=attempt_id,
-                        nonce=nonce,
-                        mode=Mode(mode),
-                        fingerprints=tuple(
-                            (name, bytes.fromhex(str(fingerprints[name.value])))
-                            for name in ProjectionName
-                            if name.value in fingerprints
-                        ),
-                        intent_root=bytes.fromhex(intent_root),
-                        staged_root=bytes.fromhex(staged_root),
+                        epoch=int(texts.pop("epoch")),
+                        mode=Mode(texts.pop("mode")),
+                        fingerprints=tuple((name, bytes.fromhex(str(prints[name.value]))) for name in names),
+                        intent_root=bytes.fromhex(texts.pop("intent_root")),
+                        staged_root=bytes.fromhex(texts.pop("staged_root")),
+                        **texts,
                     )
                     if context.to_json() == document:
                         return context
-        except ValueError:
-            pass
+        except (KeyError, TypeError, ValueError):
+            pass  # a key is missing or unknown, or a value cannot be read
         raise _invalid("document", "what to_json writes", "another document")
 
 
@@ -145,6 +118,7 @@ class SourceContext:
 
     row_hash: ClassVar = Purpose.SOURCE_ROW_HASH
     commitment: ClassVar = Purpose.SOURCE_COMMITMENT
+    holder: ClassVar = "a source attestation"
 
     epoch: int
     catalog: str
@@ -156,39 +130,33 @@ class SourceContext:
     fingerprints: Fingerprints
 
     def __post_init__(self) -> None:
-        _judge_long("epoch", self.epoch, least=1)
-        _judge_text("catalog", self.catalog)
-        _judge_match("table_uuid", self.table_uuid, _UUID, "a UUID in lower case")
-        _judge_long("snapshot_id", self.snapshot_id, least=0)
-        _judge_match("attestor", self.attestor, _IDENTITY, "1 to 128 of a-z 0-9 . _ @ / : -")
-        _judge_match("nonce", self.nonce, _RANDOM_ID, "32 lower-case hex digits")
-        _judge_mode(self.mode)
-        _judge_fingerprints(self.fingerprints)
-
-    @property
-    def projections(self) -> tuple[ProjectionName, ...]:
-        """The projections that have a key, in order."""
-        return tuple(name for name, _ in self.fingerprints)
+        _require_fields(self)
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 3)."""
-        if purpose not in (self.row_hash, self.commitment):
-            raise _invalid("purpose", "a purpose of a source attestation", purpose.value)
-        return _message(
-            purpose.value.encode(),
-            self.catalog.encode(),
-            self.table_uuid.encode(),
-            str(self.snapshot_id).encode(),
-            self.attestor.encode(),
-            bytes.fromhex(self.nonce),
-            projection.value.encode(),
-            _fingerprint(self.fingerprints, projection),
-            self.mode.value.encode(),
+        table = (self.catalog.encode(), self.table_uuid.encode(), str(self.snapshot_id).encode())
+        named = (*table, self.attestor.encode(), bytes.fromhex(self.nonce))
+        return _message(self, purpose, projection, named)
+
+
+def _message(
+    context: AttemptContext | SourceContext,
+    purpose: Purpose,
+    projection: ProjectionName,
+    named: tuple[bytes, ...],
+    roots: tuple[bytes, ...] = (),
+) -> bytes:
+    if purpose not in (context.row_hash, context.commitment):
+        raise _invalid("purpose", f"a purpose of {context.holder}", purpose.value)
+    fingerprint = dict(context.fingerprints).get(projection)
+    if fingerprint is None:
+        message = "the context has no such projection"
+        raise Code.PROJECTION_INVALID(
+            message, reason="projection_unknown", expected="one of its own", got=projection.value
         )
-
-
-def _message(*fields: bytes) -> bytes:
-    return hashlib.sha256(join_fields(*fields)).digest() + _COUNTER
+    about = (projection.value.encode(), fingerprint, context.mode.value.encode())
+    joined = join_fields(purpose.value.encode(), *named, *about, *roots)
+    return hashlib.sha256(joined).digest() + _COUNTER
 
 
 def join_fields(*fields: bytes) -> bytes:
@@ -196,29 +164,33 @@ def join_fields(*fields: bytes) -> bytes:
     return b"".join(framed(field) for field in fields)
 
 
-def _fingerprint(fingerprints: Fingerprints, projection: ProjectionName) -> bytes:
-    for name, fingerprint in fingerprints:
-        if name is projection:
-            return fingerprint
-    raise Code.PROJECTION_INVALID(
-        "the context has no such projection",
-        reason="projection_unknown",
-        expected="one of its own",
-        got=projection.value,
-    )
+def _require_fields(context: AttemptContext | SourceContext) -> None:
+    for field in fields(context):
+        _require_field(field.name, getattr(context, field.name))
 
 
-def _judge_long(field: str, number: object, *, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= LONG_MAX:
-        raise _invalid(field, f"{least} to 2^63-1", str(number)[:160])
+def _require_field(field: str, value: object) -> None:
+    match field:
+        case "epoch" | "snapshot_id":
+            least = _LEAST[field]
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LONG_MAX:
+                raise _invalid(field, f"{least} to 2^63-1", str(value)[:160])
+        case "chunk_id" | "catalog":
+            _require_text(field, value)
+        case "mode":
+            if not isinstance(value, Mode):
+                raise _invalid("mode", "stored or portable", repr(value)[:160])
+        case "fingerprints":
+            _require_fingerprints(value)
+        case "intent_root" | "staged_root":
+            _require_hash(field, value)
+        case _:
+            pattern, expected = _PATTERNS[field]
+            if not isinstance(value, str) or pattern.fullmatch(value) is None:
+                raise _invalid(field, expected, repr(value)[:160])
 
 
-def _judge_match(field: str, text: object, pattern: re.Pattern[str], expected: str) -> None:
-    if not isinstance(text, str) or pattern.fullmatch(text) is None:
-        raise _invalid(field, expected, repr(text)[:160])
-
-
-def _judge_text(field: str, text: object) -> None:
+def _require_text(field: str, text: object) -> None:
     expected = f"1 to {TEXT_MAX_BYTES} bytes of text without control characters"
     if not isinstance(text, str) or not text.strip() or _CONTROL.search(text):
         raise _invalid(field, expected, repr(text)[:160])
@@ -227,17 +199,12 @@ def _judge_text(field: str, text: object) -> None:
         raise _invalid(field, expected, f"{size} bytes")
 
 
-def _judge_mode(mode: object) -> None:
-    if not isinstance(mode, Mode):
-        raise _invalid("mode", "stored or portable", repr(mode)[:160])
-
-
-def _judge_hash(field: str, value: object) -> None:
+def _require_hash(field: str, value: object) -> None:
     if not isinstance(value, bytes) or len(value) != _ROOT_BYTES:
         raise _invalid(field, f"{_ROOT_BYTES} bytes", f"{type(value).__name__} of another length")
 
 
-def _judge_fingerprints(fingerprints: object) -> None:
+def _require_fingerprints(fingerprints: object) -> None:
     expected = "identity, content or both, in this order"
     if not isinstance(fingerprints, tuple) or not fingerprints:
         raise _invalid("fingerprints", expected, "none")
@@ -246,7 +213,7 @@ def _judge_fingerprints(fingerprints: object) -> None:
     if -1 in places or places != sorted(set(places)):
         raise _invalid("fingerprints", expected, ", ".join(str(name) for name, _ in fingerprints)[:160])
     for name, fingerprint in fingerprints:
-        _judge_hash(f"fingerprint of {name.value}", fingerprint)
+        _require_hash(f"fingerprint of {name.value}", fingerprint)
 
 
 def _invalid(field: str, expected: str, got: str) -> InputError:

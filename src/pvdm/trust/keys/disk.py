@@ -12,21 +12,36 @@ from pathlib import Path
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import Code, NotAllowedError, UnavailableError
+from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.model.secret import Secret
 
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
 
 
-def read_private(path: Path, *, size_max_bytes: int) -> bytes:
-    """The file, if it is a plain file of this user with mode 0600. The open file is checked, not its name."""
-    return _read(path, size_max_bytes=size_max_bytes, private=True)
+def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
+    """The file, if it is a plain file of this user. The open file is checked, not its name.
 
-
-def read_own(path: Path, *, size_max_bytes: int) -> bytes:
-    """The file, if it is a plain file of this user that other users cannot write."""
-    return _read(path, size_max_bytes=size_max_bytes, private=False)
+    A `private` one has mode 0600. Any other may be read by other users, but not written.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        if path.is_symlink():
+            raise _not_plain(path, "a symbolic link") from None
+        raise _unavailable(path, error) from None
+    try:
+        _judge(path, os.fstat(descriptor), private=private)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(size_max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > size_max_bytes:
+        del content
+        raise Code.KEY_FILE_TOO_LARGE(f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more")
+    return content
 
 
 def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> None:
@@ -40,12 +55,7 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
         else:
             temporary.replace(path)
     except FileExistsError:
-        raise Code.KEY_FILE_REFUSED(
-            f"{path.name} exists already",
-            reason="key_file_exists",
-            got=str(path),
-            hint="nothing was overwritten; choose another name, or move the old file away",
-        ) from None
+        raise exists_already(path) from None
     except OSError as error:
         raise _unavailable(path, error) from None
     finally:
@@ -83,53 +93,26 @@ def stamp(path: Path) -> tuple[int, int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns
 
 
-def _read(path: Path, *, size_max_bytes: int, private: bool) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except OSError as error:
-        if path.is_symlink():
-            raise _not_plain(path, "a symbolic link") from None
-        raise _unavailable(path, error) from None
-    try:
-        _judge(path, os.fstat(descriptor), private=private)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(size_max_bytes + 1)
-    finally:
-        os.close(descriptor)
-    if len(content) > size_max_bytes:
-        del content
-        raise Code.KEY_FILE_TOO_LARGE(f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more")
-    return content
+def exists_already(path: Path) -> PvdmError:
+    """The error for a file that is there and is not overwritten."""
+    return Code.KEY_FILE_REFUSED(f"{path.name} exists already", reason="key_file_exists", got=str(path))
 
 
 def _judge(path: Path, found: os.stat_result, *, private: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _not_plain(path, stat.filemode(found.st_mode))
     if found.st_uid != os.geteuid():
-        raise Code.KEY_FILE_REFUSED(
-            f"{path.name} belongs to another user",
-            reason="key_file_owner",
-            expected=f"user {os.geteuid()}",
-            got=f"user {found.st_uid}",
-        )
+        message, owner = f"{path.name} belongs to another user", f"user {found.st_uid}"
+        raise Code.KEY_FILE_REFUSED(message, reason="key_file_owner", expected=f"user {os.geteuid()}", got=owner)
     mode = stat.S_IMODE(found.st_mode)
+    got = f"mode {mode:04o}"
     if private and mode != PRIVATE_MODE:
-        raise Code.KEY_FILE_REFUSED(
-            f"{path.name} may be read by others or is not as it was made",
-            reason="key_file_mode",
-            expected="mode 0600",
-            got=f"mode {mode:04o}",
-            hint=f"find out who could read it; then chmod 600 {path.name}, or make new keys",
-        )
+        message = f"{path.name} may be read by others or is not as it was made"
+        hint = f"find out who could read it; then chmod 600 {path.name}, or make new keys"
+        raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected="mode 0600", got=got, hint=hint)
     if mode & 0o022:
-        raise Code.KEY_FILE_REFUSED(
-            f"{path.name} may be written by others",
-            reason="key_file_mode",
-            expected="no write for group and others",
-            got=f"mode {mode:04o}",
-        )
+        message, expected = f"{path.name} may be written by others", "no write for group and others"
+        raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected=expected, got=got)
 
 
 def _prefix(path: Path) -> str:
@@ -154,23 +137,17 @@ def _sync_folder(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise Code.KEY_FILE_UNSYNCED(
-            f"{path.name} was written, but its folder could not be synced", got=str(error.strerror)
-        ) from None
+        message = f"{path.name} was written, but its folder could not be synced"
+        raise Code.KEY_FILE_UNSYNCED(message, got=str(error.strerror)) from None
 
 
-def _missing(path: Path) -> UnavailableError:
-    return UnavailableError(Code.KEY_FILE_MISSING, f"{path.name} is not there", expected=str(path), got="nothing")
+def _missing(path: Path) -> PvdmError:
+    return Code.KEY_FILE_MISSING(f"{path.name} is not there", expected=str(path), got="nothing")
 
 
 def _not_plain(path: Path, got: str) -> NotAllowedError:
     return NotAllowedError("key_file_kind", f"{path.name} is not a plain file", expected="a plain file", got=got)
 
 
-def _unavailable(path: Path, error: OSError) -> UnavailableError:
-    return UnavailableError(
-        Code.KEY_FILE_UNAVAILABLE,
-        f"{path.name} cannot be used",
-        expected="a readable folder and file",
-        got=str(error.strerror),
-    )
+def _unavailable(path: Path, error: OSError) -> PvdmError:
+    return Code.KEY_FILE_UNAVAILABLE(f"{path.name} cannot be used", got=str(error.strerror))

@@ -97,25 +97,19 @@ class Epoch(Document, title="an epoch"):
         return next(entry for entry in self.keys if entry.role is role)
 
 
+def _write_key_ids(key_ids: Sequence[tuple[KeyRole, str]]) -> Value:
+    return {role.value: key_id for role, key_id in key_ids}
+
+
 @dataclass(frozen=True, slots=True)
-class EpochChange:
+class EpochChange(Document, title="a change of an epoch"):
     """One step of one epoch. The caller signs and logs it."""
 
-    epoch: int
+    epoch: Decimal
     before: EpochStage | None
     after: EpochStage
     reason: str
-    key_ids: tuple[tuple[KeyRole, str], ...]
-
-    def to_json(self) -> dict[str, Value]:
-        """The predicate's facts; 64-bit numbers are decimal strings."""
-        return {
-            "epoch": str(self.epoch),
-            "before": None if self.before is None else self.before.value,
-            "after": self.after.value,
-            "reason": self.reason,
-            "key_ids": {role.value: key_id for role, key_id in self.key_ids},
-        }
+    key_ids: Annotated[tuple[tuple[KeyRole, str], ...], FieldType(Fields.pairs, _write_key_ids)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +125,8 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         if numbers != sorted(set(numbers)):
             raise _malformed("ascending distinct epochs", "another order")
         if len(numbers) > EPOCHS_MAX:
-            raise Code.EPOCH_INVALID(
-                reason="epochs_too_many", expected=f"at most {EPOCHS_MAX} epochs", got=str(len(numbers))
-            )
+            most = f"at most {EPOCHS_MAX} epochs"
+            raise Code.EPOCH_INVALID(reason="epochs_too_many", expected=most, got=str(len(numbers)))
         if sum(epoch.state is EpochStage.ACTIVE for epoch in self.epochs) > 1:
             raise _malformed("at most one ACTIVE epoch", "several")
         references = [entry.reference for epoch in self.epochs for entry in epoch.keys]
@@ -147,10 +140,10 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
 
     def epoch(self, number: int) -> Epoch:
         """The epoch of that number. Raises `epoch_unknown`."""
-        for epoch in self.epochs:
-            if epoch.number == number:
-                return epoch
-        raise Code.EPOCH_INVALID(reason="epoch_unknown", got=str(number))
+        found = next((epoch for epoch in self.epochs if epoch.number == number), None)
+        if found is None:
+            raise Code.EPOCH_INVALID(reason="epoch_unknown", got=str(number))
+        return found
 
     def usable(self, number: int) -> Epoch:
         """The epoch, if its keys may still derive and sign: ACTIVE or RETIRED."""
@@ -213,12 +206,8 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
     def _from(self, number: int, before: EpochStage, after: EpochStage) -> Epoch:
         epoch = self.epoch(number)
         if epoch.state is not before:
-            raise Code.EPOCH_REFUSED(
-                f"epoch {number} cannot become {after.value}",
-                reason="epoch_transition",
-                expected=before.value,
-                got=epoch.state.value,
-            )
+            message, got = f"epoch {number} cannot become {after.value}", epoch.state.value
+            raise Code.EPOCH_REFUSED(message, reason="epoch_transition", expected=before.value, got=got)
         return epoch
 
     def _apply_steps(
@@ -235,13 +224,9 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         epochs = tuple(replace(epoch, state=states[epoch.number]) for epoch in self.epochs)
         return EpochBook(self.revision + 1, epochs), tuple(changes)
 
-    def dump(self) -> bytes:
-        """The book as canonical JSON."""
-        return canonical_json.dump(self.to_json())
-
     @classmethod
     def parse(cls, data: bytes) -> EpochBook:
-        """The book that `dump` wrote. Raises `epoch_book_malformed` for any other document."""
+        """The book that `to_bytes` wrote. Raises `epoch_book_malformed` for any other document."""
         value = canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES)
         try:
             return cls.from_json(value)
@@ -261,9 +246,8 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
 def judge_reason(reason: str) -> None:
     """The reason is printable text of limited length, because it is logged."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
-        raise Code.EPOCH_INVALID(
-            reason="epoch_reason", expected=f"1 to {REASON_MAX_BYTES} bytes of printable text", got=repr(reason)[:160]
-        )
+        expected = f"1 to {REASON_MAX_BYTES} bytes of printable text"
+        raise Code.EPOCH_INVALID(reason="epoch_reason", expected=expected, got=repr(reason)[:160])
 
 
 def _malformed(expected: str, got: str) -> InputError:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from pvdm.errors import Code, PvdmError, VerificationError
+from pvdm.errors import Code, PvdmError
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import KEY_BYTES, Secret
@@ -65,7 +64,7 @@ class FileKeystore:
     @classmethod
     def open(cls, path: Path, passphrase: Passphrase | None = None) -> FileKeystore:
         """Open an existing keystore. Its mode, owner, form and seal are checked."""
-        header = _parse_header(path, disk.read_private(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        header = _parse_header(path, disk.read_own(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
         store = cls(path, _seal_of(path, header, passphrase))
         store.load()
         return store
@@ -128,17 +127,15 @@ class FileKeystore:
             return self._content
 
     def _read(self) -> _Content:
-        header = _parse_header(self._path, disk.read_private(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        header = _parse_header(self._path, disk.read_own(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
         content = _open_body(header, self._seal)
         del header
         if content is None:
             raise _damaged(self._path)
         if self._content is not None and content.book.revision < self._content.book.revision:
-            raise Code.KEYSTORE_ROLLED_BACK(
-                f"{self._path.name} is older than what this process has seen",
-                expected=f"revision {self._content.book.revision} or later",
-                got=f"revision {content.book.revision}",
-            )
+            message = f"{self._path.name} is older than what this process has seen"
+            expected = f"revision {self._content.book.revision} or later"
+            raise Code.KEYSTORE_ROLLED_BACK(message, expected=expected, got=f"revision {content.book.revision}")
         return content
 
 
@@ -252,9 +249,8 @@ def _is_consistent(content: _Content) -> bool:
 def _material(keys: Mapping[str, Secret], reference: str) -> Secret:
     found = keys.get(reference)
     if found is None:
-        raise Code.KEY_REFERENCE_UNKNOWN(
-            "the keystore has no such key", expected="a key of its own book", got=reference
-        )
+        message = "the keystore has no such key"
+        raise Code.KEY_REFERENCE_UNKNOWN(message, expected="a key of its own book", got=reference)
     return found
 
 
@@ -263,15 +259,8 @@ def _private(secret: Secret) -> Ed25519PrivateKey:
 
 
 def _public(secret: Secret) -> PublicKey:
-    der = _private(secret).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return PublicKey.from_der(der)
+    return PublicKey.from_loaded(_private(secret).public_key())
 
 
-def _damaged(path: Path) -> VerificationError:
-    return VerificationError(
-        Code.KEYSTORE_DAMAGED,
-        f"{path.name} is truncated or was changed",
-        expected="the file as it was written",
-        got="something else",
-        hint="bring the last good copy back; keys that are lost cannot be made again",
-    )
+def _damaged(path: Path) -> PvdmError:
+    return Code.KEYSTORE_DAMAGED(f"{path.name} is truncated or was changed", got="something else")

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from pvdm import fault
-from pvdm.errors import Code, NotAllowedError
+from pvdm.errors import Code
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 from pvdm.trust.keys.context import AttemptContext
@@ -82,10 +82,7 @@ class Handles:
 
     def freeze(self, job_id: str, context: AttemptContext) -> None:
         """Bind the job to the frozen files, so that its handle gives keys. Only the Steward calls this."""
-        record = self._registry.find_job(job_id)
-        if record is None:
-            raise _unknown()
-        self._registry.change(record.handle_sha256, lambda found: _freeze(found, context))
+        self._change(job_id, lambda found: _freeze(found, context))
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
         """The job's digest keys for this worker, once. A task that runs again is another worker."""
@@ -97,8 +94,10 @@ class Handles:
             raise Code.HANDLE_INVALID(reason="handle_malformed", got="something else")
         record = self._registry.find(name)
         if record is None:
-            raise _unknown()
-        context = _context(_redeem(record, job_id, worker))
+            raise Code.HANDLE_UNKNOWN(got="another")
+        context = _redeem(record, job_id, worker).context
+        if context is None:
+            raise AssertionError("a frozen handle has a context")
         # Derived before the redemption is recorded, so that an unreachable key home uses up no redemption. Returned
         # after it, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
@@ -108,40 +107,36 @@ class Handles:
 
     def end(self, job_id: str) -> None:
         """End the job. Its handle gives no keys any more. Ending twice is no error."""
+        self._change(job_id, lambda found: replace(found, state=HandleState.ENDED))
+
+    def _change(self, job_id: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
         record = self._registry.find_job(job_id)
         if record is None:
-            raise _unknown()
-        self._registry.change(record.handle_sha256, lambda found: replace(found, state=HandleState.ENDED))
+            raise Code.HANDLE_UNKNOWN(got="another")
+        self._registry.change(record.handle_sha256, step)
 
 
 def _freeze(record: HandleRecord, context: AttemptContext) -> HandleRecord:
     if record.state is HandleState.ENDED:
-        raise _refused("handle_ended", "the verify job has ended", "a running job", record.job_id)
+        raise Code.HANDLE_REFUSED(reason="handle_ended", got=record.job_id)
     if record.state is HandleState.FROZEN:
-        raise _refused("handle_frozen_already", "the job was frozen before", "one freeze a job", record.job_id)
+        raise Code.HANDLE_REFUSED(reason="handle_frozen_already", got=record.job_id)
     return replace(record, state=HandleState.FROZEN, context=context)
 
 
 def _redeem(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
     if record.job_id != job_id:
-        raise _refused("handle_wrong_job", "the handle belongs to another job", "its own job", job_id)
+        raise Code.HANDLE_REFUSED(reason="handle_wrong_job", got=job_id)
     if record.state is HandleState.ENDED:
-        raise _refused("handle_ended", "the verify job has ended", "a running job", record.job_id)
+        raise Code.HANDLE_REFUSED(reason="handle_ended", got=record.job_id)
     if record.state is HandleState.ISSUED:
-        raise _refused("handle_not_frozen", "nothing is frozen yet", "freeze roots", "none")
+        raise Code.HANDLE_REFUSED(reason="handle_not_frozen", got="none")
     if worker in record.workers:
-        raise _refused("handle_redeemed", "this worker has had its keys", "a worker's first redemption", worker)
+        raise Code.HANDLE_REFUSED(reason="handle_redeemed", got=worker)
     if len(record.workers) >= record.redemptions:
-        raise _refused(
-            "handle_exhausted", "the handle has no redemption left", f"at most {record.redemptions}", "one more"
-        )
+        most = f"at most {record.redemptions}"
+        raise Code.HANDLE_REFUSED(reason="handle_exhausted", expected=most, got="one more")
     return replace(record, workers=record.workers | {worker})
-
-
-def _context(record: HandleRecord) -> AttemptContext:
-    if record.context is None:
-        raise AssertionError("a frozen handle has a context")
-    return record.context
 
 
 def _hash(handle: str) -> str:
@@ -154,14 +149,5 @@ def _matches(value: object, pattern: re.Pattern[str]) -> bool:
 
 def _judge_name(field: str, name: str) -> None:
     if not _matches(name, _NAME):
-        raise Code.HANDLE_INVALID(
-            f"{field} cannot be accepted", reason="handle_name", got=repr(name)[:160], field=field
-        )
-
-
-def _unknown() -> NotAllowedError:
-    return _refused(Code.HANDLE_UNKNOWN, "there is no such handle", "a handle that was issued", "another")
-
-
-def _refused(code: str, message: str, expected: str, got: str) -> NotAllowedError:
-    return NotAllowedError(code, message, expected=expected, got=got)
+        message = f"{field} cannot be accepted"
+        raise Code.HANDLE_INVALID(message, reason="handle_name", got=repr(name)[:160], field=field)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.errors import Code, InputError, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.stores.s3_client import hide_bodies
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
@@ -32,9 +32,10 @@ class KmsSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.timeout_seconds <= KMS_TIMEOUT_MAX_SECONDS:
-            raise _setting("timeout_seconds", f"1 to {KMS_TIMEOUT_MAX_SECONDS}", self.timeout_seconds)
+            most, got = f"1 to {KMS_TIMEOUT_MAX_SECONDS}", str(self.timeout_seconds)
+            raise Code.KMS_SETTINGS("timeout_seconds cannot be used", expected=most, got=got)
         if not 1 <= self.tries <= KMS_TRIES_MAX:
-            raise _setting("tries", f"1 to {KMS_TRIES_MAX}", self.tries)
+            raise Code.KMS_SETTINGS("tries cannot be used", expected=f"1 to {KMS_TRIES_MAX}", got=str(self.tries))
 
 
 class KmsHome:
@@ -66,11 +67,9 @@ class KmsHome:
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message, computed by KMS."""
-        return _blob(
-            entry.reference,
-            "Mac",
-            self._ask(self._client.generate_mac, KeyId=entry.reference, MacAlgorithm="HMAC_SHA_256", Message=message),
-        )
+        key_id, algorithm = entry.reference, "HMAC_SHA_256"
+        answer = self._ask(self._client.generate_mac, KeyId=key_id, MacAlgorithm=algorithm, Message=message)
+        return _blob(key_id, "Mac", answer)
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The ECDSA signature of the data's SHA-256, in DER."""
@@ -139,20 +138,11 @@ def _failure(error: Exception) -> PvdmError:
         case ClientError():
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             got = str(error.response.get("Error", {}).get("Code", "an error without a code"))[:160]
-            code = "kms_refused" if 400 <= status < 500 else "kms_unavailable"
+            return (Code.KMS_REFUSED if 400 <= status < 500 else Code.KMS_UNAVAILABLE)(got=got)
         case BotoCoreError() | OSError():
-            got, code = type(error).__name__, "kms_unavailable"
+            return Code.KMS_UNAVAILABLE(got=type(error).__name__)
         case _:
             raise error
-    return UnavailableError(
-        code,
-        "the request to KMS failed",
-        expected="an answer",
-        got=got,
-        hint="check address, credentials, key policy and state of the key"
-        if code == Code.KMS_REFUSED
-        else "try again later",
-    )
 
 
 def _arn_of(answer: Any) -> str:
@@ -179,7 +169,3 @@ def _arn(reference: str, key_id: str) -> str:
 
 def _inconsistent(expected: str, got: str) -> UnavailableError:
     return UnavailableError(Code.KEY_HOME_INCONSISTENT, "KMS gave an unexpected answer", expected=expected, got=got)
-
-
-def _setting(name: str, expected: str, got: int) -> InputError:
-    return InputError(Code.KMS_SETTINGS, f"{name} cannot be used", expected=expected, got=str(got))

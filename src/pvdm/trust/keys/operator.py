@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -13,12 +13,11 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 
 from pvdm.errors import Code
-from pvdm.model.secret import Secret
+from pvdm.model.secret import NotCopied, Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.seal import Passphrase
@@ -28,26 +27,17 @@ PRIVATE_KEY_SIZE_MAX_BYTES: Final = 8_192
 _Private: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
-class OperatorKey:
+class OperatorKey(NotCopied):
     """An open key pair of a person."""
 
     __slots__ = ("_private", "public")
 
     def __init__(self, private: _Private) -> None:
         self._private = private
-        self.public = _public(private)
+        self.public = PublicKey.from_loaded(private.public_key())
 
     def __repr__(self) -> str:
         return f"OperatorKey(key_id={self.public.key_id})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("secret keys are not pickled")
-
-    def __copy__(self) -> NoReturn:
-        raise TypeError("secret keys are not copied")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise TypeError("secret keys are not copied")
 
     def sign(self, data: bytes) -> bytes:
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
@@ -67,12 +57,10 @@ def create_key_pair(
         if algorithm is Algorithm.ED25519
         else ec.generate_private_key(ec.SECP256R1())
     )
-    public = _public(private)
+    public = PublicKey.from_loaded(private.public_key())
     public_path = path.with_name(f"{path.name}.pub")
     if public_path.exists():
-        raise Code.KEY_FILE_REFUSED(
-            f"{public_path.name} exists already", reason="key_file_exists", got=str(public_path)
-        )
+        raise disk.exists_already(public_path)
     disk.write(path, _pem(private, passphrase), mode=disk.PRIVATE_MODE, fresh=True)
     disk.write(public_path, Secret(public.to_pem()), mode=disk.PUBLIC_MODE, fresh=True)
     return public
@@ -80,7 +68,7 @@ def create_key_pair(
 
 def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorKey:
     """The key pair of a private key file. Its mode and owner are checked."""
-    private = _try_load(Secret(disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
+    private = _try_load(Secret(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
         raise Code.PRIVATE_KEY_MALFORMED(f"{path.name} cannot be opened", got="something else")
     return OperatorKey(private)
@@ -88,7 +76,7 @@ def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorK
 
 def read_public_key(path: Path) -> PublicKey:
     """The public half from its file."""
-    return PublicKey.from_pem(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES))
+    return PublicKey.from_pem(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES, private=False))
 
 
 def _pem(private: _Private, passphrase: Passphrase | None) -> Secret:
@@ -109,7 +97,3 @@ def _try_load(pem: Secret, passphrase: Passphrase | None) -> _Private | None:
             return loaded
         case _:
             return None
-
-
-def _public(private: _Private) -> PublicKey:
-    return PublicKey.from_der(private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from pvdm.errors import Code, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.seal import Passphrase
@@ -150,7 +149,7 @@ def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
             connection.ask(lambda _: None)
             _connections[name] = connection
         elif not hmac.compare_digest(connection.pin.reveal(), pin.reveal()):
-            raise _wrong_pin()
+            raise Code.PKCS11_PIN_WRONG(got="another")
         connection.users += 1
         return connection
 
@@ -238,15 +237,14 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
 def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
     # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
-        raise Code.KEY_HOME_INCONSISTENT(
-            "the token gave an unexpected point", expected="a DER octet string", got="something else"
-        )
+        message = "the token gave an unexpected point"
+        raise Code.KEY_HOME_INCONSISTENT(message, expected="a DER octet string", got="something else")
     loaded = (
         ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
         if algorithm is Algorithm.ED25519
         else ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point[2:])
     )
-    return PublicKey.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+    return PublicKey.from_loaded(loaded)
 
 
 def _failure(error: Exception) -> PvdmError:
@@ -254,25 +252,12 @@ def _failure(error: Exception) -> PvdmError:
 
     match error:
         case exceptions.PinIncorrect() | exceptions.PinLenRange() | exceptions.PinInvalid():
-            return _wrong_pin()
+            return Code.PKCS11_PIN_WRONG(got="another")
         case exceptions.PinLocked():
-            return NotAllowedError(
-                Code.PKCS11_PIN_LOCKED, "the token is locked", expected="an open token", got="locked"
-            )
+            return Code.PKCS11_PIN_LOCKED(got="locked")
         case exceptions.NoSuchToken() | exceptions.MultipleTokensReturned() | exceptions.NoSuchKey():
-            code = Code.PKCS11_NOT_FOUND
+            return Code.PKCS11_NOT_FOUND(got=type(error).__name__)
         case exceptions.PKCS11Error() | RuntimeError() | OSError():
-            code = Code.PKCS11_UNAVAILABLE
+            return Code.PKCS11_UNAVAILABLE(got=type(error).__name__)
         case _:
             raise error
-    return UnavailableError(
-        code,
-        "the request to the token failed",
-        expected="an answer",
-        got=type(error).__name__,
-        hint="check library, token label, PIN and that the token is there",
-    )
-
-
-def _wrong_pin() -> NotAllowedError:
-    return NotAllowedError(Code.PKCS11_PIN_WRONG, "the PIN does not open this token", expected="its own", got="another")

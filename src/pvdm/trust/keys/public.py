@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -57,7 +58,12 @@ class PublicKey:
             loaded = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):
             raise _malformed("a public key in PEM", "something else") from None
-        return cls.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+        return cls.from_loaded(loaded)
+
+    @classmethod
+    def from_loaded(cls, key: PublicKeyTypes) -> PublicKey:
+        """The key that the cryptography library has loaded or made."""
+        return cls.from_der(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
     @property
     def key_id(self) -> str:

@@ -38,11 +38,8 @@ class Passphrase(Secret):
         super().__init__(text.encode())
         del text
         if not 1 <= len(self._material) <= PASSPHRASE_MAX_BYTES:
-            raise Code.PASSPHRASE_INVALID(
-                "the passphrase cannot be accepted",
-                expected=f"1 to {PASSPHRASE_MAX_BYTES} bytes",
-                got=f"{len(self._material)} bytes",
-            )
+            expected, got = f"1 to {PASSPHRASE_MAX_BYTES} bytes", f"{len(self._material)} bytes"
+            raise Code.PASSPHRASE_INVALID("the passphrase cannot be accepted", expected=expected, got=got)
 
 
 class Seal:
@@ -72,9 +69,8 @@ class Seal:
         match header:
             case {"kdf": str(kdf), "cipher": str(cipher), "check": str(check)} if (kdf, cipher) == (_KDF, _CIPHER):
                 if not hmac.compare_digest(check.encode(), seal._check().encode()):
-                    raise Code.PASSPHRASE_WRONG(
-                        "the passphrase does not open this keystore", expected="its own", got="another"
-                    )
+                    message = "the passphrase does not open this keystore"
+                    raise Code.PASSPHRASE_WRONG(message, expected="its own", got="another")
             case _:
                 raise _malformed(f"{_KDF} and {_CIPHER}")
         return seal
@@ -108,9 +104,8 @@ class Seal:
 
 def _derive(passphrase: Passphrase, salt: str, cost_log2: int) -> Secret:
     if not SCRYPT_COST_LOG2_MIN <= cost_log2 <= SCRYPT_COST_LOG2_MAX:
-        raise Code.SCRYPT_COST(
-            expected=f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}", got=f"2^{cost_log2}"[:40]
-        )
+        expected = f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}"
+        raise Code.SCRYPT_COST(expected=expected, got=f"2^{cost_log2}"[:40])
     kdf = Scrypt(salt=bytes.fromhex(salt), length=32, n=2**cost_log2, r=8, p=1)
     return Secret(kdf.derive(passphrase.reveal()))
 

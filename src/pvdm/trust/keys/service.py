@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from pvdm import fault
-from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import KEY_BYTES, CommitmentKey, DigestKey
 from pvdm.trust.keys.context import AttemptContext, SourceContext
@@ -85,9 +85,10 @@ class KeyService:
         fault.point("keys.after_make")
         try:
             return self._change(lambda book: book.create(book.next_number(above), made, reason))
-        except (InputError, NotAllowedError, _ContentionError):
+        except PvdmError as error:
             # After these errors no book names the keys. After any other error a book might, so they stay.
-            self._drop(made)
+            if isinstance(error, InputError | NotAllowedError) or error.code == Code.EPOCH_CONTENTION:
+                self._drop(made)
             raise
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
@@ -151,13 +152,7 @@ class KeyService:
             book, changes = step(self._store.load())
             if self._store.replace(book):
                 return changes
-        raise _ContentionError(
-            Code.EPOCH_CONTENTION,
-            "other processes kept changing the epoch book",
-            expected=f"a quiet moment in {BOOK_TRIES_MAX} tries",
-            got="none",
-            hint="nothing was changed; try again",
-        )
+        raise Code.EPOCH_CONTENTION(expected=f"a quiet moment in {BOOK_TRIES_MAX} tries", got="none")
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
         # The book is read at every use, so that a revocation by another process applies at once.
@@ -179,10 +174,6 @@ class KeyService:
         return signature
 
 
-class _ContentionError(UnavailableError):
-    """Other processes changed the book at every try. Nothing was stored."""
-
-
 def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
     """All keys of one attempt, for the Steward itself."""
     return AttemptKeys(
@@ -194,9 +185,8 @@ def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
 def release(service: KeyService, context: AttemptContext, *, closed: bool) -> AttemptKeys:
     """The keys of a closed attempt, for an auditor (`proof open`). They reveal its digests."""
     if closed is not True:
-        raise Code.ATTEMPT_NOT_CLOSED(
-            f"attempt {context.attempt_id} is not closed", got="an attempt that may still be published"
-        )
+        message = f"attempt {context.attempt_id} is not closed"
+        raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")
     return attempt_keys(service, context)
 
 
@@ -211,6 +201,5 @@ def _require_mac_size(mac: bytes) -> bytes:
     if size == KEY_BYTES:
         return mac
     del mac
-    raise Code.KEY_HOME_INCONSISTENT(
-        "the key home gave another MAC", expected=f"{KEY_BYTES} bytes", got=f"{size} bytes"
-    )
+    message = "the key home gave another MAC"
+    raise Code.KEY_HOME_INCONSISTENT(message, expected=f"{KEY_BYTES} bytes", got=f"{size} bytes")

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.merkle import EMPTY_ROOT, HASH_BYTES, TREE_SIZE_MAX
 from pvdm.trust.log.note import NoteKey, decode_base64, open_note, sign_note, split_note
+from pvdm.trust.refusal import refused
 
 CHECKPOINT_EXTENSIONS_MAX: Final = 16
 _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -52,12 +53,7 @@ def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> Sig
     """The checkpoint of a note that a known key signed, of the log with this origin."""
     checkpoint = parse_text(open_note(note, keys))
     if checkpoint.origin != origin:
-        raise VerificationError(
-            Code.CHECKPOINT_ORIGIN,
-            "the checkpoint is of another log",
-            expected=origin,
-            got=checkpoint.origin[:200],
-        )
+        raise refused(Code.CHECKPOINT_ORIGIN, origin, checkpoint.origin[:200])
     return SignedCheckpoint(checkpoint, note)
 
 
@@ -71,30 +67,17 @@ def parse_text(text: str) -> Checkpoint:
     """Parse the text of a checkpoint. Only the canonical form is accepted."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] != "" or "" in lines[:-1]:
-        raise _malformed("at least three lines, none empty", f"{len(lines) - 1} lines")
+        message, got = "the checkpoint is malformed", f"{len(lines) - 1} lines"
+        raise refused("checkpoint_malformed", "at least three lines, none empty", got, message=message)
     origin, size, root, *extensions = lines[:-1]
     if _SIZE.fullmatch(size) is None or int(size) > TREE_SIZE_MAX:
         raise Code.CHECKPOINT_INVALID(reason="checkpoint_size_malformed", got=size[:40])
     raw = decode_base64(root)
     if raw is None or len(raw) != HASH_BYTES:
-        raise Code.CHECKPOINT_INVALID(
-            "the checkpoint's root is malformed",
-            reason="checkpoint_root_malformed",
-            expected=f"{HASH_BYTES} bytes in canonical base64",
-            got=root[:80],
-        )
+        raise Code.CHECKPOINT_INVALID(reason="checkpoint_root_malformed", got=root[:80])
     if int(size) == 0 and raw != EMPTY_ROOT:
-        raise Code.CHECKPOINT_INVALID(
-            "an empty log has one root", reason="checkpoint_root_malformed", expected=EMPTY_ROOT.hex(), got=raw.hex()
-        )
+        message = "an empty log has one root"
+        raise refused("checkpoint_root_malformed", EMPTY_ROOT.hex(), raw.hex(), message=message)
     if len(extensions) > CHECKPOINT_EXTENSIONS_MAX:
-        raise Code.CHECKPOINT_INVALID(
-            reason="checkpoint_extensions_too_many",
-            expected=f"at most {CHECKPOINT_EXTENSIONS_MAX}",
-            got=str(len(extensions)),
-        )
+        raise refused("checkpoint_extensions_too_many", f"at most {CHECKPOINT_EXTENSIONS_MAX}", len(extensions))
     return Checkpoint(origin, int(size), raw, tuple(extensions))
-
-
-def _malformed(expected: str, got: str) -> VerificationError:
-    return VerificationError("checkpoint_malformed", "the checkpoint is malformed", expected=expected, got=got)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
@@ -14,6 +15,7 @@ from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync
 from pvdm.trust.log.log import LogStorage
 from pvdm.trust.log.merkle import Node, root_at
 from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
+from pvdm.trust.refusal import refused
 
 CHECKPOINT_FILE: Final = "checkpoint"
 _LEVELS: Final = 64
@@ -38,7 +40,9 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     target = read_unverified(note).checkpoint
     make_folders(folder)
     drop_leftovers(folder)
-    seen = _seen(folder / CHECKPOINT_FILE)
+    seen: bytes | None = None
+    with suppress(FileNotFoundError):
+        seen = (folder / CHECKPOINT_FILE).read_bytes()
     before = 0 if seen is None else _exported_before(storage, seen, target)
     new = dict.fromkeys(tiles_between(before, target.size))
     relied_on = tiles_between(0, target.size) if verify else _edge(target.size)
@@ -60,22 +64,12 @@ def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
     return b"".join(storage.read_hashes([Node(level, at) for at in range(first, first + tile.width)]))
 
 
-def _seen(checkpoint: FilePath) -> bytes | None:
-    try:
-        return checkpoint.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
 def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
     """The size of the log in the folder, which must be an earlier state of this log."""
     seen = read_unverified(note).checkpoint
     if seen.size > target.size:
-        raise Code.LOG_BEHIND_CHECKPOINT(
-            "the folder shows a longer log than the one to be exported",
-            expected=f"at least {seen.size} entries",
-            got=str(target.size),
-        )
+        message = "the folder shows a longer log than the one to be exported"
+        raise refused(Code.LOG_BEHIND_CHECKPOINT, f"at least {seen.size} entries", target.size, message=message)
     root = root_at(storage, seen.size)
     if seen.origin != target.origin or not compare_digest(root, seen.root):
         raise Code.LOG_FORKED("the folder shows another history", expected=f"root {seen.root.hex()}", got=root.hex())

@@ -169,14 +169,9 @@ def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> No
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
     if origin not in {key.name for key in keys}:
         hint = "the log has another name than the keys: a trust root must name it and its keys first"
-    raise Code.FSCK_FAILED(
-        f"{place}: no known key has signed the checkpoint of {origin}",
-        reason="fsck_key",
-        expected=" or ".join(wanted)[:400],
-        got=", ".join(signed)[:400],
-        hint=hint,
-        place=place,
-    )
+    message = f"{place}: no known key has signed the checkpoint of {origin}"
+    expected, got = " or ".join(wanted)[:400], ", ".join(signed)[:400]
+    raise Code.FSCK_FAILED(message, reason="fsck_key", expected=expected, got=got, hint=hint, place=place)
 
 
 def _parse_head(text: str, names: set[str], place: str) -> _Head:
@@ -291,14 +286,8 @@ def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> di
                 what = f"entry {number} does not have the hash that {tile} gives it"
                 _fail("fsck_entry_hash", place, what, stored[at].hex(), leaf.hex(), number)
             if _ENTRY.fullmatch(entry) is None:
-                _fail(
-                    "fsck_entry_form",
-                    place,
-                    f"entry {number} is not a log entry",
-                    "kind, sha256, time",
-                    "other",
-                    number,
-                )
+                what = f"entry {number} is not a log entry"
+                _fail("fsck_entry_form", place, what, "kind, sha256, time", "other", number)
             if number < size:
                 peaks.add(leaf)
                 _check_roots(peaks, heads)
@@ -310,14 +299,9 @@ def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> di
 def _check_roots(peaks: _Peaks, heads: Sequence[_Head]) -> None:
     for head in heads:
         if peaks.count == head.size and peaks.root() != head.root:
-            newest = head is heads[-1]
-            _fail(
-                "fsck_root" if newest else "fsck_forked",
-                "checkpoint" if newest else "since",
-                f"the first {head.size} entries do not have the root that was signed",
-                head.root.hex(),
-                peaks.root().hex(),
-            )
+            code, place = ("fsck_root", "checkpoint") if head is heads[-1] else ("fsck_forked", "since")
+            what = f"the first {head.size} entries do not have the root that was signed"
+            _fail(code, place, what, head.root.hex(), peaks.root().hex())
 
 
 def _check_bundle(folder: Path, index: int, widths: Sequence[int]) -> list[bytes]:

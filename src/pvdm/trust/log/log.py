@@ -14,18 +14,16 @@ from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverif
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node
 from pvdm.trust.log.note import NoteKey
+from pvdm.trust.refusal import refused
 
 APPEND_ENTRIES_MAX: Final = 65_536
 
 
-class LogStorage(Protocol):
-    """The storage of the log. Appended entries are never changed or removed."""
+class LogStorage(merkle.HashReader, Protocol):
+    """The storage of the log. Appended entries are never changed or removed. Hashes are read in one round trip."""
 
     def size(self) -> int:
         """The number of entries."""
-
-    def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """The hashes of complete subtrees, in this order, in one round trip. A missing one is an error."""
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
         """The entries from `start` up to, but without, `end`. A missing one is an error."""
@@ -93,9 +91,8 @@ class Log:
     def prepare(self, entries: Sequence[LogEntry]) -> Prepared:
         """An append without the writing, so that no transaction waits for the key home to sign."""
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
-            raise Code.LOG_REQUEST_INVALID(
-                reason="log_append_invalid", expected=f"1 to {APPEND_ENTRIES_MAX}", got=str(len(entries))
-            )
+            most = f"1 to {APPEND_ENTRIES_MAX}"
+            raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=most, got=str(len(entries)))
         at = self._storage.size()
         edge = self._sound_edge(at)
         leaves = tuple(entry.to_bytes() for entry in entries)
@@ -135,17 +132,12 @@ class Log:
     def _require_size(self, size: int) -> int:
         held = self._storage.size()
         if not 0 <= size <= held:
-            raise Code.LOG_REQUEST_INVALID(
-                "the log is not that long", reason="log_sizes_invalid", expected=f"a size up to {held}", got=str(size)
-            )
+            expected = f"a size up to {held}"
+            raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=expected, got=str(size))
         return size
 
 
 def _broken(expected: str, got: str) -> VerificationError:
-    return VerificationError(
-        Code.LOG_STORAGE_BROKEN,
-        "the stored log does not agree with its newest checkpoint",
-        expected=expected,
-        got=got,
-        hint="append nothing; export the log and run `pvdm log fsck`",
-    )
+    message = "the stored log does not agree with its newest checkpoint"
+    hint = "append nothing; export the log and run `pvdm log fsck`"
+    return refused(Code.LOG_STORAGE_BROKEN, expected, got, message=message, hint=hint)

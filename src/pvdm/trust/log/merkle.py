@@ -92,12 +92,8 @@ def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionPr
 def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
     """The consistency proof between two sizes (RFC 6962 section 2.1.2), from one read of logarithmic size."""
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
-        raise Code.LOG_REQUEST_INVALID(
-            "the older tree is larger than the newer one",
-            reason="log_sizes_invalid",
-            expected=f"an old size up to {new_size}",
-            got=str(old_size),
-        )
+        message, expected = "the older tree is larger than the newer one", f"an old size up to {new_size}"
+        raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(old_size))
     return ConsistencyProof(old_size, new_size, _hashes_of(reader, _consistency_ranges(old_size, new_size)))
 
 
@@ -165,7 +161,6 @@ def _read(reader: HashReader, nodes: Sequence[Node]) -> Sequence[bytes]:
         return ()
     hashes = reader.read_hashes(nodes)
     if len(hashes) != len(nodes) or any(len(value) != HASH_BYTES for value in hashes):
-        raise Code.LOG_STORAGE_BROKEN(
-            expected=f"{len(nodes)} hashes of {HASH_BYTES} bytes", got=f"{len(hashes)} values"
-        )
+        wanted = f"{len(nodes)} hashes of {HASH_BYTES} bytes"
+        raise Code.LOG_STORAGE_BROKEN(expected=wanted, got=f"{len(hashes)} values")
     return hashes

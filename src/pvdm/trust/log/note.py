@@ -55,13 +55,12 @@ class NoteKey:
         try:
             _load(self.der).verify(signature, message)
         except VerificationError:
-            raise _refused(
-                "note_signature_invalid", "a known key's signature does not verify", self.to_vkey()
-            ) from None
+            message = "a known key's signature does not verify"
+            raise Code.NOTE_INVALID(message, reason="note_signature_invalid", key=self.to_vkey()) from None
 
     def to_vkey(self) -> str:
         """The verifier key for other tools: name, id and key, joined by plus signs."""
-        return f"{self.name}+{self.key_id.hex()}+{base64.b64encode(self._material).decode()}"
+        return f"{self.name}+{self.key_id.hex()}+{encode_base64(self._material)}"
 
 
 class _Signature(NamedTuple):
@@ -86,8 +85,7 @@ def sign_note(text: str, *, name: str, signer: SigningKey) -> bytes:
     """The text with one signature line. The signature is verified before the note is returned."""
     key = NoteKey(name, signer.public.der)
     body = text.encode()
-    line = base64.b64encode(key.key_id + signer.sign(body)).decode()
-    note = body + f"\n{_DASH}{name} {line}\n".encode()
+    note = body + f"\n{_DASH}{name} {encode_base64(key.key_id + signer.sign(body))}\n".encode()
     if open_note(note, [key]) != text:
         raise _malformed("a text that a verifier reads back", "another one")
     return note
@@ -103,7 +101,8 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
         if key is None:
             continue
         if (key.name, key.key_id) in seen:
-            raise _refused("note_signature_duplicate", "one key has signed the note twice", key.to_vkey())
+            message = "one key has signed the note twice"
+            raise Code.NOTE_INVALID(message, reason="note_signature_duplicate", key=key.to_vkey())
         seen.add((key.name, key.key_id))
         key.verify(signature.value, text.encode())
     if not seen:
@@ -126,9 +125,8 @@ def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
         raise _malformed("text, an empty line, signature lines, each ended by a newline", "something else")
     lines = block[:-1].split("\n")
     if len(lines) > NOTE_SIGNATURES_MAX:
-        raise Code.NOTE_INVALID(
-            reason="note_signatures_too_many", expected=f"at most {NOTE_SIGNATURES_MAX}", got=str(len(lines))
-        )
+        most = f"at most {NOTE_SIGNATURES_MAX}"
+        raise Code.NOTE_INVALID(reason="note_signatures_too_many", expected=most, got=str(len(lines)))
     return text + "\n", [_parse_signature(line) for line in lines]
 
 
@@ -137,13 +135,18 @@ def is_key_name(name: str) -> bool:
     return name != "" and not any(char.isspace() or char == "+" or char < " " for char in name)
 
 
+def encode_base64(data: bytes) -> str:
+    """Standard base64 with padding."""
+    return base64.b64encode(data).decode()
+
+
 def decode_base64(text: str) -> bytes | None:
     """The bytes of standard base64 in canonical form, otherwise None."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if base64.b64encode(data).decode() == text else None
+    return data if encode_base64(data) == text else None
 
 
 def _parse_signature(line: str) -> _Signature:
@@ -182,17 +185,8 @@ def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signa
     if names and origin not in names:
         message = f"the note is of another log, {origin}"
         hint = f"is the log meant that was {' or '.join(names)[:200]}? A trust root must name it and its keys first"
-    return VerificationError(
-        Code.NOTE_KEY_UNKNOWN,
-        message,
-        expected=" or ".join(expected)[:400] or "no key at all",
-        got=", ".join(signed)[:400],
-        hint=hint,
-    )
-
-
-def _refused(code: str, message: str, vkey: str) -> VerificationError:
-    return VerificationError(code, message, key=vkey)
+    wanted, got = " or ".join(expected)[:400] or "no key at all", ", ".join(signed)[:400]
+    return VerificationError(Code.NOTE_KEY_UNKNOWN, message, expected=wanted, got=got, hint=hint)
 
 
 def _malformed(expected: str, got: str) -> VerificationError:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,6 +19,7 @@ from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpo
 from pvdm.trust.log.disk import replace_seen
 from pvdm.trust.log.log import Appended, Log
 from pvdm.trust.log.note import NoteKey
+from pvdm.trust.refusal import refused
 
 OUTSIDE_LOCK_MAX_SECONDS: Final = 10
 _TRIES: Final = 16
@@ -33,15 +33,6 @@ class OutsideCheckpoint(Protocol):
 
     def store(self, newest: SignedCheckpoint) -> None:
         """Store it durably. Raises `checkpoint_goes_back` for a smaller size, `log_forked` for another root."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """Entries that the outside checkpoint covers. Their loss would be detected."""
-
-    index: int
-    size: int
-    outside_size: int
 
 
 @contextmanager
@@ -156,11 +147,10 @@ def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint
     if newest is None:
         if log.size() == 0:
             return None
-        raise Code.OUTSIDE_CHECKPOINT_MISSING(
-            "the log has entries, but no checkpoint is kept outside",
-            got=f"none, beside a log of {log.size()} entries",
-            hint="restore the file; without it a rollback of the database cannot be detected",
-        )
+        message = "the log has entries, but no checkpoint is kept outside"
+        got = f"none, beside a log of {log.size()} entries"
+        hint = "restore the file; without it a rollback of the database cannot be detected"
+        raise Code.OUTSIDE_CHECKPOINT_MISSING(message, got=got, hint=hint)
     _require_begins_with(log, newest.checkpoint)
     return newest
 
@@ -177,37 +167,33 @@ def start(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint:
     return newest
 
 
-def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> Acknowledged:
-    """Make the outside cover the entries. Called after the transaction is durable, before the caller gets a result."""
+def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> int:
+    """Make the outside cover the entries, so that their loss would be detected. Returns the size that it covers.
+
+    Called after the transaction is durable, before the caller gets a result.
+    """
     # Entries that were rolled back must not get an outside checkpoint: the log would stay behind it.
     _require_begins_with(log, appended.checkpoint.checkpoint)
-    covered = _size_outside(outside, log)
-    if covered < appended.size:
+    newest = require_consistent(outside, log)
+    if newest is None or newest.checkpoint.size < appended.size:
         try:
             outside.store(appended.checkpoint)
-            covered = appended.size
+            newest = appended.checkpoint
         except VerificationError as error:
             if error.code != Code.CHECKPOINT_GOES_BACK:
                 raise
             # Another Steward has stored the checkpoint of a longer log of the same database, which covers this one.
-            covered = _size_outside(outside, log)
-    return Acknowledged(appended.index, appended.size, covered)
-
-
-def _size_outside(outside: OutsideCheckpoint, log: Log) -> int:
-    newest = require_consistent(outside, log)
-    return newest.checkpoint.size if newest is not None else 0
+            newest = require_consistent(outside, log)
+    return 0 if newest is None else newest.checkpoint.size
 
 
 def _require_begins_with(log: Log, seen: Checkpoint) -> None:
     root = log.root_of_first(seen.size)
     if root is None:
-        raise Code.LOG_BEHIND_CHECKPOINT(
-            "the log is shorter than the checkpoint kept outside: the database was rolled back",
-            expected=f"at least {seen.size} entries",
-            got=str(log.size()),
-            hint="`pvdm steward restore` brings a backup back without hiding it",
-        )
+        message = "the log is shorter than the checkpoint kept outside: the database was rolled back"
+        expected = f"at least {seen.size} entries"
+        hint = "`pvdm steward restore` brings a backup back without hiding it"
+        raise refused(Code.LOG_BEHIND_CHECKPOINT, expected, log.size(), message=message, hint=hint)
     if seen.origin != log.origin or not compare_digest(root, seen.root):
         raise _forked(root, seen)
 
@@ -221,11 +207,6 @@ def _require_forward(before: Checkpoint, after: Checkpoint | None) -> None:
 
 
 def _forked(root: bytes, seen: Checkpoint) -> VerificationError:
-    return VerificationError(
-        Code.LOG_FORKED,
-        f"the log's first {seen.size} entries are not those that were signed",
-        expected=f"root {seen.root.hex()}",
-        got=root.hex(),
-        hint="two histories exist under one key; keep both and inform every consumer",
-        size=seen.size,
-    )
+    message, signed = f"the log's first {seen.size} entries are not those that were signed", f"root {seen.root.hex()}"
+    hint = "two histories exist under one key; keep both and inform every consumer"
+    return VerificationError(Code.LOG_FORKED, message, expected=signed, got=root.hex(), hint=hint, size=seen.size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
 
-from pvdm.errors import Code, InputError, VerificationError
+from pvdm.errors import Code, InputError, PvdmError, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.merkle import (
     EMPTY_ROOT,
@@ -45,7 +45,7 @@ def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: by
     at, last, value = proof.index, size - 1, leaf_hash(entry)
     for sibling in proof.hashes:
         if last == 0:
-            raise _length("inclusion_length", "inclusion")
+            raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
         if at & 1 or at == last:
             value = node_hash(sibling, value)
             at, last = _climb(at, last)
@@ -53,9 +53,9 @@ def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: by
             value = node_hash(value, sibling)
         at, last = at >> 1, last >> 1
     if last != 0:
-        raise _length("inclusion_length", "inclusion")
+        raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
     if not compare_digest(value, root):
-        raise refused("inclusion_root", root.hex(), value.hex(), message="the entry is not in the tree at this index")
+        raise refused("inclusion_root", root.hex(), value.hex())
 
 
 def verify_consistency(
@@ -78,14 +78,12 @@ def verify_consistency(
     if not compare_digest(new, new_root):
         raise refused("consistency_new_root", new_root.hex(), new.hex())
     if not compare_digest(old, old_root):
-        raise refused(
-            "consistency_old_root", old_root.hex(), old.hex(), message="the proof does not lead to the older root"
-        )
+        raise refused("consistency_old_root", old_root.hex(), old.hex())
 
 
 def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
     if proof.hashes:
-        raise _length("consistency_length", "consistency")
+        raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     known = new_root if proof.old_size == proof.new_size else EMPTY_ROOT
     if not compare_digest(old_root, known):
         raise refused("consistency_old_root", known.hex(), old_root.hex(), message="the older root is another one")
@@ -94,13 +92,13 @@ def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -
 def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
     """The old and the new root that a proof leads to (RFC 9162 section 2.1.4.2, steps 4 to 6)."""
     if not path:
-        raise _length("consistency_length", "consistency")
+        raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     while at & 1:
         at, last = at >> 1, last >> 1
     old = new = path[0]
     for value in path[1:]:
         if last == 0:
-            raise _length("consistency_length", "consistency")
+            raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
         if at & 1 or at == last:
             old, new = node_hash(value, old), node_hash(value, new)
             at, last = _climb(at, last)
@@ -108,7 +106,7 @@ def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
             new = node_hash(new, value)
         at, last = at >> 1, last >> 1
     if last != 0:
-        raise _length("consistency_length", "consistency")
+        raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     return old, new
 
 
@@ -122,10 +120,6 @@ def _require_hashes(code: str, hashes: Sequence[bytes]) -> None:
     for value in hashes:
         if len(value) != HASH_BYTES:
             raise refused(code, f"{HASH_BYTES} bytes", len(value), message="a hash of the proof has the wrong length")
-
-
-def _length(code: str, what: str) -> VerificationError:
-    return VerificationError(code, f"the {what} proof has more or fewer hashes than the sizes ask for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,25 +218,19 @@ def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader
 
 
 def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, genuine: bytes) -> VerificationError:
-    size = older.checkpoint.size
+    size, got = older.checkpoint.size, f"{genuine.hex()} in the tree of the newer one"
+    if newer.checkpoint.size == size:
+        got = f"{newer.checkpoint.root.hex()} at {size}"
     return VerificationError(
         Code.LOG_FORKED,
         f"the log has signed two histories: they differ within the first {size} entries",
         expected=f"root {older.checkpoint.root.hex()} at {size}, as the older checkpoint says",
-        got=f"{genuine.hex()} in the tree of the newer one"
-        if newer.checkpoint.size > size
-        else f"{newer.checkpoint.root.hex()} at {size}",
+        got=got,
         hint="keep both checkpoints: together they prove it",
         older=older.note.decode(),
         newer=newer.note.decode(),
     )
 
 
-def _tiles_mismatch(expected: bytes, got: bytes) -> VerificationError:
-    return VerificationError(
-        "tiles_mismatch",
-        "the tiles are not those of the newer checkpoint, so that a fork cannot be ruled out",
-        expected=f"root {expected.hex()}",
-        got=got.hex(),
-        hint="fetch the tiles again, from another mirror if there is one",
-    )
+def _tiles_mismatch(expected: bytes, got: bytes) -> PvdmError:
+    return Code.TILE_INVALID(reason="tiles_mismatch", expected=f"root {expected.hex()}", got=got.hex())

@@ -84,9 +84,8 @@ def pack_bundle(entries: Iterable[bytes]) -> bytes:
     parts = []
     for entry in entries:
         if len(entry) > ENTRY_SIZE_MAX_BYTES:
-            raise Code.LOG_REQUEST_INVALID(
-                reason="log_entry_too_large", expected=f"at most {ENTRY_SIZE_MAX_BYTES} bytes", got=str(len(entry))
-            )
+            most = f"at most {ENTRY_SIZE_MAX_BYTES} bytes"
+            raise Code.LOG_REQUEST_INVALID(reason="log_entry_too_large", expected=most, got=str(len(entry)))
         parts += [len(entry).to_bytes(2, "big"), entry]
     return b"".join(parts)
 
@@ -134,12 +133,8 @@ class StaticTiles:
         if tile not in tiles:
             data, width = self._load(tile)
             if len(data) != width * HASH_BYTES:
-                raise Code.TILE_INVALID(
-                    f"the tile {tile.path} has the wrong length",
-                    reason="tile_malformed",
-                    expected=f"{width * HASH_BYTES} bytes",
-                    got=str(len(data)),
-                )
+                message, expected = f"the tile {tile.path} has the wrong length", f"{width * HASH_BYTES} bytes"
+                raise Code.TILE_INVALID(message, reason="tile_malformed", expected=expected, got=str(len(data)))
             tiles[tile] = data
         at = (first % TILE_WIDTH) * HASH_BYTES
         part = tiles[tile][at : at + (HASH_BYTES << height)]
