@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pvdm.cli.common.options import require_command
+from pvdm.cli.common.options import command_group
 from pvdm.cli.demo.demo import demo
 from pvdm.cli.demo.evaluate import evaluate
 from pvdm.cli.demo.quickstart import quickstart
@@ -27,15 +27,14 @@ from pvdm.cli.work.status import status
 from pvdm.version import __version__
 
 
-@click.group(
-    invoke_without_command=True,
+@command_group(
+    "pvdm",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 2 usage or bad input, 3 verification failed, 4 interrupted, 5 not allowed, "
     "6 state unknown, 7 unavailable, 1 a bug.",
 )
 @click.version_option(__version__, prog_name="pvdm", message="%(prog)s %(version)s")
-@click.pass_context
-def pvdm(context: click.Context) -> None:
+def pvdm() -> None:
     """Proof-gated publication for Apache Iceberg tables on Spark.
 
     \b
@@ -49,7 +48,6 @@ def pvdm(context: click.Context) -> None:
       pvdm protections --current     what is protected now
       pvdm migrate propose …         change a protected table, by a signed migration
     """
-    require_command(context)
 
 
 for command in (

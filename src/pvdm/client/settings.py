@@ -78,10 +78,7 @@ def _invalid(name: str, expected: str, given: object) -> PvdmError:
 
 
 def require_address(text: str, *, insecure: bool) -> httpx.URL:
-    """The address. Raises unless it is http or https without name, password, query or fragment.
-
-    Plain http is accepted to loopback only, unless `insecure`.
-    """
+    """The address: https, or http to loopback or if `insecure`. Raises for name, password, query or fragment."""
     given: object = text
     try:
         url = httpx.URL(given if isinstance(given, str) else "")

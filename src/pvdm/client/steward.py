@@ -90,9 +90,12 @@ class Readiness:
 
 
 class StewardClient(WorkCalls, AuditCalls):
-    """Connections to one Steward under one token; a context manager, safe for threads."""
+    """Connections to one Steward under one token; a context manager, safe for threads.
 
-    _url = ""  # until the address is checked, for the repr in a traceback
+    `url` is the Steward's address. `ca_file` has the certificate authorities to trust; None means the system's.
+    """
+
+    url = ""  # until the address is checked, for the repr in a traceback
 
     def __init__(
         self,
@@ -110,10 +113,10 @@ class StewardClient(WorkCalls, AuditCalls):
         # A traceback may show this frame, so the token's text must not be in it.
         given, token = [token], None
         source = token_source(given.pop(), token_file)
-        self._ca_file = ca_file
+        self.ca_file = ca_file
         self._insecure = insecure
         address = require_address(url, insecure=insecure)
-        self._url = str(address)
+        self.url = str(address)
         self._wire = Wire(
             address,
             # Loading the system's certificates takes a while, and plain http on loopback needs none.
@@ -134,19 +137,9 @@ class StewardClient(WorkCalls, AuditCalls):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def url(self) -> str:
-        """The Steward's address."""
-        return self._url
-
     def close(self) -> None:
         """Close every connection; a second time does nothing."""
         self._wire.close()
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The certificate authorities that the client trusts; None where it trusts the system's."""
-        return self._ca_file
 
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
         """Another client for the same Steward with another token; close it as well."""
@@ -154,7 +147,7 @@ class StewardClient(WorkCalls, AuditCalls):
         found = StewardClient(
             self.url,
             given.pop(),
-            ca_file=self._ca_file,
+            ca_file=self.ca_file,
             insecure=self._insecure,
             time_outs=self._wire.time_outs,
             retries=self._wire.retries,
@@ -169,9 +162,7 @@ class StewardClient(WorkCalls, AuditCalls):
         self._wire.waiting = notify
 
     def with_patience(self, patient: bool = True) -> StewardClient:
-        """A client on the same connections; a patient one waits `restart_seconds` in every call for a Steward that
-        is restarting.
-        """
+        """A client on the same connections; a patient one waits in every call for a Steward that is restarting."""
         found = copy.copy(self)
         found._wire = self._wire.with_patience(patient)
         return found

@@ -30,8 +30,6 @@ Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""
 
 _M = TypeVar("_M", bound=ResponseModel)
-# The catalog's errors are in Iceberg's form, whatever their status; those left out may be retried.
-_REFUSALS: Final = frozenset(range(400, 600)) - {401, 429, 502, 503, 504}
 _SEPARATOR: Final = "\x1f"
 _KINDS: Final[Mapping[str, type[PvdmError]]] = {
     "AlreadyExistsException": ConflictError,
@@ -83,10 +81,7 @@ class TableClient:
         self._path = f"{_tables(levels)}/{quote(name, safe='')}"
 
     def load(self, *, heads_only: bool = False) -> Document:
-        """The table's metadata document, as the token's role may see it.
-
-        With `heads_only` it lists the snapshots that refs point to, without the history before them.
-        """
+        """The table's metadata, as the token's role may see it; with `heads_only`, only the snapshots of refs."""
         call = _call("GET", self._path, query=(("snapshots", "refs"),) if heads_only else ())
         return self._wire.send(call, lambda response: _read_metadata(response, "the table"))
 
@@ -120,7 +115,7 @@ def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[
 
 def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
     call = _call("POST", path, look, content=json.dumps(body).encode(), repeatable=False)
-    client._wire.send(call, lambda response: _read_created(response, "the catalog's answer"))
+    client._wire.send(call, lambda response: require_json(response, "the catalog's answer"))
 
 
 def uses_object_store(client: StewardClient) -> bool:
@@ -131,7 +126,7 @@ def uses_object_store(client: StewardClient) -> bool:
 
 def _call(method: str, path: str, look: str = "", **others: Any) -> Call:
     """A call of the catalog, whose errors are in Iceberg's form."""
-    return Call(method, path, look, also_answers=_REFUSALS, refusal=_refusal_error, **others)
+    return Call(method, path, look, refusal=_read_refusal, **others)
 
 
 def _tables(levels: Sequence[str]) -> str:
@@ -147,10 +142,8 @@ def split_name(table: str) -> tuple[tuple[str, ...], str]:
     return tuple(levels), name
 
 
-def _read_metadata(response: Response, what: str) -> Document | PvdmError:
+def _read_metadata(response: Response, what: str) -> Document:
     body = require_json(response, what)
-    if response.status >= 400:
-        return _catalog_error(response)
     try:
         value = parse_json(body, what=what)
     except InputError as error:
@@ -158,26 +151,13 @@ def _read_metadata(response: Response, what: str) -> Document | PvdmError:
     return read_response(_TableResponse, value).metadata
 
 
-def _read_created(response: Response, what: str) -> PvdmError | None:
-    require_json(response, what)
-    return _catalog_error(response) if response.status >= 400 else None
+def _read_as(model: type[_M], response: Response, what: str) -> _M:
+    return read_response(model, parse(require_json(response, what), what))
 
 
-def _read_as(model: type[_M], response: Response, what: str) -> _M | PvdmError:
-    body = require_json(response, what)
-    return _catalog_error(response) if response.status >= 400 else read_response(model, parse(body, what))
-
-
-def _refusal_error(response: Response) -> PvdmError:
-    """The error of a last try; the Steward's own limits answer in its own envelope, even for the catalog's paths."""
+def _read_refusal(response: Response) -> PvdmError:
+    """The catalog's own error, or that of the Steward's limits, which answer in its envelope for every path."""
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)
-    return _catalog_error(response)
-
-
-def _catalog_error(response: Response) -> PvdmError:
-    """The catalog's own error; its code is beside Iceberg's."""
-    error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
-    kind = _KINDS.get(error.type or "", PvdmError)
-    return kind(error.pvdm_code or "catalog_refused", error.message[:4_096])
+    return _KINDS.get(error.type, PvdmError)(error.pvdm_code or "catalog_refused", error.message[:4_096])

@@ -79,9 +79,6 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
         return TokenSource(lambda: read_token(Path(token_file)), renewable=True)
     if token is None:
         return None
-    if isinstance(token, AccessToken):
-        held = token
-        return TokenSource(lambda: held, renewable=False)
     if callable(token):
         give = token
         return TokenSource(lambda: _call_giver(give), renewable=True)

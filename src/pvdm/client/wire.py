@@ -106,11 +106,6 @@ class Wire:
     def __repr__(self) -> str:
         return f"Wire({str(self.address)!r})"
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connections are closed."""
-        return self._http.is_closed
-
     def close(self) -> None:
         """Close every connection."""
         self._http.close()
@@ -175,7 +170,7 @@ class Wire:
             time.sleep(wait)
 
     def _require_usable(self) -> None:
-        if self.closed:
+        if self._http.is_closed:
             raise Code.CLIENT_CLOSED(got="a closed one")
         if os.getpid() != self._process:
             # Two processes on one connection would read each other's responses.

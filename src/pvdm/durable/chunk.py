@@ -36,26 +36,19 @@ _FILE: Final = "_file"
 _UNKNOWN: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Source:
-    """The pinned source of one workload, read through Spark with the producer's rights."""
+    """The pinned source of one workload, read with the producer's rights; `session` starts Spark for its rows."""
 
-    def __init__(
-        self, client: StewardClient, session: Callable[[], SparkSession], workload: WorkloadView, bound: BoundContract
-    ) -> None:
-        """`session` returns the Spark session; it is called when rows are needed."""
-        self._client = client
-        self._session = session
-        self._workload = workload
-        self._bound = bound
-
-    @cached_property
-    def _spark(self) -> SparkSession:
-        return self._session()
+    client: StewardClient
+    session: Callable[[], SparkSession]
+    workload: WorkloadView
+    bound: BoundContract
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:
         """The manifest of source files that the contract names."""
-        place = parse_location(str(self._bound.contract.boundary.source.manifest))
+        place = parse_location(str(self.bound.contract.boundary.source.manifest))
         try:
             with place.local.open("rb") as file:
                 data = file.read(_MANIFEST_BYTES + 1)
@@ -72,26 +65,26 @@ class Source:
 
     @property
     def _snapshot_id(self) -> int | None:
-        return self._workload.source_snapshot_id
+        return self.workload.source_snapshot_id
 
     @cached_property
     def schema(self) -> Schema:
         """The columns of the pinned snapshot, and later ones of the table that the contract reads."""
-        if self._bound.contract.boundary.source.table is None:
+        if self.bound.contract.boundary.source.table is None:
             return schema_from_text(json.dumps(self._manifest["schema"]))[0]
         return to_model(self._read_schema)
 
     @cached_property
     def _table(self) -> TableMetadata:
         """The source's metadata; raises `source_gone` if it is not the table that the workload pinned."""
-        table = str(self._bound.contract.boundary.source.table)
+        table = str(self.bound.contract.boundary.source.table)
         try:
-            found = TableMetadata.from_json(TableClient(self._client, *split_name(table)).load())
+            found = TableMetadata.from_json(TableClient(self.client, *split_name(table)).load())
         except InputError as error:
             if error.code not in _UNKNOWN:
                 raise
             raise self._gone_error(table, "no table of that name") from error
-        if found.table_uuid != self._workload.source:
+        if found.table_uuid != self.workload.source:
             raise self._gone_error(table, f"the table {found.table_uuid}")
         if self._snapshot_id is not None and found.snapshot(self._snapshot_id) is None:
             raise self._gone_error(table, f"a table without snapshot {self._snapshot_id}")
@@ -101,23 +94,23 @@ class Source:
         """The error for a source that is not the pinned one; a change of the job cannot fix it."""
         return Code.SOURCE_GONE(
             f"{table} is not what the workload has pinned any more",
-            expected=f"the table {self._workload.source} with snapshot {self._snapshot_id}",
+            expected=f"the table {self.workload.source} with snapshot {self._snapshot_id}",
             got=got,
             hint=f"bring it back under its name; or an operator gives the workload up (`pvdm abandon "
-            f"{self._workload.workload_id} --reason TEXT`), and a new workload id pins the source as it is now",
+            f"{self.workload.workload_id} --reason TEXT`), and a new workload id pins the source as it is now",
         )
 
     @cached_property
     def _read_schema(self) -> TableSchema:
         if self._snapshot_id is None:
             return self._table.current_schema
-        newer = read_columns(self._workload.source_newer_columns.encode())
+        newer = read_columns(self.workload.source_newer_columns.encode())
         found = with_newer_columns(self._table, self._snapshot_id, newer, self._columns_read)
         return schema_of(found, found.snapshot(self._snapshot_id))
 
     def _columns_read(self) -> frozenset[str]:
-        contract = self._bound.contract
-        target = TableMetadata.from_json(TableClient(self._client, *split_name(contract.boundary.target)).load())
+        contract = self.bound.contract
+        target = TableMetadata.from_json(TableClient(self.client, *split_name(contract.boundary.target)).load())
         return columns_read(contract, to_model(target.current_schema).names)
 
     def _with_newer(self, frame: DataFrame) -> DataFrame:
@@ -135,30 +128,29 @@ class Source:
         """The chunk's rows, by the contract's filter and the chunk's own, built from values and not from SQL text."""
         from pyspark.sql import functions
 
-        where = condition(self._bound.where(self.schema))
+        where = condition(self.bound.where(self.schema))
         own = condition(bind(chunk.expression, self.schema, {}))
-        table = self._bound.contract.boundary.source.table
+        table = self.bound.contract.boundary.source.table
         if table is None:
             listed = [str(each["path"]) for each in self._manifest["files"]]
             paths = listed if chunk.files is None else list(chunk.files)
-            return self._spark.read.parquet(*paths).where(where & own) if paths else self._empty()
+            if paths:
+                return self.session().read.parquet(*paths).where(where & own)
+            columns = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
+            return self.session().createDataFrame([], columns)
         if self._snapshot_id is None:
-            return self._spark.table(self._name(table)).where(functions.lit(False))
-        frame = self._spark.read.option("versionAsOf", str(self._snapshot_id)).table(self._name(table))
+            return self.session().table(self._name(table)).where(functions.lit(False))
+        frame = self.session().read.option("versionAsOf", str(self._snapshot_id)).table(self._name(table))
         if chunk.files is not None:
             frame = frame.where(functions.col(_FILE).isin(*chunk.files))
         return self._with_newer(frame).where(where & own)
-
-    def _empty(self) -> DataFrame:
-        listed = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
-        return self._spark.createDataFrame([], listed)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
         """Apply the declared mapping: columns renamed, left out, reordered and widened."""
         from pyspark.sql import functions
 
         columns = []
-        for each in resolve(self._bound.contract.boundary.mapping, self.schema):
+        for each in resolve(self.bound.contract.boundary.mapping, self.schema):
             column = functions.col(spark_name(each.source))
             if each.type != self.schema.column(each.source).type:
                 column = column.cast(spark_type(each.type))
@@ -172,12 +164,10 @@ class Source:
     @cached_property
     def _catalog(self) -> str:
         """The name of the Spark catalog with the producer's token; each Steward and token has its own."""
-        lent = self._client.lend(Role.PRODUCER)
-        mark = hashlib.sha256(self._client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
-        catalog = SparkCatalog(
-            f"pvdm_{mark.hexdigest()[:16]}", f"{self._client.url}/catalog", lent.token, lent.token_id
-        )
-        wire(self._spark, catalog)
+        lent = self.client.lend(Role.PRODUCER)
+        mark = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
+        catalog = SparkCatalog(f"pvdm_{mark.hexdigest()[:16]}", f"{self.client.url}/catalog", lent.token, lent.token_id)
+        wire(self.session(), catalog)
         return catalog.name
 
 
@@ -208,15 +198,16 @@ class Chunk:
             source,
         )
 
-    def source(self) -> DataFrame:
-        """The chunk's rows of the pinned source, with the source's columns."""
+    @property
+    def _pinned(self) -> Source:
         if self._source is None:
             raise Code.CHUNK_WITHOUT_SPARK(got="a small job")
-        return self._source.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
+        return self._source
+
+    def source(self) -> DataFrame:
+        """The chunk's rows of the pinned source, with the source's columns."""
+        return self._pinned.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:
         """The rows that the contract declares: `source` in the target's columns."""
-        frame = self.source()
-        if self._source is None:
-            raise AssertionError("`source` has raised without one")
-        return self._source.mapped(frame)
+        return self._pinned.mapped(self.source())

@@ -31,10 +31,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one chunk; `done` chunks of `total` are behind it.
-
-    `note` is what a person should know before the run goes on.
-    """
+    """One step of one chunk, after `done` chunks of `total`; `note` is for a person, before the run goes on."""
 
     workload_id: str
     chunk_id: str
@@ -108,10 +105,7 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and its last attempt.
-
-    `before`: it was published when the run began.
-    """
+    """One chunk and its last attempt; `before`: it was published when the run began."""
 
     chunk_id: str
     attempt: AttemptView

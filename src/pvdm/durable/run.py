@@ -155,7 +155,9 @@ class Run:
                     self._report(chunk, Doing.SKIPPED, last)
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
-                    return self._await_attempt(chunk, self._retry_now(last))
+                    if last.problem is not None:
+                        last = self._client.staged(last.attempt_id)  # it tries again at once: the cause may be gone
+                    return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
                     self._report(chunk, Doing.TAKEN_BACK, last)
                     self._client.abort_attempt(last.attempt_id, TAKEN_OVER)
@@ -178,10 +180,6 @@ class Run:
         moved = None if self._noted else self._source_moved()
         self._noted = True
         return None if moved is None else str(moved)
-
-    def _retry_now(self, attempt: AttemptView) -> AttemptView:
-        """Let the Steward retry an attempt with a problem at once, since the cause may be gone."""
-        return attempt if attempt.problem is None else self._client.staged(attempt.attempt_id)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
         """Stage the rows on the branch; after an error the attempt is aborted."""
@@ -355,32 +353,27 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
-    """Publish the bytes that an accepted override names, and wait for the outcome.
+    """Publish the bytes that an accepted override names, and wait for the outcome; the same call again waits on.
 
-    The client is an operator's. The same call again continues to wait, or returns the outcome.
+    The client is an operator's.
     """
     attempt = client.publish_override(override_id)
-    published = Doing.SKIPPED if attempt.state is AttemptState.COMMITTED else Doing.PUBLISHED
+    before = attempt.state is AttemptState.COMMITTED
     while not attempt.settled:
         _report_step(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
         require_progress(attempt)
         attempt = client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
-    return _override_outcome(attempt, watch, published)
-
-
-def _override_outcome(attempt: AttemptView, watch: Watch, published: Doing) -> Outcome:
+    if attempt.state in _DOING:
+        _report_step(watch, attempt, Doing.SKIPPED if before else _DOING[attempt.state])
     workload_id, table = attempt.workload_id, attempt.table or ""
-    chunks = (ChunkOutcome(attempt.chunk_id, attempt, published is Doing.SKIPPED),)
+    chunks = (ChunkOutcome(attempt.chunk_id, attempt, before),)
     match attempt.state:
         case AttemptState.COMMITTED:
-            _report_step(watch, attempt, published)
             return Committed(workload_id, table, chunks)
         case AttemptState.VERIFICATION_FAILED:
-            _report_step(watch, attempt, Doing.FAILED)
             way = f"where the contract allows one more attempt, `{retry_command(attempt)}` makes it"
             return VerificationFailed(workload_id, table, chunks, failure_error(attempt, attempt.chunk_id, way))
         case AttemptState.ROLLED_BACK:
-            _report_step(watch, attempt, Doing.ROLLED_BACK)
             hint = "the same call brings the bytes back once more"
             error = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
             return RolledBack(workload_id, table, chunks, error)

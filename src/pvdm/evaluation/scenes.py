@@ -39,10 +39,7 @@ class SceneResult:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A scene with its result; `seen` is what a consumer sees of its table afterwards.
-
-    `names` are the tables' names by their UUIDs.
-    """
+    """A scene with its result, what a consumer then sees of its table, and the tables' names by their UUIDs."""
 
     name: str
     title: str

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,35 +52,7 @@ CONSUMER: Final = "shop"
 OPERATOR: Final = "tom"
 _HOUR_MICROS: Final = 3_600_000_000
 
-CONTRACT: Final = """\
-apiVersion: pvdm/v1
-kind: DataProduct
-metadata:
-  domain: sales
-  product: {product}
-  owner: sales@example.com
-  description: What the shops delivered on one day, each row once.
-parameters:
-  day:
-    type: date
-boundary:
-  source:
-    table: raw.orders
-  where: day = ${{day}}
-  target: {target}
-  operation: append
-  claim:
-    column: day
-chunking:
-  by: files
-  max-size: 1
-projections:
-  identity: [order_id]
-atomicity: workload
-storage: open
-governance:
-  sample-keys: [producer, operator, auditor]
-"""
+CONTRACT: Final = resources.files("pvdm.evaluation").joinpath("shop_contract.yaml").read_text("utf-8")
 """Every file of the source is a chunk of its own; all chunks of a day become visible at once, or none."""
 
 
@@ -173,10 +146,7 @@ class Shop:
 
 @contextlib.contextmanager
 def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[Shop]:
-    """A shop in a folder, with source rows and two protected tables; nothing is published yet.
-
-    `store` names an object store for its tables.
-    """
+    """A shop in a folder, with source rows and two protected tables; `store` names an object store for them."""
     kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
     with session(folder, object_store=store is not None) as spark:

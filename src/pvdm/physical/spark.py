@@ -271,7 +271,7 @@ class SparkStager:
         spark = rows.sparkSession
         with self._client.with_token(to.token) as client:
             metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
-        catalog = SparkCatalog(f"pvdm_{to.attempt_id}", to.catalog_uri, to.token)
+        catalog = SparkCatalog(f"pvdm_{to.attempt_id}", f"{to.steward_url}/catalog", to.token)
         wire(spark, catalog)
         try:
             levels, name = to.name

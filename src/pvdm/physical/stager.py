@@ -30,11 +30,6 @@ class Destination:
     partition: tuple[tuple[str, str | None], ...] = ()
 
     @property
-    def catalog_uri(self) -> str:
-        """The URI of the Steward's Iceberg REST catalog."""
-        return f"{self.steward_url}/catalog"
-
-    @property
     def name(self) -> tuple[tuple[str, ...], str]:
         """Namespace and name of the table."""
         return split_name(self.table)

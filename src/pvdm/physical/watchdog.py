@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code
 
 STOP_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
@@ -41,7 +41,9 @@ def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: floa
             _stop(running, cancel)
             if running.done:
                 return running.result()  # it finished at the same moment
-            raise _stopped_error(stop, seconds) from None
+            if isinstance(stop, TimeoutError):
+                raise Code.ATTEMPT_TIMED_OUT(expected=f"at most {seconds:g} seconds", got="more") from None
+            raise Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped") from None
         return running.result()
 
 
@@ -96,12 +98,6 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
                 return
         if running.ended(_LOOK_SECONDS) or time.monotonic() >= ends:
             return
-
-
-def _stopped_error(stop: BaseException, seconds: float | None) -> PvdmError:
-    if isinstance(stop, TimeoutError):
-        return Code.ATTEMPT_TIMED_OUT(expected=f"at most {seconds:g} seconds", got="more")
-    return Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped")
 
 
 @contextlib.contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pvdm.cli.common.files import PRIVATE_MODE, require_new, write_new
+from pvdm.cli.common.files import require_new, write_new
 from pvdm.cli.common.times import parse_duration, parse_time, utc
 from pvdm.errors import InputError
 from pvdm.model.printable import view_json
@@ -38,21 +37,6 @@ def test_other_data_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None
         write_new(tmp_path / "a", b"other")
     assert code_of(refused) == "output_exists"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_a_private_file_is_never_taken_for_one_that_is_there(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"data")
-    with pytest.raises(InputError):
-        write_new(tmp_path / "a", b"data", mode=PRIVATE_MODE)
-
-
-def test_a_private_file_is_for_its_owner_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        write_new(tmp_path / "a", b"data", mode=PRIVATE_MODE)
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_dangling_link_is_not_written_through(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from pvdm.errors import Code, PvdmError
 
 # An object, or an array that is empty or of objects: TOML can begin with a bracket too.
 _OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
-PUBLIC_MODE = 0o644
-PRIVATE_MODE = 0o600
 _ANOTHER_NAME = "name another file with --out, or move the old one away"
 
 
@@ -64,28 +62,30 @@ def require_new(path: Path, *, next_step: str = _ANOTHER_NAME) -> None:
         raise _not_writable(path, "no permission")
 
 
-def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
-    """Write a new file, whole or not at all; whether it was written. The same data again changes nothing.
-
-    Raises if the file exists with other data.
-    """
-    if mode == PUBLIC_MODE and _holds(path, data):
-        return False
+def write_new(path: Path, data: bytes) -> bool:
+    """Write a new file whole, unless it has this data already; whether it was written. Raises for other data."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size == len(data) and path.read_bytes() == data:
+            return False
     # A link never replaces what is there, as a rename would.
-    _put(path, data, mode, os.link)
+    _put(path, data, os.link)
     return True
 
 
 def write_over(path: Path, data: bytes) -> None:
     """Replace the file atomically: readers see the old data or the new data, whole."""
-    _put(path, data, PUBLIC_MODE, os.replace)
+    _put(path, data, os.replace)
 
 
-def _put(path: Path, data: bytes, mode: int, rename: Callable[[Path, Path], None]) -> None:
+def _put(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
     """Write and sync the data to a temporary file, and give it its name with `rename`."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
-        _write_synced(temporary, data, mode)
+        with temporary.open("xb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         rename(temporary, path)
     except FileExistsError:
         raise _exists(path) from None
@@ -97,15 +97,6 @@ def _put(path: Path, data: bytes, mode: int, rename: Callable[[Path, Path], None
     _sync(path.parent)
 
 
-def _write_synced(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-
-
 def _sync(folder: Path) -> None:
     # The file is written; some network mounts cannot sync a folder, and that is no error.
     with contextlib.suppress(OSError):
@@ -114,13 +105,6 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    try:
-        return path.stat().st_size == len(data) and path.read_bytes() == data
-    except OSError:
-        return False
 
 
 def _not_readable(path: Path, error: OSError) -> PvdmError:

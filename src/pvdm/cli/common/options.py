@@ -18,7 +18,7 @@ from pvdm.errors import Code, InputError, NotAllowedError, UnavailableError
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 SEED_MAX: Final = 2**63 - 1
 _TOKEN: Final = "PVDM_TOKEN"  # noqa: S105 - the name of a variable
@@ -134,7 +134,7 @@ service_options = option_group(
 )
 
 
-def seed_option(default: int) -> Callable[[_Command], _Command]:
+def seed_option(default: int) -> Callable[[Command], Command]:
     """`--seed`: the same seed makes the same data again."""
     return click.option(
         "--seed",
@@ -146,15 +146,24 @@ def seed_option(default: int) -> Callable[[_Command], _Command]:
     )
 
 
-def out_option(help_text: str = "Where it goes; never over another file.") -> Callable[[_Command], _Command]:
+def out_option(help_text: str = "Where it goes; never over another file.") -> Callable[[Command], Command]:
     """`--out`: the new file for the result, which the command needs."""
     return click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=help_text)
 
 
-def require_command(context: click.Context) -> None:
-    """Raise a usage error for a group that is called without a command."""
-    if context.invoked_subcommand is None:
-        raise click.UsageError("a command is missing", context)
+def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:
+    """A group of commands; to call it without a command is a usage error."""
+
+    def decorate(function: Callable[[], None]) -> click.Group:
+        @functools.wraps(function)
+        def called() -> None:
+            context = click.get_current_context()
+            if context.invoked_subcommand is None:
+                raise click.UsageError("a command is missing", context)
+
+        return click.group(name, invoke_without_command=True, **settings)(called)
+
+    return decorate
 
 
 def pick_engine(name: str) -> Engine:

@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -23,7 +23,8 @@ def checked_output() -> Iterator[None]:
     stream: TextIO | None = sys.stdout  # None where the caller closed it
     if stream is None:
         raise _not_writable("a closed one")
-    _escape_unknown_characters(stream)
+    if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+        stream.reconfigure(errors="backslashreplace")  # for characters that the output's encoding does not have
     checked = _CheckedStream(stream)
     sys.stdout = cast(TextIO, checked)
     try:
@@ -33,21 +34,15 @@ def checked_output() -> Iterator[None]:
         sys.stdout = stream
 
 
-def _escape_unknown_characters(stream: TextIO) -> None:
-    """Write characters that the output's encoding does not have as escapes."""
-    if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
-        stream.reconfigure(errors="backslashreplace")
-
-
 @contextlib.contextmanager
 def output_aside() -> Iterator[None]:
     """In the block, standard output of this process, its child processes and its JVM goes to standard error."""
     stream, errors = sys.stdout, sys.stderr
     stream.flush()
-    with contextlib.ExitStack() as stack:
-        nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         # Child processes write to file descriptor 1, not to sys.stdout.
-        stack.callback(_redirect_descriptor_1(2 if errors is not None else nowhere.fileno()))
+        kept = os.dup(1)
+        os.dup2(2 if errors is not None else nowhere.fileno(), 1)
         sys.stdout = errors if errors is not None else nowhere
         try:
             yield
@@ -55,18 +50,8 @@ def output_aside() -> Iterator[None]:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             sys.stdout = stream
-
-
-def _redirect_descriptor_1(target: int) -> Callable[[], None]:
-    """Redirect file descriptor 1 to another one; returns the function that restores it."""
-    kept = os.dup(1)
-    os.dup2(target, 1)
-
-    def restore() -> None:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-    return restore
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def discard_unwritten() -> None:

@@ -6,18 +6,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import ParsedType
+from pvdm.cli.common.options import Command, ParsedType
 from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
 from pvdm.trust.keys.seal import PASSPHRASE_MAX_BYTES, Passphrase
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
@@ -30,7 +28,7 @@ def _parse_source(text: str) -> str:
     return text
 
 
-def passphrase_option(help_text: str) -> Callable[[_Command], _Command]:
+def passphrase_option(help_text: str) -> Callable[[Command], Command]:
     """`--passphrase`: the source of the passphrase."""
     source = ParsedType("where", _parse_source)
     return click.option("--passphrase", "where", type=source, metavar="WHERE", help=help_text)
@@ -41,11 +39,7 @@ OPENING = "Where the key's passphrase comes from: prompt, file:NAME or env:NAME.
 
 def new_passphrase(where: str | None) -> Passphrase | None:
     """The passphrase for a new key; on the terminal it is entered twice."""
-    if where == "prompt":
-        _require_terminal()
-        text = click.prompt("passphrase", hide_input=True, confirmation_prompt="again", err=True)
-        return Passphrase(text)
-    return _read_passphrase(where)
+    return _read_passphrase(where, "passphrase", again="again")
 
 
 def open_key(path: Path, where: str | None) -> OperatorKey:
@@ -61,11 +55,7 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
                 hint="give --passphrase prompt, file:NAME or env:NAME",
             )
         where = "prompt"
-    if where == "prompt":
-        _require_terminal()
-        found: Passphrase | None = Passphrase(click.prompt(f"passphrase of {path.name}", hide_input=True, err=True))
-    else:
-        found = _read_passphrase(where)
+    found = _read_passphrase(where, f"passphrase of {path.name}")
     try:
         return open_key_pair(path, found)
     except InputError:
@@ -86,18 +76,23 @@ def _require_not_public(path: Path) -> None:
     except OSError:
         return  # opening the key raises the error
     if data.startswith(_PUBLIC):
-        raise Code.KEY_IS_PUBLIC(
-            f"{path.name} is a public key, which signs nothing",
-            got="the public one",
-            hint=f"nothing was signed; name the private key, such as {path.name.removesuffix('.pub')}"
-            if path.name.endswith(".pub")
-            else "nothing was signed; name the private key",
-        )
+        private = f", such as {path.stem}" if path.suffix == ".pub" else ""
+        hint = f"nothing was signed; name the private key{private}"
+        raise Code.KEY_IS_PUBLIC(f"{path.name} is a public key, which signs nothing", got="the public one", hint=hint)
 
 
-def _read_passphrase(where: str | None) -> Passphrase | None:
+def _read_passphrase(where: str | None, question: str, *, again: str | bool = False) -> Passphrase | None:
     if where is None:
         return None
+    if where == "prompt":
+        if not _is_terminal():
+            raise Code.TERMINAL_MISSING(
+                "a passphrase can be entered on a terminal only",
+                expected="a terminal",
+                got="none",
+                hint="use file:NAME or env:NAME",
+            )
+        return Passphrase(click.prompt(question, hide_input=True, confirmation_prompt=again, err=True))
     kind, _, name = where.partition(":")
     if kind == "file":
         return Passphrase(_read_line(Path(name)))
@@ -117,16 +112,6 @@ def _read_line(path: Path) -> str:
         pass
     del data
     raise Code.PASSPHRASE_INVALID(f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
-
-
-def _require_terminal() -> None:
-    if not _is_terminal():
-        raise Code.TERMINAL_MISSING(
-            "a passphrase can be entered on a terminal only",
-            expected="a terminal",
-            got="none",
-            hint="use file:NAME or env:NAME",
-        )
 
 
 def _is_terminal() -> bool:

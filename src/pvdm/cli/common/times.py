@@ -8,7 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from pvdm.cli.common.options import ParsedType
+import click
+
+from pvdm.cli.common.options import Command, ParsedType
 from pvdm.errors import Code, PvdmError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.printable import utc_time
@@ -65,20 +67,23 @@ def duration(micros: int) -> str:
     return f"{seconds // _SECONDS[unit]}{unit}"
 
 
-def parse_bounded_duration(most: int) -> Callable[[str], int]:
-    """A parser of durations that raises for one over `most` microseconds."""
+TIME_TYPE: Final = ParsedType("time", parse_time)
+DURATION_TYPE: Final = ParsedType("duration", parse_duration)
+
+
+def duration_option(
+    name: str, *, default: str, help_text: str, most: int | None = None
+) -> Callable[[Command], Command]:
+    """An option for a duration of at most `most` microseconds, with a default."""
 
     def parse(text: str) -> int:
         found = parse_duration(text)
-        if found > most:
+        if most is not None and found > most:
             raise Code.DURATION_INVALID(expected=f"at most {duration(most)}", got=duration(found))
         return found
 
-    return parse
-
-
-TIME_TYPE: Final = ParsedType("time", parse_time)
-DURATION_TYPE: Final = ParsedType("duration", parse_duration)
+    kind = ParsedType("duration", parse)
+    return click.option(name, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
 
 
 def _within(micros: int, text: str) -> int:

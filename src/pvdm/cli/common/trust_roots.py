@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from pvdm.cli.common.files import read_file, require_json
-from pvdm.cli.common.options import ParsedType, PlaceType
+from pvdm.cli.common.options import Command, ParsedType, PlaceType
 from pvdm.cli.common.screen import notice
 from pvdm.cli.common.times import TIME_TYPE, now_micros
 from pvdm.errors import Code
@@ -23,8 +23,6 @@ from pvdm.trust.keys import disk
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import SeenRoot, TrustRoot, follow_roots
 from pvdm.trust.strict_json import read
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 ROOT_CHAIN_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 SEEN_FILE_MAX_BYTES: Final = 4_096
@@ -60,7 +58,7 @@ origin_option = click.option(
 )
 
 
-def root_option(*, required: bool) -> Callable[[_Command], _Command]:
+def root_option(*, required: bool) -> Callable[[Command], Command]:
     """`--trust-root`: the file."""
     return click.option(
         "--trust-root",
@@ -93,28 +91,26 @@ def judge_by(
     seen: Path | None = None,
     unpinned: str = UNVERIFIED_ROOT,
 ) -> Judge:
-    """The newest root of a chain or its file, once every step is verified; without a pin, the notice `unpinned`."""
+    """The newest root of a chain or its file, once every step is verified; the file `seen` stores it for the next run.
+
+    Without a pin it prints the notice `unpinned`.
+    """
     if seen is not None and pin is None:
         raise click.UsageError("--seen needs --root-sha256: an unverified root is not stored")
     now = now_micros() if at is None else at
-    root = follow(read_chain(source) if isinstance(source, Path) else source, pin=pin, at=now, seen=seen)
-    if pin is None:
-        notice(unpinned)
-    return Judge(root, pin, now)
-
-
-def follow(chain: Sequence[bytes], *, pin: str | None, at: int, seen: Path | None = None) -> TrustRoot:
-    """The newest root of the chain, once every step is verified. The file `seen` stores it for the next run."""
+    chain = read_chain(source) if isinstance(source, Path) else source
     anchor = pin or first_sha256(chain)
     lock: AbstractContextManager[None] = nullcontext() if seen is None else disk.locked(seen)
     with lock:
         before = None if seen is None else _read_seen(seen, anchor)
-        root = follow_roots(chain, sha256=anchor, now=at, seen=before)
+        root = follow_roots(chain, sha256=anchor, now=now, seen=before)
         newest = SeenRoot(root.version, root.sha256)
         if seen is not None and newest != before:
             data = dump({"format": _SEEN, "pin": anchor, "version": newest.version, "sha256": newest.sha256})
             disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)
-    return root
+    if pin is None:
+        notice(unpinned)
+    return Judge(root, pin, now)
 
 
 def read_chain(path: Path) -> tuple[bytes, ...]:
@@ -136,8 +132,7 @@ def write_chain(chain: Sequence[bytes]) -> bytes:
 
 def first_sha256(chain: Sequence[bytes]) -> str:
     """The hash of the chain's first root, which pins it."""
-    envelope = parse_envelope(chain[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    return envelope.payload_sha256
+    return parse_envelope(chain[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX).payload_sha256
 
 
 def _read_seen(path: Path, pin: str) -> SeenRoot | None:

@@ -69,8 +69,8 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path 
       pvdm demo --store store.toml
       pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
-    show = _show_nothing if as_json else say_lines
-    with _temporary_folder() if keep is None else _kept_folder(keep) as folder:
+    show: Show = (lambda _: None) if as_json else say_lines
+    with _folder(keep) as folder:
         notice("Spark and a Steward are started; this takes about a minute")
         scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
     if as_json:
@@ -134,35 +134,23 @@ def audit_orders(shop: Shop) -> AuditReport:
     return report
 
 
-def _show_nothing(lines: Iterator[Line]) -> None:
-    del lines
-
-
 @contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """A temporary folder, or `keep` itself: tables name their files by full paths, so they cannot be moved there."""
     try:
-        # Spark's process may still be removing its files.
-        with tempfile.TemporaryDirectory(prefix="pvdm-demo-", ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
-    except OSError as error:
-        raise _not_writable("the temporary folder", error) from error
-
-
-@contextlib.contextmanager
-def _kept_folder(keep: Path) -> Iterator[Path]:
-    """The folder itself: tables name their files by full paths, so they cannot be moved there at the end."""
-    try:
+        if keep is None:
+            # Spark's process may still be removing its files.
+            with tempfile.TemporaryDirectory(prefix="pvdm-demo-", ignore_cleanup_errors=True) as folder:
+                yield Path(folder)
+            return
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise Code.FOLDER_NOT_EMPTY(f"{keep} is not empty", got="a folder in use")
         yield keep.resolve()
     except OSError as error:
-        raise _not_writable(str(keep), error) from error
-
-
-def _not_writable(folder: str, error: OSError) -> PvdmError:
-    got = error.strerror or str(error)
-    return Code.FOLDER_NOT_WRITABLE(f"{folder} cannot be used", got=got, hint="name another folder with --keep")
+        message = f"{keep or 'the temporary folder'} cannot be used"
+        hint = "name another folder with --keep"
+        raise Code.FOLDER_NOT_WRITABLE(message, got=error.strerror or str(error), hint=hint) from error
 
 
 def begin_lines(rows: int) -> Iterator[Line]:

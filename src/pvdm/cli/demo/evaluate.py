@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine, require_command, seed_option
+from pvdm.cli.common.options import PlaceType, command_group, engine_option, json_option, pick_engine, seed_option
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
@@ -19,9 +19,8 @@ OUT: Final = Path("build/eval/collision.json")
 MULTISETS_MAX: Final = 1_000_000
 
 
-@click.group("eval", short_help="Run the paper's experiments.", invoke_without_command=True)
-@click.pass_context
-def evaluate(context: click.Context) -> None:
+@command_group("eval", short_help="Run the paper's experiments.")
+def evaluate() -> None:
     """Run the paper's experiments, seeded; each writes its figures as JSON.
 
     \b
@@ -29,7 +28,6 @@ def evaluate(context: click.Context) -> None:
       pvdm eval collision
       pvdm eval collision --lattice --json
     """
-    require_command(context)
 
 
 def _widths(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -135,18 +133,9 @@ def evaluate_collision(
 
 
 def _lines(study: collision.CollisionStudy) -> Iterator[str]:
+    faults, crafted, leak = study.faults, study.crafted, study.leak
     yield f"collision study, seed {study.seed}, engine {study.engine}, {study.seconds:.1f} s"
     yield ""
-    yield from _fault_lines(study)
-    yield ""
-    yield from _birthday_lines(study)
-    yield ""
-    yield from _crafted_lines(study)
-    yield from _leak_lines(study)
-
-
-def _fault_lines(study: collision.CollisionStudy) -> Iterator[str]:
-    faults = study.faults
     yield f"1. single-row faults in {faults.multisets:,} random multisets ({faults.rows:,} rows)"
     yield f"   {faults.caught:,} of {faults.injected:,} caught, by the sums alone, without looking at row counts"
     yield f"   {'':<10}{'injected':>10}{'caught':>10}{'identity differs':>19}{'content differs':>18}"
@@ -156,9 +145,7 @@ def _fault_lines(study: collision.CollisionStudy) -> Iterator[str]:
             f"{tally.identity_differs:>19,}{tally.content_differs:>18,}"
         )
     yield "   a mutation changes identity only where it hits a key column"
-
-
-def _birthday_lines(study: collision.CollisionStudy) -> Iterator[str]:
+    yield ""
     yield "2. truncated element hashes: elements less distinct values, against n - 2^b (1 - (1 - 2^-b)^n)"
     yield f"   {'bits':>4}{'elements':>11}{'observed':>11}{'expected':>11}   95 % interval"
     for each in study.birthdays:
@@ -166,17 +153,10 @@ def _birthday_lines(study: collision.CollisionStudy) -> Iterator[str]:
         verdict = "inside" if each.inside else "outside, as one run in twenty is"
         figures = f"{each.bits:>4}{each.elements:>11,}{each.observed:>11,}{each.expected:>11,.1f}"
         yield f"   {figures}   {low:,.1f} to {high:,.1f}: {verdict}"
-
-
-def _crafted_lines(study: collision.CollisionStudy) -> Iterator[str]:
-    crafted = study.crafted
+    yield ""
     yield f"3. crafted collision: two different multisets of {crafted.rows_in_each_multiset:,} payments"
     yield "   unkeyed sum of SHA-256: equal, so the wrong one is accepted"
     yield f"   keyed digest: differs under {crafted.keyed_rejected:,} of {crafted.keys:,} keys, so it is rejected"
-
-
-def _leak_lines(study: collision.CollisionStudy) -> Iterator[str]:
-    leak = study.leak
     if leak is None:
         return
     yield ""

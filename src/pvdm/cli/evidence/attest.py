@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from pvdm.cli.common.files import read_file, require_new, write_new
 from pvdm.cli.common.options import (
     PlaceType,
     Service,
+    command_group,
     engine_option,
     json_option,
     pick_engine,
-    require_command,
     service_options,
 )
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
@@ -31,13 +30,11 @@ from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.commitment import commit
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
-from pvdm.trust.keys.operator import OperatorKey
 from pvdm.trust.verify import sign_statement
 
 
-@click.group("attest", short_help="Statements of a source about its rows.", invoke_without_command=True)
-@click.pass_context
-def attest(context: click.Context) -> None:
+@command_group("attest", short_help="Statements of a source about its rows.")
+def attest() -> None:
     """Attest a source snapshot: its number of rows and a commitment to their digest, signed by the source.
 
     The Steward stores and logs the attestation; the gate does not use it yet. The source and the Steward know the
@@ -49,16 +46,6 @@ def attest(context: click.Context) -> None:
         --snapshot 1206533119840177310 --parquet part-0.parquet
       pvdm attest list --table-uuid UUID
     """
-    require_command(context)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The attested snapshot: its table, id and files."""
-
-    table: TableRef
-    snapshot_id: int
-    files: tuple[Path, ...]
 
 
 @attest.command("make", short_help="Make, sign and submit an attestation.")
@@ -98,10 +85,10 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
     if out is not None:
         require_new(out)
     table = TableRef(asked["catalog"], asked["table_uuid"], asked["table"])
-    source = Source(table, asked["snapshot"], asked["files"])
     signer = open_key(asked["key_file"], asked["where"])
-    plan = _plan(schema_of(asked["schema_file"], source.files), asked)
-    said, envelope = _make(source, plan, signer, service, pick_engine(engine_name))
+    plan = _plan(schema_of(asked["schema_file"], asked["files"]), asked)
+    said = _attest(table, asked["snapshot"], asked["files"], plan, service, pick_engine(engine_name))
+    envelope = sign_statement(said, signer).to_bytes()
     facts: dict[str, object] = {"id": parse_envelope(envelope).payload_sha256, "attestation": said.to_json()}
     if out is not None:
         write_new(out, envelope)
@@ -116,37 +103,32 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
 def _plan(schema: Schema, asked: dict[str, Any]) -> Plan:
     if asked["id_columns"] and asked["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
-    exclude = dict(_exclusion(text) for text in asked["exclude"])
+    exclude = {column: reason for column, _, reason in (text.partition("=") for text in asked["exclude"])}
     wanted = identity(schema, asked["id_columns"]) if asked["id_columns"] else content(schema, exclude=exclude)
     return Plan(schema, (wanted,), Mode(asked["mode"]), Construction.HMAC_SHA256)
 
 
-def _exclusion(text: str) -> tuple[str, str]:
-    column, _, reason = text.partition("=")
-    return column, reason
-
-
-def _make(
-    source: Source, plan: Plan, signer: OperatorKey, service: Service, engine: Engine
-) -> tuple[SourceAttestation, bytes]:
-    """The attestation and its envelope. The client draws the nonce, so it may repeat the request."""
+def _attest(
+    table: TableRef, snapshot_id: int, files: tuple[Path, ...], plan: Plan, service: Service, engine: Engine
+) -> SourceAttestation:
+    """The attestation of the snapshot's files. The client draws the nonce, so it may repeat the request."""
     name = plan.projections[0].name
     with service.connect() as client:
         attestor = client.identity().name
         challenge = client.challenge(
             nonce=secrets.token_hex(16),
-            catalog=source.table.catalog,
-            table_uuid=source.table.uuid,
-            snapshot_id=source.snapshot_id,
+            catalog=table.catalog,
+            table_uuid=table.uuid,
+            snapshot_id=snapshot_id,
             mode=plan.mode.value,
             fingerprints={name: plan.fingerprint(name).hex()},
         )
     keys = challenge.keys[name]
-    seen = digest_files(source.files, plan, {name: keys.row_hash}, engine)[name]
-    said = SourceAttestation(
+    seen = digest_files(files, plan, {name: keys.row_hash}, engine)[name]
+    return SourceAttestation(
         attestor=attestor,
-        table=source.table,
-        snapshot_id=source.snapshot_id,
+        table=table,
+        snapshot_id=snapshot_id,
         row_count=seen.rows,
         projection=ProjectionName(name),
         schema_fingerprint=plan.fingerprint(name).hex(),
@@ -157,7 +139,6 @@ def _make(
         commitment=commit(keys.commitment, seen),
         issued_at=now_micros(),
     )
-    return said, sign_statement(said, signer).to_bytes()
 
 
 def _show(attestation: SourceAttestation, record: dict[str, object], done: str, *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
 from pvdm.cli.common.options import ParsedType, PlaceType, Service, json_option, option_group, service_options
-from pvdm.cli.common.screen import say, say_json, say_lines, watch_on_screen
+from pvdm.cli.common.screen import Line, say_result, watch_on_screen
 from pvdm.cli.common.trust_roots import (
     Judge,
     at_option,
@@ -157,7 +157,7 @@ def audit_command(
     if bundle is not None:
         found = _read_bundle(bundle)
         judge = by.judge()
-        again = own_files(found.evidence) if rehash else None
+        again = files_of(None, found.evidence) if rehash else None
         report = _audit(found.evidence, found, judge, by, again, accepted, accept_lost)
     else:
         with service.connect() as client:
@@ -209,22 +209,23 @@ def _audit(
 
 
 def _show(report: AuditReport, judge: Judge, export: Path | None, *, own: bool, as_json: bool) -> None:
-    if as_json:
-        facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": own}, "judged_at": judge.at}
-        say_json({**report.to_json(), **facts, "out": None if export is None else str(export)})
-        return
-    say_lines(report_lines(report))
+    facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": own}, "judged_at": judge.at}
+    document = {**report.to_json(), **facts, "out": None if export is None else str(export)}
+    lines: list[Line | str] = [*report_lines(report)]
     if export is not None:
-        say(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
+        lines.append(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
         if not own:
-            say("  `pvdm keys root fetch --out roots.json` writes it, and shows its hash for --root-sha256")
+            lines.append("  `pvdm keys root fetch --out roots.json` writes it, and shows its hash for --root-sha256")
+    say_result(as_json, document, lines)
 
 
 def gather(client: StewardClient, table: str) -> Evidence:
     """The table's metadata, approvals and receipts, and the proofs and overrides that the receipts name."""
     head = client.audit(table)
     receipts = list(_receipts(client, table, head.log_size))
-    proofs, overrides = _referenced_ids(receipts)
+    said = [read_signed(each.envelope, Receipt) for each in receipts]
+    proofs = {proof_id for each in said for proof_id in each.proof_ids}
+    overrides = {each.override_id for each in said if each.override_id is not None}
     waived = list(_statements(client, table, sorted(overrides), head.log_size))
     proofs.update(read_signed(each.envelope, BreakGlass).fail_proof_id for each in waived)
     proved = list(_statements(client, table, sorted(proofs), head.log_size))
@@ -238,19 +239,16 @@ def gather(client: StewardClient, table: str) -> Evidence:
     )
 
 
-def files_of(client: StewardClient, evidence: Evidence) -> Files:
-    """A reader of the table's files; in an object store with the credentials that the Steward vends."""
+def files_of(client: StewardClient | None, evidence: Evidence) -> Files:
+    """A reader of the table's files; in an object store with the Steward's credentials, or the caller's from AWS."""
     if parse_location(evidence.metadata.path).scheme == "file":
         return Files()
+    if client is None:
+        return Files(Stores(own_settings()))
     # Imported late: the client is slow to load.
     from pvdm.client.table import TableClient, split_name
 
     return Files(Stores(TableClient(client, *split_name(evidence.table.name)).storage()))
-
-
-def own_files(evidence: Evidence) -> Files:
-    """A reader of the table's files; in an object store with the caller's AWS credentials."""
-    return Files() if parse_location(evidence.metadata.path).scheme == "file" else Files(Stores(own_settings()))
 
 
 class ServedFiles:
@@ -275,17 +273,6 @@ def _receipts(client: StewardClient, table: str, size: int) -> Iterator[LoggedSt
     while page := client.audit_receipts(table, size=size, after=after):
         yield from (_logged(each) for each in page)
         after = page[-1].index
-
-
-def _referenced_ids(receipts: Iterable[LoggedStatement]) -> tuple[set[str], set[str]]:
-    """The ids of the proofs and overrides that the receipts name."""
-    proofs: set[str] = set()
-    overrides: set[str] = set()
-    for each in receipts:
-        said = read_signed(each.envelope, Receipt)
-        proofs.update(said.proof_ids)
-        overrides.update(() if said.override_id is None else (said.override_id,))
-    return proofs, overrides
 
 
 def _statements(client: StewardClient, table: str, ids: Sequence[str], size: int) -> Iterator[LoggedStatement]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
-from pvdm.cli.common.options import PlaceType, Service, json_option, option_group, require_command, service_options
-from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, option_group, service_options
+from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
 from pvdm.model.printable import counted, view_json
@@ -35,11 +35,6 @@ class KnownLog:
 
     origin: str
     keys: tuple[NoteKey, ...]
-
-    @property
-    def vkeys(self) -> list[str]:
-        """The keys as other tools take them."""
-        return [key.to_vkey() for key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +125,8 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
     return Statements(len(found), len(missing))
 
 
-@click.group("log", short_help="Check, compare and prove the transparency log.", invoke_without_command=True)
-@click.pass_context
-def log(context: click.Context) -> None:
+@command_group("log", short_help="Check, compare and prove the transparency log.")
+def log() -> None:
     """Check an exported transparency log, compare checkpoints, and prove what is in it.
 
     \b
@@ -141,7 +135,6 @@ def log(context: click.Context) -> None:
       pvdm log compare mine.checkpoint theirs.checkpoint --folder exported/ --vkey KEY
       pvdm log checkpoint --url https://steward.example:8181
     """
-    require_command(context)
 
 
 def tiles_of(folder: Path) -> Path:
@@ -189,31 +182,27 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
     require_folder(folder)
     earlier = None if since is None else read_file(since, size_max_bytes=NOTE_SIZE_MAX_BYTES)
     tiles = tiles_of(folder)
-    report = fsck(tiles, known.vkeys, since=earlier)
+    report = fsck(tiles, [key.to_vkey() for key in known.keys], since=earlier)
     statements = check_statements(folder, tiles, report.size, allow_missing=allow_missing)
-    if as_json:
-        say_json(
-            {
-                "holds": True,
-                "origin": report.origin,
-                "size": report.size,
-                "root": report.root,
-                "files": report.files,
-                "files_beyond_checkpoint": report.files_beyond_checkpoint,
-                "begins_with": None if since is None else str(since),
-                "statements": None if statements is None else view_json(statements),
-            }
-        )
-        return
-    say(f"the log holds: {report.origin}, {counted(report.size, 'entry', 'entries')}", style="green")
-    say(f"  root        {report.root}")
-    say(f"  files       {report.files:,} read")
+    document = {
+        "holds": True,
+        **asdict(report),
+        "begins_with": None if since is None else str(since),
+        "statements": None if statements is None else view_json(statements),
+    }
+    lines: list[Line | str] = [
+        (f"the log holds: {report.origin}, {counted(report.size, 'entry', 'entries')}", "green"),
+        f"  root        {report.root}",
+        f"  files       {report.files:,} read",
+    ]
     if report.files_beyond_checkpoint:
-        say(f"  {report.files_beyond_checkpoint:,} files are beyond the checkpoint: an export was interrupted")
+        lines.append(f"  {report.files_beyond_checkpoint:,} files are beyond the checkpoint: an export was interrupted")
     if statements is not None:
-        say(f"  statements  {statements.checked:,} unchanged; {statements.entries_without:,} entries have none here")
+        counts = f"{statements.checked:,} unchanged; {statements.entries_without:,} entries have none here"
+        lines.append(f"  statements  {counts}")
     if since is not None:
-        say(f"  it begins with {since}: nothing of it was removed or changed")
+        lines.append(f"  it begins with {since}: nothing of it was removed or changed")
+    say_result(as_json, document, lines)
 
 
 @log.command("compare", short_help="Compare checkpoints of one log.")
@@ -243,11 +232,9 @@ def log_compare(
     ordered = sorted((read_checkpoint(path, known) for path in files), key=lambda one: one.checkpoint.size)
     for older, newer in itertools.pairwise(ordered):
         require_one_history(older, newer, folder, service)
-    if as_json:
-        say_json({"holds": True, "checkpoints": [checkpoint_json(each) for each in ordered]})
-        return
+    document = {"holds": True, "checkpoints": [checkpoint_json(each) for each in ordered]}
     sizes = ", ".join(f"{each.checkpoint.size:,}" for each in ordered)
-    say(f"one history: {known.origin} at {sizes} entries", style="green")
+    say_result(as_json, document, [(f"one history: {known.origin} at {sizes} entries", "green")])
 
 
 def require_one_history(

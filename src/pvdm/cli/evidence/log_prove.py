@@ -10,7 +10,7 @@ import click
 
 from pvdm.cli.common.files import read_file, require_folder, write_new
 from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
-from pvdm.cli.common.screen import notice, say, say_json
+from pvdm.cli.common.screen import notice, say, say_json, say_result
 from pvdm.cli.evidence.log import (
     ENTRIES_AT_ONCE,
     KnownLog,
@@ -141,7 +141,13 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
         signed = open_note(client.log_checkpoint(), known)
     if since is not None:
         older = read_checkpoint(since, known)
-        require_not_shorter(older, signed)
+        if older.checkpoint.size > signed.checkpoint.size:
+            raise Code.LOG_BEHIND_CHECKPOINT(
+                "the Steward shows a shorter log than one that it signed",
+                expected=f"at least {older.checkpoint.size} entries",
+                got=str(signed.checkpoint.size),
+                hint="keep both checkpoints: together they are the evidence",
+            )
         require_one_history(older, signed, None, service)
     if known is None:
         notice(UNSIGNED)
@@ -152,17 +158,6 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
         say_json({**facts, "contains": None if since is None else str(since), "out": None if out is None else str(out)})
     else:
         click.echo(signed.note.decode(), nl=False)
-
-
-def require_not_shorter(older: SignedCheckpoint, newer: SignedCheckpoint) -> None:
-    """Raise if the newer checkpoint has fewer entries than the older one."""
-    if older.checkpoint.size > newer.checkpoint.size:
-        raise Code.LOG_BEHIND_CHECKPOINT(
-            "the Steward shows a shorter log than one that it signed",
-            expected=f"at least {older.checkpoint.size} entries",
-            got=str(newer.checkpoint.size),
-            hint="keep both checkpoints: together they are the evidence",
-        )
 
 
 @log.command("export", short_help="Write the log and its statements as files.")
@@ -187,13 +182,11 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
         done = notary.archive(folder)
         rewritten = notary.verify_archive(folder) if verify else None
         origin = notary.config.origin
-    if as_json:
-        facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
-        written = None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements}
-        say_json({**facts, "verified": verify, "mended": written, "out": str(folder)})
-        return
+    facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
+    written = None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements}
     entries = counted(done.size, "entry", "entries")
-    say(f"{folder} holds {origin} up to {entries}; new statements: {done.envelopes_written:,}")
+    lines = [f"{folder} holds {origin} up to {entries}; new statements: {done.envelopes_written:,}"]
     if rewritten is not None:
         tiles, statements = counted(rewritten.tiles, "tile"), counted(rewritten.statements, "statement")
-        say(f"every file was compared; written again: {tiles}, {statements}")
+        lines.append(f"every file was compared; written again: {tiles}, {statements}")
+    say_result(as_json, {**facts, "verified": verify, "mended": written, "out": str(folder)}, lines)

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.files import PRIVATE_MODE, require_new, sha256_of
+from pvdm.cli.common.files import require_new, sha256_of
 from pvdm.cli.common.options import (
     PlaceType,
     Service,
@@ -19,7 +19,7 @@ from pvdm.cli.common.options import (
     pick_engine,
     service_options,
 )
-from pvdm.cli.common.screen import notice, say, say_json
+from pvdm.cli.common.screen import Line, notice, say, say_json, say_result
 from pvdm.cli.common.trust_roots import SHA256_TYPE
 from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
 from pvdm.cli.evidence.proof import proof
@@ -65,7 +65,7 @@ def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, o
     with service.connect() as client:
         opened = client.open_proof(proof_id, reason)
     content = dump({"format": _FORMAT, "proof_id": proof_id, **opened.model_dump(mode="json")})
-    disk.write(out, Secret(content), mode=PRIVATE_MODE, fresh=True)
+    disk.write(out, Secret(content), mode=disk.PRIVATE_MODE, fresh=True)
     names = [name.value for name in opened.keys]
     if as_json:
         say_json({"proof_id": proof_id, "attempt_id": opened.context.attempt_id, "projections": names, "out": str(out)})
@@ -152,17 +152,20 @@ def proof_recompute(
     partials = digest_files(files, plan, dict(opened.row_hash), pick_engine(engine_name))
     committed = {each.projection: each for each in found.notary.commitments}
     _require_equal(committed, opened, partials, found, side)
-    same_files = _same_files(found, files) if side == "staged" else None
     names = sorted(name.value for name in committed)
     rows = next(iter(partials.values())).rows
-    if as_json:
-        facts: dict[str, object] = {"holds": True, "side": side, "projections": names, "rows": str(rows)}
-        say_json({**facts, "proof_id": opened.proof_id, "files_are_the_proofs": same_files})
-        return
-    say(f"equal: {counted(rows, 'row')}; {' and '.join(names)} of the {side} rows as in the proof", style="green")
-    if same_files is not None:
-        say("the files are the proof's, byte for byte" if same_files else "other files than the proof's, the same rows")
-    say("hint: `pvdm proof check` shows who signed the proof")
+    lines: list[Line | str] = [
+        (f"equal: {counted(rows, 'row')}; {' and '.join(names)} of the {side} rows as in the proof", "green")
+    ]
+    same_files = None
+    if side == "staged":
+        hashes, bound = tuple(sorted(sha256_of(path) for path in files)), found.core.files
+        same_files = hashes in (bound.published_hashes, bound.staged_hashes)
+        same = "the files are the proof's, byte for byte"
+        lines.append(same if same_files else "other files than the proof's, the same rows")
+    lines.append("hint: `pvdm proof check` shows who signed the proof")
+    facts: dict[str, object] = {"holds": True, "side": side, "projections": names, "rows": str(rows)}
+    say_result(as_json, {**facts, "proof_id": opened.proof_id, "files_are_the_proofs": same_files}, lines)
 
 
 def _proof_of(file: Path, opened: OpenedKeys) -> Proof:
@@ -224,8 +227,3 @@ def _require_equal(
             expected="the rows as committed" if rows is None else f"{rows} rows, as committed",
             got=f"{next(iter(partials.values())).rows} rows; {' and '.join(sorted(differing))} differs",
         )
-
-
-def _same_files(found: Proof, files: tuple[Path, ...]) -> bool:
-    bound = found.core.files
-    return tuple(sorted(sha256_of(path) for path in files)) in (bound.published_hashes, bound.staged_hashes)

@@ -64,7 +64,10 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
     """The digests of all rows of all files together."""
     digester = Digester(plan, keys, engine=engine)
     with watch_on_screen() as watch:
-        total, done = sum(_row_count(path) for path in files), 0
+        total, done = 0, 0
+        for path in files:
+            with _open(path) as file:
+                total += file.metadata.num_rows
         for path in files:
             with _open(path) as file:
                 reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))
@@ -75,11 +78,6 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
                 done += file.metadata.num_rows
             watch("digest", done, total)
     return digester.partials()
-
-
-def _row_count(path: Path) -> int:
-    with _open(path) as file:
-        return int(file.metadata.num_rows)
 
 
 def _open(path: Path) -> pq.ParquetFile:

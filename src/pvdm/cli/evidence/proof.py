@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import (
@@ -57,9 +57,8 @@ _ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 100
 
 
-@click.group("proof", short_help="Show, check and open proofs.", invoke_without_command=True)
-@click.pass_context
-def proof(context: click.Context) -> None:
+@command_group("proof", short_help="Show, check and open proofs.")
+def proof() -> None:
     """Show proofs as text, check them offline, and open their keys for an audit.
 
     \b
@@ -67,7 +66,6 @@ def proof(context: click.Context) -> None:
       pvdm proof show proof.json
       pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX
     """
-    require_command(context)
 
 
 @proof.command("show", short_help="Show a signed statement as text.")

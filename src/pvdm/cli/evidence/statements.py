@@ -14,8 +14,7 @@ from pvdm.errors import Code
 from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import ProofCore, Target
-from pvdm.model.statements.proof import Isolation, NotaryPart, Proof, Storage
+from pvdm.model.statements.proof import Isolation, Proof, Storage
 from pvdm.model.statements.verdict import Outcome, Verdict
 from pvdm.model.states import NonceState
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, parse_bundle
@@ -138,10 +137,17 @@ def statement_lines(statement: Statement) -> Iterator[Line]:
 def proof_lines(proof: Proof) -> Iterator[Line]:
     """What the notary states in a proof, the verdict first."""
     core, notary = proof.core, proof.notary
+    attempt, target, method = core.attempt, core.target, core.method
     yield verdict_line(core.verdict)
     for found in core.verdict.classes:
         yield f"  {found.value}: {_CLASSES[found.value]}", "red"
-    yield from _target_lines(core)
+    partition = ", ".join(f"{name}={value}" for name, value in target.partition)
+    operation = f"{target.operation.value} of {partition}" if partition else target.operation.value
+    yield f"  {'table':<22}{target.table.name} in {target.table.catalog}", None
+    yield f"  {'':<22}{target.table.uuid}", None
+    yield f"  {'goes to':<22}branch {target.branch}, {operation}, on {_snapshot(target.base_snapshot_id)}", None
+    yield f"  {'workload':<22}{attempt.workload_id}, chunk {attempt.chunk_id}", None
+    yield f"  {'attempt':<22}{attempt.number}, {attempt.attempt_id}", None
     yield f"  {'rows':<22}{_count(core.rows.intent)} intended, {_count(core.rows.staged)} staged", None
     yield f"  {'files':<22}{len(core.files.added)} added, {len(core.files.removed)} removed", None
     for source in core.sources:
@@ -151,28 +157,9 @@ def proof_lines(proof: Proof) -> Iterator[Line]:
         yield f"  {proved.projection.name.value:<22}{columns}", None
         for gone in proved.projection.excluded:
             yield f"  {'':<22}without {gone.column}: {gone.reason}", "yellow"
-    method = core.method
     reading = f"{method.extraction.value} {method.extraction_version}"
     yield f"  {'method':<22}profile {method.profile.value}, {method.mode}, {method.construction}, read {reading}", None
     yield f"  {'checks':<22}{', '.join(core.checks) or 'the digests only'}", None
-    yield from _notary_lines(notary)
-
-
-def _target_lines(core: ProofCore) -> Iterator[Line]:
-    attempt, target = core.attempt, core.target
-    yield f"  {'table':<22}{target.table.name} in {target.table.catalog}", None
-    yield f"  {'':<22}{target.table.uuid}", None
-    yield f"  {'goes to':<22}branch {target.branch}, {_boundary(target)}, on {_snapshot(target.base_snapshot_id)}", None
-    yield f"  {'workload':<22}{attempt.workload_id}, chunk {attempt.chunk_id}", None
-    yield f"  {'attempt':<22}{attempt.number}, {attempt.attempt_id}", None
-
-
-def _boundary(target: Target) -> str:
-    where = ", ".join(f"{name}={value}" for name, value in target.partition)
-    return f"{target.operation.value} of {where}" if where else target.operation.value
-
-
-def _notary_lines(notary: NotaryPart) -> Iterator[Line]:
     yield f"  {'notary':<22}{notary.notary}, epoch {notary.epoch}", None
     embedded = notary.isolation is Isolation.EMBEDDED
     yield f"  {'isolation':<22}{_ISOLATION[notary.isolation]}", "yellow" if embedded else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import PlaceType, Service, json_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, service_options
 from pvdm.cli.common.passphrases import new_passphrase, passphrase_option
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.keys.root_spec import read_public
@@ -28,9 +28,8 @@ _reason = click.option("--reason", required=True, metavar="TEXT", help="Why; it 
 _number = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
 
 
-@click.group("keys", short_help="Key pairs, epochs and trust roots.", invoke_without_command=True)
-@click.pass_context
-def keys(context: click.Context) -> None:
+@command_group("keys", short_help="Key pairs, epochs and trust roots.")
+def keys() -> None:
     """Key pairs of people, the epochs of a Steward, and the trust root that names them all.
 
     Private keys are files of mode 0600 at the signer's. They are never printed or sent.
@@ -40,7 +39,6 @@ def keys(context: click.Context) -> None:
       pvdm keys pair alice.pem --passphrase prompt
       pvdm keys root new keys.toml --out root-1.draft
     """
-    require_command(context)
 
 
 keys.add_command(root_group)

@@ -50,18 +50,17 @@ def read_root_file(path: Path) -> list[RootFile]:
     require_json(path, data, "a trust root, its draft, or a chain of them")
     if data.startswith(b'{"expires_at"'):
         return [RootFile(_parse_root(data), None)]
-    return [_parse_envelope(envelope) for envelope in read_chain(path)]
+    envelopes = [
+        parse_envelope(each, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+        for each in read_chain(path)
+    ]
+    return [RootFile(_parse_root(each.payload), each) for each in envelopes]
 
 
 def _parse_root(data: bytes) -> TrustRoot:
     value = read(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
     with refusing():
         return TrustRoot.from_json(value)
-
-
-def _parse_envelope(data: bytes) -> RootFile:
-    envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    return RootFile(_parse_root(envelope.payload), envelope)
 
 
 def one_root(path: Path) -> RootFile:
@@ -106,7 +105,13 @@ def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
         yield ""
         yield from _key_lines(key, now)
     yield ""
-    yield from _signature_lines(file)
+    for each in file.signatures():
+        words = {True: "holds", False: "DOES NOT HOLD", None: "by a key that this root does not name as a root signer"}
+        holds = each["holds"]
+        yield f"signature of {each['identity'] or each['key_id']}: {words[holds if isinstance(holds, bool) else None]}"
+    missing = root.root_threshold - len(file.signers())
+    if missing > 0:
+        yield f"NOT COMPLETE: {missing} more of its own root signers must sign (`pvdm keys root sign`)"
 
 
 def _key_lines(key: RootKey, now: int) -> Iterator[str]:
@@ -121,13 +126,3 @@ def _key_lines(key: RootKey, now: int) -> Iterator[str]:
         yield f"  REVOKED    {utc(key.revoked_at)}"
     if RootRole.LOG in key.roles:
         yield f"  vkey       {_vkey(key)}"
-
-
-def _signature_lines(file: RootFile) -> Iterator[str]:
-    for each in file.signatures():
-        words = {True: "holds", False: "DOES NOT HOLD", None: "by a key that this root does not name as a root signer"}
-        holds = each["holds"]
-        yield f"signature of {each['identity'] or each['key_id']}: {words[holds if isinstance(holds, bool) else None]}"
-    missing = file.root.root_threshold - len(file.signers())
-    if missing > 0:
-        yield f"NOT COMPLETE: {missing} more of its own root signers must sign (`pvdm keys root sign`)"

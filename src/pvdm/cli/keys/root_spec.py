@@ -67,18 +67,13 @@ def _key(path: Path, where: str, key: object, now: int, end: int | None) -> Root
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
         raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {where}.epochs is missing", got="none")
     return RootKey(
-        _public(path, where, key.get("file")),
+        read_public(path.parent / _text(path, f"{where}.file", key.get("file"))),
         _text(path, f"{where}.identity", key.get("identity")),
         roles,
         epochs,
         _moment(path, f"{where}.valid_from", key["valid_from"], now) if "valid_from" in key else now - _BEFORE,
         end if until is None and end is not None else _moment(path, f"{where}.valid_until", until, now),
     )
-
-
-def _public(path: Path, where: str, file: object) -> PublicKey:
-    name = _text(path, f"{where}.file", file)
-    return read_public(path.parent / name)
 
 
 def read_public(path: Path) -> PublicKey:

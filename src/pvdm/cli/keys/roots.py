@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
@@ -31,9 +31,8 @@ from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, advance_ro
 _OUT_HELP = "Where the result goes; never over another file."
 
 
-@click.group("root", short_help="Make, sign, show and check trust roots.", invoke_without_command=True)
-@click.pass_context
-def root_group(context: click.Context) -> None:
+@command_group("root", short_help="Make, sign, show and check trust roots.")
+def root_group() -> None:
     """Make, sign, show and check trust roots: which keys are trusted for what, and until when.
 
     A root is made as a draft, goes from signer to signer, and is valid when enough of them have signed.
@@ -45,7 +44,6 @@ def root_group(context: click.Context) -> None:
       pvdm keys root sign root-1.alice --key bob.pem --out root-1.json
       pvdm keys root check root-1.json --root-sha256 HEX
     """
-    require_command(context)
 
 
 @root_group.command("new", short_help="Make the first trust root from public keys.")
@@ -220,13 +218,10 @@ def root_sign(
 
 def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) -> None:
     roots = [root, *(() if previous is None else [file.root for file in read_root_file(previous)])]
-    for each in roots:
-        key = each.find(key_id)
-        if key is not None and RootRole.ROOT in key.roles:
-            return
-    raise Code.ROOT_SIGNER_UNKNOWN(
-        expected=f"a root signer of version {root.version}, or of the one before (--previous)", got=key_id
-    )
+    keys = [each.find(key_id) for each in roots]
+    if not any(key is not None and RootRole.ROOT in key.roles for key in keys):
+        expected = f"a root signer of version {root.version}, or of the one before (--previous)"
+        raise Code.ROOT_SIGNER_UNKNOWN(expected=expected, got=key_id)
 
 
 def _signed_before(out: Path, root: TrustRoot, signers: set[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, service_options
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
 
 
-@click.group("steward", short_help="Make, run and restore a Steward.", invoke_without_command=True)
-@click.pass_context
-def steward(context: click.Context) -> None:
+@command_group("steward", short_help="Make, run and restore a Steward.")
+def steward() -> None:
     """Make, run and restore a Steward on its own host. Each command takes its configuration, steward.toml.
 
     \b
@@ -32,7 +31,6 @@ def steward(context: click.Context) -> None:
       pvdm steward token issue --config steward.toml --role operator --name ruth --out ruth.token
       pvdm steward serve --config steward.toml
     """
-    require_command(context)
 
 
 config_option = click.option(

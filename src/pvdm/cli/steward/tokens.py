@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.files import PRIVATE_MODE, require_new
-from pvdm.cli.common.options import PlaceType, json_option, require_command
-from pvdm.cli.common.screen import say, say_json, say_result
-from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration, now_micros, utc
+from pvdm.cli.common.files import require_new
+from pvdm.cli.common.options import PlaceType, command_group, json_option
+from pvdm.cli.common.screen import Line, say, say_json, say_result
+from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration, duration_option, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.model.printable import counted
@@ -24,22 +24,11 @@ if TYPE_CHECKING:
     from pvdm.ledger.record.tokens import BearerToken, Grant
     from pvdm.steward.notary import Notary
 
-_LIFETIME: Final = "90d"
-_OVERLAP: Final = "10m"
 _out = click.option("--out", type=PlaceType(), metavar="FILE", help="The new file of mode 0600 for the token's text.")
-_lifetime = click.option(
-    "--lifetime",
-    type=DURATION_TYPE,
-    default=_LIFETIME,
-    show_default=True,
-    metavar="TIME",
-    help="How long it is valid: 12h, 90d; at most 365d.",
-)
 
 
-@steward.group("token", short_help="Issue, list, rotate and revoke tokens.", invoke_without_command=True)
-@click.pass_context
-def token_group(context: click.Context) -> None:
+@command_group("token", short_help="Issue, list, rotate and revoke tokens.")
+def token_group() -> None:
     """Issue, list, rotate and revoke tokens. The Steward stores their hashes only.
 
     \b
@@ -48,7 +37,9 @@ def token_group(context: click.Context) -> None:
       pvdm steward token list --config steward.toml
       pvdm steward token revoke TOKEN_ID --config steward.toml
     """
-    require_command(context)
+
+
+steward.add_command(token_group)
 
 
 @token_group.command("issue", short_help="Issue a token.")
@@ -57,7 +48,7 @@ def token_group(context: click.Context) -> None:
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
 @click.option("--domain", default="*", show_default=True, metavar="NAME", help="Its domain; * is every domain.")
 @click.option("--name", required=True, metavar="NAME", help="Its bearer; for an attestor, its identity.")
-@_lifetime
+@duration_option("--lifetime", default="90d", help_text="How long it is valid: 12h, 90d; at most 365d.")
 @_out
 def token_issue(
     *, as_json: bool, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None
@@ -71,11 +62,13 @@ def token_issue(
     """
     _require_place(out, as_json=as_json)
     for what, text in (("name", name), ("domain", domain)):
-        _require_printable(what, text)
+        # Such text could control a terminal, or look like another line of a list.
+        if not text.strip() or not text.isprintable():
+            raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
 
     def issue(notary: Notary, drawn: BearerToken) -> Grant:
-        whose = {"domain": domain, "name": name}
-        return notary.access.issue(Role(role), **whose, lifetime_seconds=lifetime // SECOND, drawn=drawn)[1]
+        seconds = lifetime // SECOND
+        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=drawn)[1]
 
     _hand_over(config, issue, out, as_json=as_json)
 
@@ -87,14 +80,7 @@ def token_issue(
 @click.option(
     "--lifetime", type=DURATION_TYPE, metavar="TIME", help="How long the new one is valid. [default: as the old one]"
 )
-@click.option(
-    "--overlap",
-    type=DURATION_TYPE,
-    default=_OVERLAP,
-    show_default=True,
-    metavar="TIME",
-    help="How long the old one stays valid.",
-)
+@duration_option("--overlap", default="10m", help_text="How long the old one stays valid.")
 @_out
 def token_rotate(
     *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
@@ -130,12 +116,6 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
         )
 
 
-def _require_printable(what: str, text: str) -> None:
-    """Raise for text that could control a terminal or look like another line of a list."""
-    if not text.strip() or not text.isprintable():
-        raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
-
-
 def _in_units(error: InputError) -> InputError:
     """The error with durations such as 365d; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
@@ -161,7 +141,7 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
     token = BearerToken.draw()
     with opened_notary(config) as notary:
         if out is not None:
-            disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
+            disk.write(out, Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE, fresh=True)
         try:
             grant = make(notary, token)
         except StateUnknownError:
@@ -201,15 +181,15 @@ def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: b
         named = [grant for grant in notary.access.listed() if name in (None, grant.name)]
     grants = [grant for grant in named if with_derived or grant.parent_id is None]
     left = len(named) - len(grants)
-    if as_json:
-        say_json({"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(left)})
-        return
     now = now_micros()
+    lines: list[Line | str] = []
     for grant in grants:
         state, style = _state(grant, now)
-        say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
+        lines.append((f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style))
     if left:
-        say(f"{counted(left, 'derived token')} not shown; --all shows them")
+        lines.append(f"{counted(left, 'derived token')} not shown; --all shows them")
+    document = {"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(left)}
+    say_result(as_json, document, lines)
 
 
 @token_group.command("revoke", short_help="Revoke a token.")
@@ -249,7 +229,7 @@ def _reach(grant: Grant) -> str:
     return domain if grant.attempt_id is None else f"attempt {grant.attempt_id} of {domain}"
 
 
-def _state(grant: Grant, now: int) -> tuple[str, str | None]:
+def _state(grant: Grant, now: int) -> Line:
     if grant.revoked_micros is not None:
         return f"revoked {utc(grant.revoked_micros)}", "red"
     if grant.replaced_micros is not None and grant.replaced_micros <= now:

@@ -6,14 +6,14 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import ParsedType, PlaceType, option_group
+from pvdm.cli.common.options import PlaceType, option_group
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
-from pvdm.cli.common.times import now_micros, parse_bounded_duration, utc
+from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.model.statements.migration import (
     APPROVAL_LIFETIME_MAX_MICROS,
     Migration,
@@ -25,9 +25,6 @@ from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
     from pvdm.api.protection import MigrationView, ProtectedView, ProtectionView, SubmittedMigration
-
-
-_DEFAULT: Final = "4h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +62,11 @@ signing_options = option_group(
     passphrase_option(OPENING),
     click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it."),
     click.option("--reason", required=True, metavar="TEXT", help="Why, for everybody who reads the log."),
-    click.option(
+    duration_option(
         "--expires",
-        type=ParsedType("duration", parse_bounded_duration(APPROVAL_LIFETIME_MAX_MICROS)),
-        default=_DEFAULT,
-        show_default=True,
-        metavar="TIME",
-        help="How long it can be submitted: 90s, 30m, 4h; at most 7d.",
+        default="4h",
+        help_text="How long it can be submitted: 90s, 30m, 4h; at most 7d.",
+        most=APPROVAL_LIFETIME_MAX_MICROS,
     ),
 )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, named_values, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, named_values, service_options
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
 from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
@@ -29,53 +30,6 @@ from pvdm.model.filter.expression import (
 from pvdm.model.filter.literal import parse_literal
 from pvdm.model.schema import Kind, PrimitiveType
 
-_TEMPLATE: Final = """\
-# The contract of a data product. Lines that begin with # show other keys; docs/contract.md lists every key.
-# Change what is in capitals, then: pvdm validate {file}
-apiVersion: pvdm/v1
-kind: DataProduct
-
-metadata:
-  domain: {domain}
-  product: {product}
-  owner: YOU@EXAMPLE.COM
-  description: WHAT CONSUMERS GET
-
-# A value that every workload gives, such as ${{date}} below; its proofs bind it.
-# parameters:
-#   date: {{type: date}}
-
-boundary:
-  source:
-    table: {source}
-  # where: order_date = ${{date}} and status in ('paid', 'shipped')
-  # columns:                    # default: every column of the source as it is
-  #   - order_id
-  #   - {{from: cust, to: customer_id, type: long}}
-  #   - order_date
-  #   - loaded_at
-  target: {target}
-  operation: append             # or overwrite-partitions, overwrite
-  # claim: {{column: order_date}} # without it a workload claims everything: only one is possible
-
-# chunking:
-#   by: partition               # or files (max-size: 512MiB), range (column: …, bounds: […])
-#   columns: [order_date]
-
-projections:
-  identity: [KEY_COLUMN]
-  # content:                    # every column is compared, but for declared exceptions
-  #   exclude:
-  #     - {{column: loaded_at, reason: differs from run to run}}
-
-storage: copied                 # the Steward publishes its own files; or open, sealed: the job's files as they are
-# extraction: direct            # or spark, with copied or sealed: rows are digested as Spark's own reader gives them
-
-governance:
-  on-fail: quarantine           # or delete
-  # sample-keys: [operator, auditor] # the roles that see keys of wrong rows; add producer to show them to jobs
-  attempts: 5
-"""
 _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 
 
@@ -108,7 +62,8 @@ def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
 def template(table: str, source: str, file: str) -> str:
     """A contract for a table, with placeholders in capitals."""
     names = [_LABEL.sub("-", part.lower()).strip("-._") or "name" for part in table.split(".")]
-    return _TEMPLATE.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
+    text = resources.files("pvdm.cli.table").joinpath("contract_template.yaml").read_text("utf-8")
+    return text.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
 
 
 @click.command("validate", short_help="Check a contract's file.")
@@ -233,9 +188,8 @@ def _written(literal: Literal) -> str:
     return literal.value if isinstance(literal, Text) else str(literal)
 
 
-@click.group("contract", short_help="Read the contract of a table.", invoke_without_command=True)
-@click.pass_context
-def contract(context: click.Context) -> None:
+@command_group("contract", short_help="Read the contract of a table.")
+def contract() -> None:
     """Read the contracts that tables are, or were, protected under.
 
     \b
@@ -243,7 +197,6 @@ def contract(context: click.Context) -> None:
       pvdm protections --current sales.orders
       pvdm contract show SHA256
     """
-    require_command(context)
 
 
 @contract.command("show", short_help="Print a contract.")

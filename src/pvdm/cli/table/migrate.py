@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@click.group("migrate", short_help="Change a protected table by a signed migration.", invoke_without_command=True)
-@click.pass_context
-def migrate(context: click.Context) -> None:
+@command_group("migrate", short_help="Change a protected table by a signed migration.")
+def migrate() -> None:
     """Change schema, partition spec, sort order, properties, format version or contract of a protected table.
 
     A proposal is a file with the difference. An operator reads and signs it. The Steward applies it if the table is
@@ -47,7 +46,6 @@ def migrate(context: click.Context) -> None:
       pvdm migrate sign proposal.json --key tom.pem --operator tom --reason "orders by channel" --out migration.json
       pvdm migrate submit migration.json
     """
-    require_command(context)
 
 
 @migrate.command("propose", short_help="Show what a change would make of a table.")
@@ -149,7 +147,12 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         contract=proposal.contract,
         **signing.facts(),
     )
-    lines = [*_proposal_lines(proposal), *_signed_lines(migration)]
+    lines: list[Line] = [
+        *_proposal_lines(proposal),
+        (f"  {'updates':<14}{migration.updates}", None),
+        (f"  {'operator':<14}{migration.operator}: {migration.reason}", None),
+        (f"  {'valid until':<14}{utc(migration.expires_at)}", None),
+    ]
     for warning in warn_of_unclaimed(proposal):
         notice(warning)
     if not yes:
@@ -246,15 +249,6 @@ def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
     found += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
     affected = open_lines(proposal.open_workloads, effect_of(proposal.before, proposal.after))
     return [*found, *state_lines(proposal.before, proposal.after), *affected]
-
-
-def _signed_lines(migration: Migration) -> list[Line]:
-    """The signed fields beside the difference."""
-    return [
-        (f"  {'updates':<14}{migration.updates}", None),
-        (f"  {'operator':<14}{migration.operator}: {migration.reason}", None),
-        (f"  {'valid until':<14}{utc(migration.expires_at)}", None),
-    ]
 
 
 def _proposal_json(proposal: Proposal) -> dict[str, object]:

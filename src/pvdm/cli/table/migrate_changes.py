@@ -13,10 +13,6 @@ from pvdm.lake.format.schema.type_names import parse_type_name
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES
 
-_TYPES: Final = (
-    "boolean, int, long, float, double, decimal(P,S), date, time, timestamp, timestamptz, string, uuid, fixed[L] or "
-    "binary; in format 3 also timestamp_ns, timestamptz_ns, variant, geometry, geography or unknown"
-)
 _OTHER_NAMES: Final = {
     "bigint": "long",
     "bool": "boolean",
@@ -89,12 +85,19 @@ def _schema_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
         fields.remove(_find_column(fields, name))
     for count, change in enumerate(changes.add_columns, start=1):
         name, kind = _split(change, ":", "a name and a type, such as channel:string")
-        _require_type(name, kind)
+        try:
+            parse_type_name(kind, name)
+        except InputError:
+            message = f"column {name} cannot have this type"
+            raise Code.COLUMN_TYPE_UNKNOWN(message, got=kind[:80], hint=_type_hint(kind)) from None
         fields.append({"id": metadata.last_column_id + count, "name": name, "required": False, "type": kind})
     last = metadata.last_column_id + len(changes.add_columns)
+    # The id of an older schema with the same fields; else -1, Iceberg's id of the schema added last.
+    older = (each for each in metadata.schemas if each.schema_id != metadata.current_schema_id)
+    schema_id = next((each.schema_id for each in older if each.raw.get("fields") == fields), -1)
     return [
         {"action": "add-schema", "schema": {**raw, "fields": fields}, "last-column-id": last},
-        {"action": "set-current-schema", "schema-id": _schema_id(metadata, {**raw, "fields": fields})},
+        {"action": "set-current-schema", "schema-id": schema_id},
     ]
 
 
@@ -107,15 +110,6 @@ def ambiguities(changes: Changes) -> list[str]:
     ]
 
 
-def _require_type(column: str, kind: str) -> None:
-    try:
-        parse_type_name(kind, column)
-    except InputError:
-        raise Code.COLUMN_TYPE_UNKNOWN(
-            f"column {column} cannot have this type", expected=_TYPES, got=kind[:80], hint=_type_hint(kind)
-        ) from None
-
-
 def _type_hint(kind: str) -> str:
     word = re.split(r"[^a-z_]", kind.lower(), maxsplit=1)[0]
     if word in _OTHER_NAMES:
@@ -123,15 +117,6 @@ def _type_hint(kind: str) -> str:
     if word in _NESTED:
         return "a nested column needs --updates FILE; docs/protection.md has an example"
     return "use one of Iceberg's names, or --updates FILE: see docs/protection.md"
-
-
-def _schema_id(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:
-    """The id of an older schema with the same fields; else -1, Iceberg's id of the schema added last."""
-    wanted = [dict(field) for field in raw["fields"]]
-    for schema in metadata.schemas:
-        if schema.raw.get("fields") == wanted and schema.schema_id != metadata.current_schema_id:
-            return schema.schema_id
-    return -1
 
 
 def _find_column(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import partial
 from typing import Final
 
 from pvdm.cli.table.open_workloads import OpenWorkload
@@ -38,6 +39,7 @@ _LISTS: Final = (
     ("partition-specs", "spec-id", "partition spec"),
     ("sort-orders", "order-id", "sort order"),
 )
+_PROPERTY: Final = ("property", " =")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +195,22 @@ def _not_whole(why: str) -> PvdmError:
 
 def difference_lines(before: TableMetadata, after: TableMetadata, *, cut: bool = False) -> list[str]:
     """What was added (`+`), removed (`-`) and changed (`~`)."""
-    shown = _cut if cut else _whole
+    shown = partial(_shorten, most=_SHOWN_CHARACTERS if cut else None)
     old, new = structure_of(before), structure_of(after)
     return [
         *_columns(before.current_schema, after.current_schema, shown),
         *_scalars(old, new, shown),
         *(line for key, number, what in _LISTS for line in _list(old[key], new[key], number, what, shown)),
-        *_properties(before.properties, after.properties, shown),
+        *_entries(
+            sorted({*before.properties, *after.properties}), before.properties, after.properties, _PROPERTY, shown
+        ),
     ]
 
 
 def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator[str]:
     """Changes of the current schema's columns, at every depth."""
     old_names, new_names = _names(before), _names(after)
-    old_more, new_more = _attributes(before), _attributes(after)
+    old_more, new_more = dict(_attributes(before.raw)), dict(_attributes(after.raw))
     for field_id in sorted({*before.fields, *after.fields}):
         old, new = before.fields.get(field_id), after.fields.get(field_id)
         if old is None and new is not None:
@@ -239,13 +243,7 @@ def _scalars(old: Mapping[str, Json], new: Mapping[str, Json], shown: _Shown) ->
 
 def _list(old: Json, new: Json, number: str, what: str, shown: _Shown) -> Iterator[str]:
     was, now = _by_id(old, number), _by_id(new, number)
-    for key in sorted({*was, *now}, key=int):
-        if key not in was:
-            yield f"+ {what} {key}: {shown(now[key])}"
-        elif key not in now:
-            yield f"- {what} {key}: {shown(was[key])}"
-        elif was[key] != now[key]:
-            yield f"~ {what} {key}: {shown(was[key])} becomes {shown(now[key])}"
+    yield from _entries(sorted({*was, *now}, key=int), was, now, (what, ":"), shown)
     if [key for key in was if key in now] != [key for key in now if key in was]:
         yield f"~ the {what}s are in another order"
 
@@ -255,43 +253,36 @@ def _by_id(value: Json, number: str) -> dict[str, str]:
     return {str(item[number]): canonical(item) for item in items if isinstance(item, Mapping)}
 
 
-def _properties(old: Mapping[str, str], new: Mapping[str, str], shown: _Shown) -> Iterator[str]:
-    for key in sorted({*old, *new}):
+def _entries(
+    keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str], words: tuple[str, str], shown: _Shown
+) -> Iterator[str]:
+    """Changes of entries by their keys; `words` are the entry's kind and the sign before its value."""
+    what, sign = words
+    for key in keys:
         if key not in old:
-            yield f"+ property {key} = {shown(new[key])}"
+            yield f"+ {what} {key}{sign} {shown(new[key])}"
         elif key not in new:
-            yield f"- property {key} = {shown(old[key])}"
+            yield f"- {what} {key}{sign} {shown(old[key])}"
         elif old[key] != new[key]:
-            yield f"~ property {key}: {shown(old[key])} becomes {shown(new[key])}"
+            yield f"~ {what} {key}: {shown(old[key])} becomes {shown(new[key])}"
 
 
 def _names(schema: TableSchema) -> dict[int, str]:
     """The full name of each column, which is the first of its names in `ids`."""
-    found: dict[int, str] = {}
-    for name, field_id in schema.ids.items():
-        found.setdefault(field_id, name)
-    return found
+    return {field_id: name for name, field_id in reversed(list(schema.ids.items()))}
 
 
-def _attributes(schema: TableSchema) -> dict[int, str]:
-    """Each column's other attributes, such as its comment and defaults."""
-    found: dict[int, str] = {}
-    _collect(schema.raw, found)
-    return found
-
-
-def _collect(value: Json, found: dict[int, str]) -> None:
+def _attributes(value: Json) -> Iterator[tuple[int, str]]:
+    """The other attributes, such as comment and defaults, of each column in a schema's JSON."""
+    inner: Iterable[Json] = value if isinstance(value, list | tuple) else ()
     if isinstance(value, Mapping):
+        inner = value.values()
         number = value.get("id")
-        if isinstance(number, int):
-            rest = {key: each for key, each in value.items() if key not in ("id", "name", "type", "required")}
-            if rest:
-                found[number] = canonical(rest)
-        for each in value.values():
-            _collect(each, found)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            _collect(each, found)
+        rest = {key: each for key, each in value.items() if key not in ("id", "name", "type", "required")}
+        if isinstance(number, int) and rest:
+            yield number, canonical(rest)
+    for each in inner:
+        yield from _attributes(each)
 
 
 def _ids(schema: TableSchema, names: Mapping[int, str]) -> str:
@@ -302,10 +293,6 @@ def _required(required: bool) -> str:
     return "required" if required else "optional"
 
 
-def _whole(text: str | None) -> str:
-    return "none" if text is None else text
-
-
-def _cut(text: str | None) -> str:
-    whole = _whole(text)
-    return whole if len(whole) <= _SHOWN_CHARACTERS else f"{whole[:_SHOWN_CHARACTERS]}… ({len(whole)} characters)"
+def _shorten(text: str | None, *, most: int | None) -> str:
+    whole = "none" if text is None else text
+    return whole if most is None or len(whole) <= most else f"{whole[:most]}… ({len(whole)} characters)"

@@ -66,14 +66,7 @@ def protect(
     with service.connect() as client:
         require_operator(client)
         found = _target(client, table, namespace)
-        approval = Protection(
-            action=ProtectionAction.PROTECT,
-            target=_signed_target(found, contract_sha256(contract)),
-            contract=contract,
-            **signing.facts(),
-        )
-        view = client.submit_protection(signing.sign(approval))
-    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
+        _submit(client, signing, found, contract_sha256(contract), contract, as_json=as_json)
 
 
 @click.command("unprotect", short_help="End the protection of a table or a namespace.")
@@ -113,14 +106,7 @@ def unprotect(
                 ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
             ]
             require_yes("allow changes without a proof, in your name?", lines)
-        approval = Protection(
-            action=ProtectionAction.UNPROTECT,
-            target=_signed_target(found, found.contract_sha256),
-            contract=None,
-            **signing.facts(),
-        )
-        view = client.submit_protection(signing.sign(approval))
-    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
+        _submit(client, signing, found, found.contract_sha256, None, as_json=as_json)
 
 
 @click.command("protections", short_help="List who protected what, or what is protected now.")
@@ -209,10 +195,19 @@ def _target(client: StewardClient, table: str | None, namespace: str | None) -> 
     raise click.UsageError("name a TABLE, or a namespace with --namespace")
 
 
-def _signed_target(found: TargetView, contract: str) -> TableTarget | NamespaceTarget:
+def _submit(
+    client: StewardClient, signing: Signing, found: TargetView, sha256: str, contract: str | None, *, as_json: bool
+) -> None:
+    """Sign the target as it is now, submit the approval, and show it; without a contract it ends the protection."""
+    target: TableTarget | NamespaceTarget
     if found.kind == "namespace":
-        return NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), contract)
-    return target_of(table_ref(found), table_metadata(found), contract)
+        target = NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), sha256)
+    else:
+        target = target_of(table_ref(found), table_metadata(found), sha256)
+    action = ProtectionAction.UNPROTECT if contract is None else ProtectionAction.PROTECT
+    approval = Protection(action=action, target=target, contract=contract, **signing.facts())
+    view = client.submit_protection(signing.sign(approval))
+    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
 
 
 def table_ref(found: TargetView) -> TableRef:

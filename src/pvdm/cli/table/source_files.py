@@ -7,19 +7,15 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
 from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
-from pvdm.cli.common.screen import say, say_json, watch_on_screen
+from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.model.printable import counted
-
-if TYPE_CHECKING:
-    from pvdm.verify.listing import Listing
-
 
 SCHEMA_SOURCE_MAX_BYTES: Final = 67_108_864
 _SUFFIX: Final = ".parquet"
@@ -63,6 +59,7 @@ def source_files(
     # Imported late: the kernel and pyarrow are slow to load.
     from pvdm.verify.fetch import Files
     from pvdm.verify.listing import list_files
+    from pvdm.verify.source import state_of
 
     locations = sorted(set(_find_files(places)))
     schema = None if schema_from is None else _schema(schema_from, service)
@@ -72,21 +69,20 @@ def source_files(
         write_over(out, made.data)
     else:
         write_new(out, made.data)
-    _show(out, made, as_json=as_json)
-
-
-def _show(out: Path, made: Listing, *, as_json: bool) -> None:
-    from pvdm.verify.source import state_of
-
-    if as_json:
-        facts: dict[str, Any] = {"manifest": str(out.absolute()), "files": made.files, "bytes": str(made.size)}
-        facts |= {"sha256": hashlib.sha256(made.data).hexdigest(), "snapshot_id": str(state_of(made.data))}
-        say_json({**facts, "columns": [each.name for each in made.schema.fields]})
-        return
-    columns = ", ".join(f"{each.name} {each.type}" for each in made.schema.fields)
-    say(f"{out}: {counted(made.files, 'file')}, {counted(made.size, 'byte')}")
-    say(f"  columns  {columns}")
-    say(f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}")
+    document = {
+        "manifest": str(out.absolute()),
+        "files": made.files,
+        "bytes": str(made.size),
+        "sha256": hashlib.sha256(made.data).hexdigest(),
+        "snapshot_id": str(state_of(made.data)),
+        "columns": [each.name for each in made.schema.fields],
+    }
+    lines = [
+        f"{out}: {counted(made.files, 'file')}, {counted(made.size, 'byte')}",
+        f"  columns  {', '.join(f'{each.name} {each.type}' for each in made.schema.fields)}",
+        f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}",
+    ]
+    say_result(as_json, document, lines)
 
 
 def _find_files(places: Sequence[Path]) -> Iterator[str]:
@@ -95,8 +91,7 @@ def _find_files(places: Sequence[Path]) -> Iterator[str]:
         # Links are not resolved: their targets may change.
         whole = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
         if whole.is_dir():
-            found = sorted(whole.rglob(f"*{_SUFFIX}"))
-            yield from (_unpartitioned(each, whole) for each in found if _is_source(each, whole))
+            yield from _find_in(whole)
         elif whole.is_file():
             yield str(whole)
         else:
@@ -105,21 +100,17 @@ def _find_files(places: Sequence[Path]) -> Iterator[str]:
             )
 
 
-def _is_source(path: Path, folder: Path) -> bool:
-    """Whether it is a source file: names of Spark's own and unfinished files begin with a dot or an underscore."""
-    names = path.relative_to(folder).parts
-    return not any(each.startswith((".", "_")) for each in names) and not path.is_dir()
-
-
-def _unpartitioned(path: Path, folder: Path) -> str:
-    for each in path.relative_to(folder).parts[:-1]:
-        if "=" in each:
-            raise Code.SOURCE_REFUSED(
-                f"{path} is in a folder that is named after a column's value",
-                reason="source_files_partitioned",
-                got=ascii(each)[1:-1][:80],
-            )
-    return str(path)
+def _find_in(folder: Path) -> Iterator[str]:
+    """The folder's source files: names of Spark's own and unfinished files begin with a dot or an underscore."""
+    for path in sorted(folder.rglob(f"*{_SUFFIX}")):
+        names = path.relative_to(folder).parts
+        if path.is_dir() or any(each.startswith((".", "_")) for each in names):
+            continue
+        if partition := next((each for each in names[:-1] if "=" in each), None):
+            message = f"{path} is in a folder that is named after a column's value"
+            got = ascii(partition)[1:-1][:80]
+            raise Code.SOURCE_REFUSED(message, reason="source_files_partitioned", got=got)
+        yield str(path)
 
 
 def _schema(named: str, service: Service) -> dict[str, Any]:

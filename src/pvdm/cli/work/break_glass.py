@@ -9,29 +9,26 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, out_option, require_command, service_options
+from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_result
-from pvdm.cli.common.times import DURATION_TYPE, now_micros, utc
+from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.cli.common.trust_roots import judge_by, pin_option, root_option
 from pvdm.cli.evidence.statements import is_bundle, override_lines, override_view_lines, proof_lines, read_proofs
-from pvdm.cli.work.jobs import finish, quiet, watch_steps
+from pvdm.cli.work.jobs import finish, watch_steps
 from pvdm.errors import Code
 from pvdm.model.printable import view_json
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.proof import Proof
 from pvdm.trust.approval import verify_override
 from pvdm.trust.bundle import parse_bundle
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.verify import sign_statement, verify_threshold
 
-_DEFAULT: Final = "4h"
 UNVERIFIED: Final = "the FAIL proof was not verified here; the Steward verifies it (or give --trust-root)"
 
 
-@click.group("break-glass", short_help="Override a FAIL verdict.", invoke_without_command=True)
-@click.pass_context
-def break_glass(context: click.Context) -> None:
+@command_group("break-glass", short_help="Override a FAIL verdict.")
+def break_glass() -> None:
     """Override one FAIL verdict, with a key for this purpose only, in your name and with a logged reason.
 
     It waives the verdict of exactly one proof over exactly its bytes, once, within hours. Every other check remains.
@@ -43,7 +40,6 @@ def break_glass(context: click.Context) -> None:
       pvdm break-glass publish OVERRIDE_ID
       pvdm break-glass list
     """
-    require_command(context)
 
 
 @break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
@@ -53,14 +49,7 @@ def break_glass(context: click.Context) -> None:
 @click.option("--proof", "proof_file", type=PlaceType(), required=True, metavar="FILE", help="The FAIL proof.")
 @click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published although they failed.")
-@click.option(
-    "--expires",
-    type=DURATION_TYPE,
-    default=_DEFAULT,
-    show_default=True,
-    metavar="TIME",
-    help="How long it can be used: 90s, 30m, 4h; at most 24h.",
-)
+@duration_option("--expires", default="4h", help_text="How long it can be used: 90s, 30m, 4h; at most 24h.")
 @root_option(required=False)
 @pin_option
 @click.option("--yes", is_flag=True, help="Sign without asking.")
@@ -92,9 +81,20 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     require_new(out)
     data, proofs = read_proofs(proof_file)
     proof_id, failed = proofs[0]
-    require_failed(failed)
-    now = now_micros()
-    override = _override(failed, proof_id, operator=operator, reason=reason, now=now, expires_at=now + expires)
+    if failed.core.verdict.passed:
+        raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
+    now, core = now_micros(), failed.core
+    override = BreakGlass(
+        operator=operator,
+        reason=reason,
+        table=core.target.table,
+        base_snapshot_id=core.target.base_snapshot_id,
+        fail_proof_id=proof_id,
+        file_hashes=core.files.staged_hashes,
+        nonce=secrets.token_hex(16),
+        issued_at=now,
+        expires_at=now + expires,
+    )
     signer = open_key(key_file, where)
     if not yes:
         lines = (*proof_lines(failed), *override_lines(override))
@@ -111,27 +111,6 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     document = {"override": override.to_json(), "out": str(out), "verified": root_file is not None}
     hint = f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}"
     say_result(as_json, document, [*override_lines(override), "", f"signed: {out}; nothing is published yet", hint])
-
-
-def require_failed(failed: Proof) -> None:
-    """Raise for a PASS, which has nothing to override."""
-    if failed.core.verdict.passed:
-        raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
-
-
-def _override(failed: Proof, proof_id: str, *, operator: str, reason: str, now: int, expires_at: int) -> BreakGlass:
-    core = failed.core
-    return BreakGlass(
-        operator=operator,
-        reason=reason,
-        table=core.target.table,
-        base_snapshot_id=core.target.base_snapshot_id,
-        fail_proof_id=proof_id,
-        file_hashes=core.files.staged_hashes,
-        nonce=secrets.token_hex(16),
-        issued_at=now,
-        expires_at=expires_at,
-    )
 
 
 @break_glass.command("submit", short_help="Submit a signed override.")
@@ -173,10 +152,10 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
       pvdm break-glass publish 5f0c…e1 --url https://steward.example:8181 --token-file token
       pvdm break-glass publish 5f0c…e1 --json | jq .outcome
     """
-    from pvdm.durable.outcome import Committed, Published
+    from pvdm.durable.outcome import Committed, Published, unwatched
     from pvdm.durable.run import publish_override
 
-    watch = quiet if as_json else watch_steps()
+    watch = unwatched if as_json else watch_steps()
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
     if not as_json and isinstance(outcome, Committed):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import Service, json_option, require_command, service_options
-from pvdm.cli.common.screen import Line, say, say_json, say_result
+from pvdm.cli.common.options import Service, command_group, json_option, service_options
+from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, utc
 from pvdm.model.printable import counted, view_json
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@click.group("quarantine", invoke_without_command=True, short_help="Files of failed attempts: list, remove.")
-@click.pass_context
-def quarantine(context: click.Context) -> None:
+@command_group("quarantine", short_help="Files of failed attempts: list, remove.")
+def quarantine() -> None:
     """Files of failed attempts, kept outside their tables as evidence.
 
     \b
@@ -27,7 +26,6 @@ def quarantine(context: click.Context) -> None:
       pvdm quarantine list sales.orders
       pvdm quarantine remove --older-than 90d --reason "kept for 90 days" --dry-run
     """
-    require_command(context)
 
 
 @quarantine.command("list", short_help="List failed attempts whose files are kept.")
@@ -48,12 +46,8 @@ def listed(*, as_json: bool, table: str | None, service: Service) -> None:
     """
     with service.connect() as client:
         found = list(_all(client, table))
-    if as_json:
-        say_json({"quarantine": [view_json(each) for each in found]})
-        return
-    for each in found:
-        _say_kept(each)
-    _say_total(found, "in quarantine")
+    lines = [*(line for each in found for line in _kept_lines(each)), _total_line(found, "in quarantine")]
+    say_result(as_json, {"quarantine": [view_json(each) for each in found]}, lines)
 
 
 @quarantine.command("remove", short_help="Remove files of failed attempts for good.")
@@ -89,27 +83,22 @@ def remove(
     if (older_than is None) == (not attempts):
         raise click.UsageError("name what to remove: --older-than DURATION, or --attempt ATTEMPT_ID")
     with service.connect() as client:
-        found = [each for each in _all(client, table) if _is_selected(each, older_than, attempts)]
+        found = [
+            each
+            for each in _all(client, table)
+            if (each.attempt_id in attempts if older_than is None else each.age_seconds * SECOND > older_than)
+        ]
         removable = [each for each in found if each.undecided is None]
         kept = [each for each in found if each.undecided is not None]
         # The Steward refuses ids that it does not know, and attempts that may still be published.
         ids = list(attempts) if attempts and not dry_run else [each.attempt_id for each in removable]
         removed = [] if dry_run else list(_remove(client, ids, reason))
-    if as_json:
-        shown = [view_json(each) for each in (removable if dry_run else removed)]
-        say_json({"dry_run": dry_run, "removed": shown, "kept": [view_json(each) for each in kept]})
-        return
+    shown = [view_json(each) for each in (removable if dry_run else removed)]
+    document = {"dry_run": dry_run, "removed": shown, "kept": [view_json(each) for each in kept]}
     ids_removed = {each.attempt_id for each in removed}
-    for each in found:
-        if dry_run or each.undecided is not None or each.attempt_id in ids_removed:
-            _say_kept(each)
-    _say_total(removable, "would be removed" if dry_run else "removed")
-
-
-def _is_selected(each: QuarantinedView, older_than: int | None, attempts: Sequence[str]) -> bool:
-    if older_than is None:
-        return each.attempt_id in attempts
-    return each.age_seconds * SECOND > older_than
+    listed = [each for each in found if dry_run or each.undecided is not None or each.attempt_id in ids_removed]
+    total = _total_line(removable, "would be removed" if dry_run else "removed")
+    say_result(as_json, document, [*(line for each in listed for line in _kept_lines(each)), total])
 
 
 def _all(client: StewardClient, table: str | None) -> Iterator[QuarantinedView]:
@@ -127,23 +116,22 @@ def _remove(client: StewardClient, ids: Sequence[str], reason: str) -> Iterator[
         yield from client.remove_quarantined(ids[start : start + QUARANTINE_REMOVED_MAX], reason)
 
 
-def _say_kept(each: QuarantinedView) -> None:
+def _kept_lines(each: QuarantinedView) -> Iterator[Line]:
     what = f"{counted(each.files, 'file')}, {counted(each.bytes, 'byte')}"
-    say(f"{each.attempt_id}  {utc(each.failed_at)}  {each.table or each.table_uuid}  {what}", style="bold")
+    yield f"{each.attempt_id}  {utc(each.failed_at)}  {each.table or each.table_uuid}  {what}", "bold"
     if each.workload_id is None:
-        say("  the ledger has no record of this attempt, as after a restore from a backup", style="yellow")
+        yield "  the ledger has no record of this attempt, as after a restore from a backup", "yellow"
     else:
-        say(f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}")
+        yield f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}", None
     if each.proof_id is not None:
-        say(f"  proof {each.proof_id}")
+        yield f"  proof {each.proof_id}", None
     if each.undecided is not None:
-        say(f"  kept: {each.undecided}", style="yellow")
+        yield f"  kept: {each.undecided}", "yellow"
 
 
-def _say_total(found: Sequence[QuarantinedView], word: str) -> None:
+def _total_line(found: Sequence[QuarantinedView], word: str) -> Line:
     files, size = sum(each.files for each in found), sum(each.bytes for each in found)
-    what = f"{counted(len(found), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')}"
-    say(f"{what} {word}", style="bold")
+    return f"{counted(len(found), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')} {word}", "bold"
 
 
 @click.command("orphans", short_help="Files that jobs left behind.")

@@ -147,8 +147,9 @@ def _import_hint(module: str, function: str, here: str) -> str:
 def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
+    from pvdm.durable.outcome import unwatched
 
-    watch = quiet if as_json else watch_steps()
+    watch = unwatched if as_json else watch_steps()
     with service.connect() as client, job.spark(client) as spark:
         if not as_json:
             client.when_waiting(lambda: say_aside(f"waiting for the Steward at {client.url} ..."))
@@ -159,11 +160,6 @@ def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordi
 def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
     """With `as_json`, what a job prints goes to standard error: standard output is the JSON document only."""
     return output_aside() if as_json else contextlib.nullcontext()
-
-
-def quiet(step: Step) -> None:
-    """Show nothing."""
-    del step
 
 
 def watch_steps() -> Watch:
@@ -201,13 +197,18 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
     from pvdm.durable.outcome import Published
 
-    extent = outcome.extent
+    extent, before = outcome.extent, outcome.published is Published.BEFORE
     yield str(outcome), "green"
-    yield from _earlier_lines(outcome)
+    if before:
+        yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
+    elif outcome.published is Published.PARTLY_NOW:
+        count = sum(1 for each in outcome.chunks if each.before)
+        yield f"  {counted(count, 'chunk')} of them had been published by an earlier run", None
+    if outcome.source_moved is not None:
+        yield f"*** {outcome.source_moved} ***", ALERT
     for chunk in outcome.overridden:
         yield f"*** chunk {chunk.chunk_id}: {override_text(chunk.attempt)} ***", ALERT
     if extent is not None and not extent.rows_added and not outcome.overridden:
-        before = outcome.published is Published.BEFORE
         stays = "" if outcome.note is None else f"; {outcome.note}"
         yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", ALERT
     for chunk in outcome.chunks:
@@ -215,20 +216,6 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
         added = "" if found.extent is None else f"  {found.extent.added}"
         proof = "FAIL proof" if found.overridden else "proof"
         yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
-
-
-def _earlier_lines(outcome: Committed) -> Iterator[Line]:
-    """What an earlier run published, and whether the source has changed since."""
-    from pvdm.durable.outcome import Published
-
-    if outcome.published is Published.BEFORE:
-        yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
-    elif outcome.published is Published.PARTLY_NOW:
-        before = sum(1 for each in outcome.chunks if each.before)
-        yield f"  {counted(before, 'chunk')} of them had been published by an earlier run", None
-    moved = outcome.source_moved
-    if moved is not None:
-        yield f"*** {moved} ***", ALERT
 
 
 def override_text(attempt: AttemptView) -> str:

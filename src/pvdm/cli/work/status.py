@@ -194,18 +194,15 @@ def _show_jobs(found: Status) -> None:
         say("  hint: the Steward tries a failed job again at its next start; its log has details")
 
 
-def _count_shown(found: NewestWorkloads) -> str:
-    shown = len(found.workloads)
-    return f"{shown:,} shown" if shown >= found.total else f"{shown:,} of {found.total:,} shown"
-
-
 def _show_work(found: Status) -> None:
     role = found.identity.role.value
     if found.workloads is None:
         say(f"workloads: not shown to the role {role}")
     else:
-        say(f"workloads, newest first: {_count_shown(found.workloads)}", style="bold")
-        for workload in found.workloads.workloads:
+        shown, total = found.workloads.workloads, found.workloads.total
+        part = f" of {total:,}" if len(shown) < total else ""
+        say(f"workloads, newest first: {len(shown):,}{part} shown", style="bold")
+        for workload in shown:
             say_lines(workload_lines(workload))
     if found.proofs is None:
         say(f"proofs: not shown to the role {role}")
@@ -223,36 +220,23 @@ def show_work(service: Service, table: str | None, workload_id: str | None, rows
     with service.connect() as client:
         if workload_id is not None:
             workload = client.workload(workload_id, limit=1).workload
-            _show_workload(workload, client.chunks(workload_id, limit=rows), as_json=as_json)
-        else:
-            found = _workloads(client, str(table))
-            if not found:
-                _require_table(client, str(table))
-            _show_table(str(table), found[:rows], len(found), as_json=as_json)
-
-
-def _require_table(client: StewardClient, table: str) -> None:
-    """Raise if the table is not protected, since its name may be mistyped."""
-    if client.protected("table", name=table):
-        return
-    raise Code.TABLE_UNKNOWN(
-        "no table that you may see is protected under this name, and no workload was for it",
-        expected="a table's namespace and name, such as sales.orders",
-        got=table[:200],
-        hint="`pvdm status` shows the workloads that you may see",
-    )
-
-
-def _workloads(client: StewardClient, table: str) -> list[WorkloadView]:
-    found = [each for each in all_workloads(client) if each.table == table]
-    return sorted(found, key=lambda each: each.changed_at, reverse=True)
-
-
-def _show_table(table: str, found: list[WorkloadView], total: int, *, as_json: bool) -> None:
-    part = f"{len(found):,} of " if total > len(found) else ""
-    lines = [(f"{table}: {part}{counted(total, 'workload')} shown", "bold")]
-    document = {"table": table, "workloads": _views(found), "workloads_total": str(total)}
-    say_result(as_json, document, [*lines, *(line for each in found for line in workload_lines(each))])
+            chunks = client.chunks(workload_id, limit=rows)
+            document: dict[str, object] = {"workload": view_json(workload), "chunks": _views(chunks)}
+            say_result(as_json, document, _one_workload_lines(workload, chunks))
+            return
+        found = [each for each in all_workloads(client) if each.table == table]
+        if not found and not client.protected("table", name=table):
+            raise Code.TABLE_UNKNOWN(  # its name may be mistyped
+                "no table that you may see is protected under this name, and no workload was for it",
+                expected="a table's namespace and name, such as sales.orders",
+                got=str(table)[:200],
+                hint="`pvdm status` shows the workloads that you may see",
+            )
+    newest = sorted(found, key=lambda each: each.changed_at, reverse=True)[:rows]
+    part = f"{len(newest):,} of " if len(found) > len(newest) else ""
+    lines = [(f"{table}: {part}{counted(len(found), 'workload')} shown", "bold")]
+    document = {"table": table, "workloads": _views(newest), "workloads_total": str(len(found))}
+    say_result(as_json, document, [*lines, *(line for each in newest for line in workload_lines(each))])
 
 
 def workload_lines(workload: WorkloadView) -> Iterator[Line]:
@@ -266,11 +250,6 @@ def workload_lines(workload: WorkloadView) -> Iterator[Line]:
         yield f"    the Steward cannot continue: {workload.problem.reason}: {workload.problem.message}", "bold red"
     for override_id in workload.override_ids:
         yield f"    *** published by override {override_id}, not by proof ***", ALERT
-
-
-def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_json: bool) -> None:
-    document = {"workload": view_json(workload), "chunks": _views(chunks)}
-    say_result(as_json, document, _one_workload_lines(workload, chunks))
 
 
 def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -> Iterator[Line]:
