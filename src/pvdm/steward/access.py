@@ -130,7 +130,10 @@ class Access:
             tokens.require_live(lasting, now)
             expires = min(lasting.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
-                _require_live_attempt(unit, parent, attempt_id)
+                attempt = attempts.get(unit, attempt_id)
+                require_domain(parent, workloads.get(unit, attempt.workload_id).opening.domain)
+                if attempt.state not in ATTEMPT.live():
+                    raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
                 unit.lock_name(f"token {secret_sha256}")
                 before = tokens.find_issued(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
                 if before is not None:
@@ -177,13 +180,6 @@ def scope(grant: Grant) -> str | None:
 def _require_not_derived(grant: Grant) -> None:
     if grant.parent_id is not None:
         raise Code.TOKEN_DERIVED(got="a derived token")
-
-
-def _require_live_attempt(unit: Unit, grant: Grant, attempt_id: str) -> None:
-    attempt = attempts.get(unit, attempt_id)
-    require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
-    if attempt.state not in ATTEMPT.live():
-        raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
 
 
 def _lifetime_micros(seconds: int) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pvdm.errors import Code, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger import Ledger
 from pvdm.ledger.locks import KeyedLocks
 from pvdm.trust.keys import disk
 
-WORK_HELD: Final = Code.WORK_HELD
 _SERVED: Final = ".served"
 
 
@@ -103,22 +102,13 @@ def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
 
     Raises UnavailableError (`work_held`) if one of them does.
     """
-    with ledger.try_lock(_work_name(subject)) as held:
+    with ledger.try_lock(f"work on {subject}") as held:
         if not held:
-            raise UnavailableError(
-                WORK_HELD,
-                "another Steward of this ledger is working on it",
-                got=subject,
-                hint="nothing is to be done: it is looked at again when that Steward is done, or gone",
-            )
+            raise Code.WORK_HELD(got=subject)
         yield
 
 
 def is_work_held(ledger: Ledger, subject: str) -> bool:
     """Whether a Steward of the ledger is working on this attempt or workload."""
-    with ledger.try_lock(_work_name(subject)) as held:
+    with ledger.try_lock(f"work on {subject}") as held:
         return not held
-
-
-def _work_name(subject: str) -> str:
-    return f"work on {subject}"

@@ -119,7 +119,16 @@ class Migrations:
             return permit_migration(judged.approval, before.row, before.metadata, after, data)
 
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-            return self._transact(judged, swap)
+            """Write log entry, migration, contract and pointer in one transaction; `submit` covers it outside."""
+            document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
+            rows: list[TableRow] = []
+
+            def work(unit: Unit, places: Sequence[int]) -> None:
+                require_current(unit, judged)
+                rows[:] = [_store(unit, judged, row, places[0]) for row in swap(unit)]
+
+            self._recorder.store([document], work)
+            return rows
 
         with refuse_replay(judged):
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
@@ -136,35 +145,21 @@ class Migrations:
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)
 
-    def _transact(self, judged: Judged[Migration], swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-        """Write log entry, migration, contract and pointer in one transaction; `submit` covers it outside."""
-        document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
-        rows: list[TableRow] = []
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            require_current(unit, judged)
-            rows[:] = [self._store(unit, judged, row, places[0]) for row in swap(unit)]
+def _store(unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
+    said, migration_id = judged.said, judged.approval.statement_id
+    record = migration_record(migration_id, said, row.domain, row.pointer.sha256)
+    protections.put_migration(unit, record, judged.envelope, log_index=log_index)
+    if said.contract is None:
+        return row
+    protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
+    return tables.protect(unit, row, said.after.contract_sha256)
 
-        self._recorder.store([document], work)
-        return rows
 
-    def _store(self, unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
-        said, migration_id = judged.said, judged.approval.statement_id
-        record = MigrationRecord(
-            migration_id,
-            row.table_uuid,
-            said.table.name,
-            row.domain,
-            said.after.contract_sha256,
-            row.pointer.sha256,
-            said.operator,
-            said.nonce,
-        )
-        protections.put_migration(unit, record, judged.envelope, log_index=log_index)
-        if said.contract is None:
-            return row
-        protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
-        return tables.protect(unit, row, said.after.contract_sha256)
+def migration_record(migration_id: str, said: Migration, domain: str, sha256: str | None) -> MigrationRecord:
+    """What the ledger indexes of a migration; `sha256` is the hash of the metadata that it led to."""
+    table, contract = said.table, said.after.contract_sha256
+    return MigrationRecord(migration_id, table.uuid, table.name, domain, contract, sha256, said.operator, said.nonce)
 
 
 def parse_updates(text: str) -> list[Json]:

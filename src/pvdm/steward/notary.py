@@ -95,25 +95,22 @@ class Notary:
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """The errors that keep the Steward from its work now; empty when it is ready."""
-        found: dict[str, PvdmError] = {}
-        for check in (
+        checks: list[Callable[[], object]] = [
             self.clock.now_micros,
-            self._root_is_current,
-            self._require_active_epoch,
+            lambda: require_root_current(self.trust.current(), self.clock.trusted_micros()),
+            lambda: self.trust.require_trusted(self.keys.epoch_for(None)),
             self.recorder.require_consistent,
-            self._store_answers,
+            *([] if self.answering is None else [self.answering.require]),
             self.writable.require,
             kernel_engine,  # only the kernel reads staged files
-        ):
+        ]
+        found: dict[str, PvdmError] = {}
+        for check in checks:
             try:
                 check()
             except PvdmError as error:
                 found.setdefault(error.reason, error)
         return tuple(found.values())
-
-    def _store_answers(self) -> None:
-        if self.answering is not None:
-            self.answering.require()
 
     def archive(self, folder: Path) -> Archived:
         """Write tiles and envelopes into this folder, up to the newest checkpoint."""
@@ -151,18 +148,13 @@ class Notary:
         self.keys.close()
         self.ledger.close()
 
-    def _root_is_current(self) -> None:
-        require_root_current(self.trust.current(), self.clock.trusted_micros())
-
-    def _require_active_epoch(self) -> None:
-        self.trust.require_trusted(self.keys.epoch_for(None))
-
 
 def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros) -> Notary:
     """Open a Steward that was created before; its log must continue the outside checkpoint."""
     with contextlib.ExitStack() as undo:
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
-        _require_no_restore(notary.ledger)
+        with notary.ledger.read() as unit:
+            restores.require_none(unit)
         require_in_place(notary.ledger, config.catalog)
         is_kept = require_common(notary.ledger, config)
         notary.recorder.begin()
@@ -194,7 +186,8 @@ def create_notary(
         if lost and outside_file(config).exists():
             raise _keystore_lost(config, f"none, beside a checkpoint in {outside_file(config)}")
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
-        _require_no_restore(ledger)
+        with ledger.read() as unit:
+            restores.require_none(unit)
         require_common(ledger, config, making=True)
         if lost and (size := LedgerLogReader(ledger).size()):
             raise _keystore_lost(config, f"none, beside a ledger whose log has {size} entries")
@@ -229,11 +222,6 @@ def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey
         named = restores.log_keys(unit)
     lost = (NoteKey(origin, der) for der, note in named if read_unverified(note).checkpoint.origin == origin)
     return [*log_keys(book, origin), *lost]
-
-
-def _require_no_restore(ledger: Ledger) -> None:
-    with ledger.read() as unit:
-        restores.require_none(unit)
 
 
 def _open_ledger(
@@ -327,23 +315,20 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
 
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
     found = config.catalog
+    # Places of the Steward's own files, besides the catalog's folders: no table may lie there.
+    reserved: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
+    reserved += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
+    own = tuple(each for each in reserved if each is not None)
     return open_catalog(
         ledger,
         clock,
         name=found.name,
         warehouse=found.warehouse,
-        homes=StewardPlaces(found.metadata, found.vault, tuple(_reserved(config, ledger))),
+        homes=StewardPlaces(found.metadata, found.vault, own),
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(found.upstreams, config.s3),
     )
-
-
-def _reserved(config: StewardConfig, ledger: Ledger) -> list[Place]:
-    """Places of the Steward's own files, besides the catalog's folders: no table may lie there."""
-    found: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
-    found += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
-    return [each for each in found if each is not None]
 
 
 def _answering(config: StewardConfig) -> StoreHealth | None:
@@ -367,12 +352,10 @@ def _writable(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         with ledger.read() as unit:
             return receipts.any_exist(unit)
 
-    def found_missing_elsewhere() -> bool:
-        return False
-
+    # Outside and ledger: other checks find that these are missing.
     used: list[tuple[Place | None, Callable[[], bool]]] = [
-        (None if config.outside_at is not None else config.outside_path.parent, found_missing_elsewhere),
-        (None if ledger.file is None else ledger.file.parent, found_missing_elsewhere),
+        (None if config.outside_at is not None else config.outside_path.parent, lambda: False),
+        (None if ledger.file is None else ledger.file.parent, lambda: False),
     ]
     only_read: set[Path] = set()
     warehouse = parse_location(config.catalog.warehouse)

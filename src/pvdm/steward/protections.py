@@ -29,21 +29,20 @@ from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import ActionWord, StatementKind
 from pvdm.metadata.gate.migration import require_state
-from pvdm.model.contract import DataProductContract
+from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.contracts import (
-    judge_contract,
     judge_doable,
     require_for_namespace,
     require_for_table,
     require_source_reached,
     require_target_fit,
 )
-from pvdm.steward.work.sources import Sources
+from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.trust.approval import A, raise_not_allowed, verify_approval
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_signed, read_statement
@@ -85,7 +84,11 @@ class Approvals:
         statement_id = parsed.payload_sha256
         if not self._is_stored(statement_id, envelope):
             try:
-                accept(self._judge(envelope, kind))
+                judged_by = self.trust.ids()
+                approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
+                if approval.predicate.contract is not None:
+                    parse_contract(approval.predicate.contract.encode())
+                accept(Judged(approval, envelope, judged_by))
             except (NotAllowedError, ConflictError):
                 # A concurrent call with the same bytes may have been first; that is no replay.
                 if not self._is_stored(statement_id, envelope):
@@ -98,13 +101,6 @@ class Approvals:
         require_for_table(contract, (*levels, row.name), row.domain)
         require_source_reached(self.ledger, contract, grant)
         return contract
-
-    def _judge(self, envelope: bytes, kind: type[A]) -> Judged[A]:
-        judged_by = self.trust.ids()
-        approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
-        if approval.predicate.contract is not None:
-            judge_contract(approval.predicate.contract)
-        return Judged(approval, envelope, judged_by)
 
     def _is_stored(self, statement_id: str, envelope: bytes) -> bool:
         """Whether exactly these bytes were accepted before; other signatures are a new approval."""
@@ -143,11 +139,9 @@ def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple
             got=named.uuid,
         )
     require_domain(grant, row.domain)
-    namespace = namespaces.find_by_id(unit, row.namespace_id)
-    if namespace is None:
-        raise AssertionError("a table that is there is in a namespace that is there")
-    require_name(named.name, full_name((*namespace.levels, row.name)))
-    return row, namespace.levels
+    levels = levels_of(unit, row)
+    require_name(named.name, full_name((*levels, row.name)))
+    return row, levels
 
 
 def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
@@ -238,20 +232,22 @@ class Protections:
 
     def _accept(self, judged: Judged[Protection], grant: Grant) -> None:
         document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
-        with refuse_replay(judged):
-            retry_moved(lambda: self._recorder.store([document], self._prepare(judged, grant)))
+        target = judged.said.target
 
-    def _prepare(self, judged: Judged[Protection], grant: Grant) -> Callable[[Unit, Sequence[int]], None]:
-        """Check the protection against the ledger now; returns the function that stores it."""
-        match judged.said.target:
-            case TableTarget() as target:
-                return self._prepare_table(judged, target, grant)
-            case target:
-                return self._prepare_namespace(judged, target, grant)
+        def store() -> None:
+            if isinstance(target, TableTarget):
+                work = self._prepare_table(judged, target, grant)
+            else:
+                work = self._prepare_namespace(judged, target, grant)
+            self._recorder.store([document], work)
+
+        with refuse_replay(judged):
+            retry_moved(store)
 
     def _prepare_table(
         self, judged: Judged[Protection], target: TableTarget, grant: Grant
     ) -> Callable[[Unit, Sequence[int]], None]:
+        """Check the protection against the ledger now; returns the function that stores it."""
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, self._catalog.name)
         metadata = self._catalog.states.of(row).metadata
@@ -268,18 +264,7 @@ class Protections:
         if after is not None:
             require_protectable(metadata)
             found_sha256 = find_manifests(metadata, self._files)
-        record = ProtectionRecord(
-            judged.approval.statement_id,
-            ActionWord(judged.said.action.value),
-            row.table_uuid,
-            None,
-            target.table.name,
-            row.domain,
-            target.contract_sha256,
-            judged.said.operator,
-            judged.said.nonce,
-            found_sha256,
-        )
+        record = protection_record(judged.approval.statement_id, judged.said, row.domain, found_sha256)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             require_current(unit, judged)
@@ -305,17 +290,7 @@ class Protections:
         after = require_step(judged.said, found.protected_by)
         if contract is not None:
             self._approvals.sources.judge(contract, None)(None)
-        record = ProtectionRecord(
-            judged.approval.statement_id,
-            ActionWord(judged.said.action.value),
-            None,
-            found.namespace_id,
-            target.namespace.name,
-            found.domain,
-            target.contract_sha256,
-            judged.said.operator,
-            judged.said.nonce,
-        )
+        record = protection_record(judged.approval.statement_id, judged.said, found.domain)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             require_current(unit, judged)
@@ -323,6 +298,21 @@ class Protections:
             _store(unit, judged, record, places[0])
 
         return work
+
+
+def protection_record(
+    protection_id: str, said: Protection, domain: str, found_sha256: str | None = None
+) -> ProtectionRecord:
+    """What the ledger indexes of a protection; `found_sha256` is the hash of the manifests that it found."""
+    table_uuid = namespace_id = None
+    if isinstance(said.target, NamespaceTarget):
+        name, namespace_id = said.target.namespace.name, said.target.namespace.id
+    else:
+        name, table_uuid = said.target.table.name, said.target.table.uuid
+    word, contract, signed = ActionWord(said.action.value), said.target.contract_sha256, (said.operator, said.nonce)
+    return ProtectionRecord(
+        protection_id, word, table_uuid, namespace_id, name, domain, contract, *signed, found_sha256
+    )
 
 
 def require_step(said: Protection, current: str | None) -> str | None:

@@ -15,9 +15,10 @@ from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
-from pvdm.steward.config.steward import FileKeys, KmsKeys, StewardConfig
+from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.notary import log_keys
 from pvdm.steward.record.log import LedgerLogReader
+from pvdm.trust.keys.kms import KmsSettings
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import verify_threshold
@@ -95,7 +96,7 @@ def pair(request: pytest.FixtureRequest, postgresql: Postgresql) -> Iterator[Pai
 def kms_pair(postgresql: Postgresql, kms_endpoint: str) -> Iterator[Pair]:
     """Keys in KMS; the epoch book is in the ledger."""
     with memory_folder() as folder:
-        url, keys = postgresql.fresh("template0"), KmsKeys(REGION, kms_endpoint)
+        url, keys = postgresql.fresh("template0"), KmsSettings(REGION, kms_endpoint)
         one, two = (config_at(folder / name, ledger_url=url, keys=keys) for name in ("one", "two"))
         made = pair_at(one, two, folder)
         yield made

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.errors import UnavailableError
+from pvdm.errors import Code, UnavailableError
 from pvdm.steward.http import app
-from pvdm.steward.locks import WORK_HELD
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import REASON, served
 from tests.support.steward.log_lines import LogLines, collected_lines
@@ -44,7 +43,7 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("code", "level"), [("vault_unavailable", "WARNING"), (WORK_HELD, "INFO")])
+@pytest.mark.parametrize(("code", "level"), [("vault_unavailable", "WARNING"), (Code.WORK_HELD, "INFO")])
 def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
     line: Line, lines: LogLines, monkeypatch: pytest.MonkeyPatch, code: str, level: str
 ) -> None:

@@ -155,7 +155,7 @@ def test_jobs_that_are_not_done_are_counted_with_their_age(steward: Served, monk
     assert scrape(steward, "job_oldest_seconds") == {}
     begun = time.monotonic()
     jobs.stop()
-    jobs._book.stopping = False  # the threads are gone: what is asked for now stays queued
+    jobs._stopping = False  # the threads are gone: what is asked for now stays queued
     jobs.dispose("00" * 16)
     monkeypatch.setattr(time, "monotonic", lambda: begun + 500)
     assert scrape(steward, "jobs")[JobState.QUEUED.value] == 1

@@ -19,7 +19,6 @@ from pvdm.steward.config.steward import (
     CONFIG_SIZE_MAX_BYTES,
     CatalogConfig,
     FileKeys,
-    KmsKeys,
     Limits,
     Pkcs11Keys,
     ServiceConfig,
@@ -28,6 +27,7 @@ from pvdm.steward.config.steward import (
     load_config,
     require_door,
 )
+from pvdm.trust.keys.kms import KmsSettings
 from pvdm.trust.keys.public import Algorithm
 
 SMALL = """
@@ -185,7 +185,7 @@ def test_settings_of_a_store_that_mean_nothing_are_refused(tmp_path: Path, wrong
 
 def test_keys_in_kms_are_configured_by_region(tmp_path: Path) -> None:
     text = SMALL.replace('home = "file"\npath = "keys"', 'home = "kms"\nregion = "eu-west-1"\ntries = 2')
-    assert loaded(tmp_path, text).keys == KmsKeys("eu-west-1", None, 5, 2)
+    assert loaded(tmp_path, text).keys == KmsSettings("eu-west-1", None, 5, 2)
 
 
 def test_a_passphrase_is_in_a_file_beside_the_configuration(tmp_path: Path) -> None:

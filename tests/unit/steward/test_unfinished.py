@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.api.work import JobState
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.locks import WORK_HELD, hold_work
+from pvdm.steward.locks import hold_work
 from tests.support.steward.job_tasks import JobTasks
 from tests.support.waiting import eventually
 from tests.unit.ledger.test_named_locks import HOLDER
@@ -65,7 +65,7 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
         jobs.verify(one)
         assert eventually(lambda: only(jobs).tries > 2)
         view = only(jobs)
-        assert (view.kind.value, view.error and view.error.reason) == ("verify", WORK_HELD)
+        assert (view.kind.value, view.error and view.error.reason) == ("verify", Code.WORK_HELD)
     with started(desk) as jobs:
         assert jobs.wait(SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
@@ -78,7 +78,7 @@ def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> Non
             pass
         with hold_work(ledger, "two"):
             pass
-    assert caught.value.reason == WORK_HELD
+    assert caught.value.reason == Code.WORK_HELD
 
 
 def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:

@@ -43,7 +43,6 @@ from pvdm.verify.fetch import Files, Seen
 
 BRANCH_TRIES_MAX: Final = 8
 NOTED_MAX: Final = 5
-REFERENCES_UNDECIDED: Final = Code.REFERENCES_UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +111,8 @@ class Disposal:
     def _dispose(self, attempt_id: str) -> DisposalRecord:
         ended = self._load(attempt_id)
         if ended.row is None:
-            return self._store_record(
-                ended, DisposalWord.LEFT, 0, 0, "the table was dropped; its files are left as they are"
-            )
+            note = "the table was dropped; its files are left as they are"
+            return self._store_record(ended, DisposalWord.LEFT, 0, 0, note)
         note = self._quarantine(ended)
         fault.point("disposal.after_quarantine")
         # An adopted branch is removed only after its publication.
@@ -124,7 +122,9 @@ class Disposal:
         with require_decided():
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
-        return self._store_record(ended, _outcome(ended), removed, kept, note)
+        unpublished = DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
+        outcome = DisposalWord.PUBLISHED if ended.published else unpublished
+        return self._store_record(ended, outcome, removed, kept, note)
 
     def _find_done(self, attempt_id: str) -> DisposalRecord | None:
         with self.ledger.read() as unit:
@@ -148,7 +148,7 @@ class Disposal:
             try:
                 found.append(self.dispose(attempt.attempt_id))
             except UnavailableError as error:
-                if error.code != REFERENCES_UNDECIDED:
+                if error.code != Code.REFERENCES_UNDECIDED:
                     away.append(error)
             except PvdmError:
                 continue  # tried again at the next start, and by a search for orphans
@@ -270,8 +270,11 @@ class Disposal:
             with self.ledger.read() as unit:
                 fresh = tables.get_by_id(unit, row.table_id)
             metadata = self.catalog.states.of(fresh).metadata
-            if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
-                return
+            if is_adopted(attempt) and (
+                attempt.branch not in metadata.refs
+                or staged_head(metadata, attempt.branch) != attempt.staged_snapshot_id
+            ):
+                return  # it is gone, or was written since it was adopted
             updates, requirements = branch_removal(metadata, attempt, fences)
             if not updates:
                 return
@@ -316,19 +319,15 @@ class Disposal:
 
     def _search(self, ended: EndedAttempt) -> Search:
         """The search for references to the attempt's files, over the snapshots of all tables."""
-        folders = [parse_location(ended.attempt.prefix)]
-        folders.append(parse_location(self.vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
+        copies = self.vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+        folders = [parse_location(ended.attempt.prefix), parse_location(copies)]
         references = References(self.ledger, self.catalog.states, self.files, self._named)
-        known = {ended.table_uuid: self._older_snapshot(ended)}
-        return references.under(folders, after_event=ended.opened_event, known=known)
-
-    def _older_snapshot(self, ended: EndedAttempt) -> int | None:
-        """A snapshot of `main` that is older than the attempt: its base, or one by time."""
+        older = None  # a snapshot of `main` that is older than the attempt: its base, or one by time
         if ended.core is not None:
-            return ended.core.target.base_snapshot_id
-        if ended.row is None:
-            return None
-        return shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
+            older = ended.core.target.base_snapshot_id
+        elif ended.row is not None:
+            older = shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
+        return references.under(folders, after_event=ended.opened_event, known={ended.table_uuid: older})
 
     def copies_of(self, ended: EndedAttempt) -> list[str]:
         """The Steward's copies of the attempt's files in the vault."""
@@ -372,11 +371,6 @@ def shown_before(metadata: TableMetadata, micros: int) -> int | None:
     return next((each.snapshot_id for each in shown if each.timestamp_ms < latest), None)
 
 
-def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
-    """Whether the branch still has the head that was staged."""
-    return attempt.branch in metadata.refs and staged_head(metadata, attempt.branch) == attempt.staged_snapshot_id
-
-
 def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
     """The fence refs that block late publications of the attempt, which can go with its own branch.
 
@@ -405,20 +399,12 @@ def is_quarantined(ended: EndedAttempt) -> bool:
     return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
 
 
-def _outcome(ended: EndedAttempt) -> DisposalWord:
-    if ended.published:
-        return DisposalWord.PUBLISHED
-    return DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
-
-
 @contextlib.contextmanager
 def require_decided() -> Iterator[None]:
     """Turn an undecided search for references into `references_undecided`, which is retried."""
     try:
         yield
     except UndecidedError as why:
-        raise UnavailableError(
-            REFERENCES_UNDECIDED,
-            f"whether a table still references the attempt's files is undecided: {why}",
-            hint="none of them was removed; this is tried again when every table can be read",
+        raise Code.REFERENCES_UNDECIDED(
+            f"whether a table still references the attempt's files is undecided: {why}"
         ) from None

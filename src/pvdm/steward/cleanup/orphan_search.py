@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -142,11 +142,11 @@ class OrphanSearch:
         return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
 
     def _candidates(self, row: TableRow, ended: Sequence[EndedAttempt]) -> list[_Candidate]:
-        """Files in folders of ended attempts, and files of adopted branches; published ones are left out."""
+        """Files that ended attempts left, without published ones and those in use."""
         published = {place for each in ended for place in published_files(each)}
         in_use = self._in_use(row)
         found: dict[Location, _Candidate] = {}
-        for each in (*self._of_attempts(ended), *self._of_adopted(row, ended)):
+        for each in self._possible(row, ended):
             location = each.left.location
             if location not in published and not in_use.has(location):
                 found.setdefault(location, each)
@@ -165,14 +165,12 @@ class OrphanSearch:
                     files.update(parse_location(each.staged_path) for each in core.files.added)
         return _InUse(tuple(folders), frozenset(files))
 
-    def _of_attempts(self, ended: Iterable[EndedAttempt]) -> Iterator[_Candidate]:
+    def _possible(self, row: TableRow, ended: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
+        """Files in the attempts' folders, and those of adopted branches, as proofs and staged lists name them."""
         for each in ended:
             prefix = self._disposal.prefix_of(each)
             if prefix is not None:
                 yield from (_Candidate(each, left, prefix, of_job=False) for left in prefix.files())
-
-    def _of_adopted(self, row: TableRow, ended: Iterable[EndedAttempt]) -> Iterator[_Candidate]:
-        """Files of adopted branches below the table's location, as proofs and staged manifest lists name them."""
         adopted = [each for each in ended if is_adopted(each.attempt) and each.core is not None]
         for each in adopted:
             yield from self._staged_files(row, each)

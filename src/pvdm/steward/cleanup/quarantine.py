@@ -44,7 +44,10 @@ class QuarantineFiles:
         Attempts that the ledger does not know come last, by their ids.
         """
         require_attempt(grant, None)
-        uuid = None if table is None else self._table_uuid(grant, table)
+        uuid = None
+        if table is not None:
+            *levels, name = parse_full_name(table)
+            uuid = self._catalog.tables.load(grant, tuple(levels), name).row.table_uuid
         back = self._find_returned(uuid)
         with self._ledger.read() as unit:
             last = None if after is None or attempts.find(unit, after) is not None else after
@@ -57,7 +60,11 @@ class QuarantineFiles:
             for each, uuid, facts in facts_of
         ]
         unknown = [each for each in self._unknown(grant, uuid) if last is None or each.attempt_id > last]
-        return [*known, *(self._view_unknown(each) for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(known)])]
+        nothing: dict[str, str | None] = dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided"))
+        for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(known)]:
+            facts = nothing | {"table": each.table}
+            known.append(self._view(each.attempt_id, each.table_uuid, each.written_micros, each.files, facts))
+        return known
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
         """Remove the files of these attempts, and record it.
@@ -130,18 +137,27 @@ class QuarantineFiles:
         return noted
 
     def _unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
-        return find_unknown(self._ledger, self._vault, domain=scope(grant), table_uuid=table_uuid)
+        """The folders of unknown attempts, of one table or of all, by attempt id.
 
-    def _table_uuid(self, grant: Grant, table: str) -> str:
-        *levels, name = parse_full_name(table)
-        return self._catalog.tables.load(grant, tuple(levels), name).row.table_uuid
+        With a token of one domain only those of its existing tables: the domain of a dropped table is unknown.
+        """
+        domain = scope(grant)
+        found: list[UnknownFolder] = []
+        for uuid in self._vault.tables() if table_uuid is None else [table_uuid]:
+            named = [each for each in self._vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)]
+            if not named:
+                continue
+            with self._ledger.read() as unit:
+                row = tables.find_by_uuid(unit, uuid)
+                if domain is not None and (row is None or row.domain != domain):
+                    continue
+                unknown, name = verified.unknown_among(unit, named), table_name(unit, uuid)
+            folders = [UnknownFolder(each, uuid, name, tuple(self._files(uuid, each))) for each in unknown]
+            found += [each for each in folders if each.files]
+        return sorted(found, key=lambda each: each.attempt_id)
 
     def _files(self, table_uuid: str, attempt_id: str) -> list[ListedFile]:
         return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
-
-    def _view_unknown(self, found: UnknownFolder) -> QuarantinedView:
-        facts = {**dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided")), "table": found.table}
-        return self._view(found.attempt_id, found.table_uuid, found.written_micros, found.files, facts)
 
     def _view(
         self,
@@ -193,9 +209,8 @@ def _facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
 def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
     """Why the files may still be needed: break-glass can publish an unpublished chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
-    if workload.state is not WorkloadState.OPEN:
-        return None
-    if chunks.publications(unit, attempt.workload_id, [attempt.chunk_id]):
+    published = chunks.publications(unit, attempt.workload_id, [attempt.chunk_id])
+    if workload.state is not WorkloadState.OPEN or published:
         return None
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 
@@ -236,25 +251,3 @@ class UnknownFolder:
     def written_micros(self) -> int:
         """When the newest file was written, by the store's clock."""
         return int(max(each.modified_seconds for each in self.files) * 1_000_000)
-
-
-def find_unknown(ledger: Ledger, vault: Vault, *, domain: str | None, table_uuid: str | None) -> list[UnknownFolder]:
-    """Find the folders of unknown attempts, of one table or of all, by attempt id.
-
-    With a `domain` only those of its existing tables: the domain of a dropped table is unknown.
-    """
-    found: list[UnknownFolder] = []
-    for uuid in vault.tables() if table_uuid is None else [table_uuid]:
-        named = [each for each in vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)]
-        if not named:
-            continue
-        with ledger.read() as unit:
-            row = tables.find_by_uuid(unit, uuid)
-            if domain is not None and (row is None or row.domain != domain):
-                continue
-            unknown, name = verified.unknown_among(unit, named), table_name(unit, uuid)
-        for attempt_id in unknown:
-            files = tuple(vault.files(uuid, VaultKind.QUARANTINE, attempt_id))
-            if files:
-                found.append(UnknownFolder(attempt_id, uuid, name, files))
-    return sorted(found, key=lambda each: each.attempt_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import time
@@ -35,14 +34,6 @@ _OF_SNAPSHOT: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]
 _OF_NONCE: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSpace:
-    """Free bytes, for the Steward's user, and size of a folder's file system."""
-
-    free_bytes: int
-    size_bytes: int
-
-
 def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, Path]:
     """The Steward's folders on this machine, by purpose; object stores and database servers are left out."""
     places: dict[str, Place | None] = {
@@ -56,18 +47,6 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
     }
     found = {name: place_of(place) for name, place in places.items() if place is not None}
     return {name: place.local for name, place in found.items() if place.scheme == "file"}
-
-
-def measure_disk_space(folders: Mapping[str, Path]) -> dict[str, DiskSpace]:
-    """Measure the disk space of each existing folder; readiness reports missing ones."""
-    found = {}
-    for name, folder in folders.items():
-        try:
-            facts = os.statvfs(folder)
-        except OSError:
-            continue
-        found[name] = DiskSpace(facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +177,6 @@ def _unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
     """Verified manifests that no row names and whose nonce is not held any more."""
     named = {each: match[1] for each in files if (match := _OF_NONCE.fullmatch(each.name))}
     kept = verified.manifest_locations(unit, list(named.values()))
-    return [each for each, nonce in named.items() if each.location not in kept and _is_settled(unit, nonce)]
-
-
-def _is_settled(unit: Unit, nonce: str) -> bool:
-    """Whether the nonce is settled; False for an unknown one."""
-    found = nonces.find(unit, nonce)
-    return found is not None and found.state is not NonceState.RESERVED
+    held = {each: nonces.find(unit, nonce) for each, nonce in named.items() if each.location not in kept}
+    # An unknown nonce may be reserved later.
+    return [each for each, nonce in held.items() if nonce is not None and nonce.state is not NonceState.RESERVED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -65,12 +66,11 @@ def keep_common(ledger: Ledger, config: StewardConfig, *, at_micros: int, making
 def _settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
     """The settings to compare; folders only on PostgreSQL, since one process serves a SQLite ledger."""
     catalog = config.catalog
+    shared = SharedSettings(config.notary, config.origin, catalog=catalog.name)
     if ledger.file is not None:
-        return SharedSettings(config.notary, config.origin, catalog=catalog.name)
-    return SharedSettings(
-        config.notary,
-        config.origin,
-        catalog=catalog.name,
+        return shared
+    return replace(
+        shared,
         warehouse=str(parse_location(catalog.warehouse)),
         metadata=str(place_of(catalog.metadata)),
         vault=str(place_of(catalog.vault)),
@@ -88,15 +88,11 @@ def _merge_settings(
         before = getattr(known, each)
         if before is None or before == now:
             continue
-        if not (making and each in _CATALOG and _is_empty(unit)):
+        # A catalog that never had a table or view, an upstream's included, may move.
+        rows = (unit.row(select(column).limit(1)) for column in (tables_table.c.table_id, views.c.view_id))
+        if not (making and each in _CATALOG and all(row is None for row in rows)):
             raise _differs_error(each, before, now)
     return replace(known, **named)
-
-
-def _is_empty(unit: Unit) -> bool:
-    """Whether the catalog never had a table or view, an upstream's included."""
-    found = (unit.row(select(each).limit(1)) for each in (tables_table.c.table_id, views.c.view_id))
-    return all(row is None for row in found)
 
 
 def _differs_error(name: str, before: str, now: str) -> PvdmError:
@@ -119,16 +115,23 @@ def require_in_place(ledger: Ledger, catalog: CatalogConfig) -> None:
 
     Raises UnavailableError (`steward_folders_moved`): metadata names files by full paths, so no table could be read.
     """
+    checks: tuple[tuple[str, Location, Callable[[Unit, Location], Location | None]], ...] = (
+        ("metadata", place_of(catalog.metadata), _metadata_elsewhere),
+        ("vault", place_of(catalog.vault), _vault_elsewhere),
+        ("warehouse", parse_location(catalog.warehouse), _warehouse_lost),
+    )
     with ledger.read() as unit:
-        elsewhere = _metadata_elsewhere(unit, place_of(catalog.metadata))
-        if elsewhere is not None:
-            raise _moved_error("metadata", elsewhere, place_of(catalog.metadata))
-        elsewhere = _vault_elsewhere(unit, place_of(catalog.vault))
-        if elsewhere is not None:
-            raise _moved_error("vault", elsewhere, place_of(catalog.vault))
-        lost = _warehouse_lost(unit, parse_location(catalog.warehouse))
-        if lost is not None:
-            raise _moved_error("warehouse", lost, parse_location(catalog.warehouse))
+        for name, named, find_elsewhere in checks:
+            there = find_elsewhere(unit, named)
+            if there is not None:
+                raise Code.STEWARD_FOLDER_UNAVAILABLE(
+                    f"the tables of this ledger do not lie in the {name} folder that steward.toml names",
+                    reason="steward_folders_moved",
+                    expected=str(there),
+                    got=str(named),
+                    hint="nothing was changed; tables name their files by full paths, so bring the folder back to its "
+                    f"old path, or mount it there, and name that path as `{name}` under [catalog]",
+                )
 
 
 def _metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
@@ -166,14 +169,3 @@ def _warehouse_lost(unit: Unit, root: Location) -> Location | None:
 
 def _ancestor(place: Location, levels: int) -> Location:
     return Location(place.scheme, place.authority, place.parts[:-levels])
-
-
-def _moved_error(name: str, there: Location, named: Location) -> PvdmError:
-    return Code.STEWARD_FOLDER_UNAVAILABLE(
-        f"the tables of this ledger do not lie in the {name} folder that steward.toml names",
-        reason="steward_folders_moved",
-        expected=str(there),
-        got=str(named),
-        hint="nothing was changed; tables name their files by full paths, so bring the folder back to its old path, "
-        f"or mount it there, and name that path as `{name}` under [catalog]",
-    )

@@ -13,7 +13,7 @@ from pvdm.lake.stores.stores import FilePath, Stores, path_at
 from pvdm.lake.upstream import Upstream
 from pvdm.model.secret import Secret
 from pvdm.steward.config.sections import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
-from pvdm.steward.config.steward import FileKeys, KeysConfig, KmsKeys, Pkcs11Keys, StewardConfig
+from pvdm.steward.config.steward import FileKeys, KeysConfig, Pkcs11Keys, StewardConfig
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
 from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
@@ -53,18 +53,14 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
 def _read_upstream_secret(path: Path | None) -> Secret | None:
     if path is None:
         return None
+    what = "a secret of an upstream catalog cannot be"
     try:
         data = path.read_bytes()[: SECRET_FILE_MAX_BYTES + 1].strip()
     except OSError as error:
-        raise Code.CONFIG_INVALID(
-            "a secret of an upstream catalog cannot be read", expected=str(path), got=error.strerror
-        ) from None
+        raise Code.CONFIG_INVALID(f"{what} read", expected=str(path), got=error.strerror) from None
     if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
-        raise Code.CONFIG_INVALID(
-            "a secret of an upstream catalog cannot be accepted",
-            expected=f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}",
-            got=f"{len(data)} bytes",
-        )
+        expected = f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}"
+        raise Code.CONFIG_INVALID(f"{what} accepted", expected=expected, got=f"{len(data)} bytes")
     return Secret(data)
 
 
@@ -74,9 +70,8 @@ def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> 
         case FileKeys(path, passphrase_file):
             secret = None if passphrase_file is None else _read_passphrase(passphrase_file)
             return create_file_keys(path, secret) if create else open_file_keys(path, secret)
-        case KmsKeys():
-            settings = KmsSettings(config.region, config.endpoint, config.timeout_seconds, config.tries)
-            return open_kms_keys(settings, book)
+        case KmsSettings():
+            return open_kms_keys(config, book)
         case Pkcs11Keys():
             token = Pkcs11Settings(config.library, config.token, config.algorithm)
             return open_pkcs11_keys(token, _read_passphrase(config.pin_file), book)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
 class SparkTable(BaseModel):
     """The section as written; times and sizes are plain numbers."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = _STRICT
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -61,9 +62,8 @@ def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | No
     }
     made = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
     if not made.is_local and made.worker_token is None:
-        raise _spark_invalid(
-            "workers on other hosts need a credential", "worker_token, a file that lies on each of them", "none"
-        )
+        wanted = "worker_token, a file that lies on each of them"
+        raise _spark_invalid("workers on other hosts need a credential", wanted, "none")
     return made
 
 
@@ -75,9 +75,8 @@ def _require_supported(given: SparkTable) -> None:
         raise _spark_invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
     for name in given.settings:
         if name in _OWN or not name.startswith("spark."):
-            raise _spark_invalid(
-                "a setting cannot be accepted", "settings of Spark that have no field of their own", name
-            )
+            wanted = "settings of Spark that have no field of their own"
+            raise _spark_invalid("a setting cannot be accepted", wanted, name)
         if _SECRET.search(name):
             raise _spark_invalid("a secret does not belong into Spark's settings", "none that is secret", name)
 
@@ -122,18 +121,15 @@ class GlueUpstreamConfig:
 
 
 _Levels: TypeAlias = list[Annotated[str, Field(min_length=1, max_length=255)]]
-_Places: TypeAlias = Annotated[list[str], Field(max_length=UPSTREAM_PLACES_MAX)]
-_Namespace: TypeAlias = Annotated[_Levels, Field(min_length=1)]
-_Name: TypeAlias = Annotated[str, Field(pattern=f"^{IDENTITY}$")]
 
 
 class _Upstream(BaseModel):
     model_config = _STRICT
 
-    name: _Name
-    namespace: _Namespace
+    name: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+    namespace: Annotated[_Levels, Field(min_length=1)]
     there: _Levels = []
-    places: _Places = []
+    places: Annotated[list[str], Field(max_length=UPSTREAM_PLACES_MAX)] = []
     timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
 
 
@@ -159,8 +155,14 @@ def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: boo
     """The upstreams of the file; file names are relative to its folder. `vends`: the Steward vends credentials."""
     found = tuple(_upstream(each, folder) for each in given)
     _require_apart(found)
-    for each in found if vends else ():
-        _require_places(each)
+    # Where credentials are vended, an upstream would choose where producers may write.
+    without = [each.name for each in found if vends and not each.places]
+    if without:
+        raise Code.CONFIG_INVALID(
+            f"where tables of the upstream catalog {without[0]} may lie is not said, and credentials are vended",
+            expected='places = ["s3://bucket/folder"] in its [[catalog.upstreams]]',
+            got="none",
+        )
     return found
 
 
@@ -181,24 +183,13 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
     return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings, places)
 
 
-def _require_places(upstream: UpstreamConfig) -> None:
-    """Require places where credentials are vended: else an upstream would choose where producers may write."""
-    if not upstream.places:
-        raise Code.CONFIG_INVALID(
-            f"where tables of the upstream catalog {upstream.name} may lie is not said, and credentials are vended",
-            expected='places = ["s3://bucket/folder"] in its [[catalog.upstreams]]',
-            got="none",
-        )
-
-
 def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:
     """Refuse upstreams that share a name or overlap in their namespaces."""
-    for at, one in enumerate(upstreams):
-        for other in upstreams[:at]:
-            shared = min(len(one.namespace), len(other.namespace))
-            if one.name == other.name or one.namespace[:shared] == other.namespace[:shared]:
-                raise Code.CONFIG_INVALID(
-                    "two upstream catalogs would be served in one place",
-                    expected="names and namespaces of their own",
-                    got=f"{other.name} and {one.name}",
-                )
+    for other, one in itertools.combinations(upstreams, 2):
+        shared = min(len(one.namespace), len(other.namespace))
+        if one.name == other.name or one.namespace[:shared] == other.namespace[:shared]:
+            raise Code.CONFIG_INVALID(
+                "two upstream catalogs would be served in one place",
+                expected="names and namespaces of their own",
+                got=f"{other.name} and {one.name}",
+            )

@@ -25,7 +25,7 @@ from pvdm.steward.config.sections import (
     spark_settings,
     upstream_configs,
 )
-from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
+from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings
 from pvdm.trust.keys.public import Algorithm
 from pvdm.verify.spark.settings import SparkSettings
 
@@ -45,6 +45,7 @@ _KINDS: Final = {
     list: "a list",
     dict: "a table",
 }
+_EXPECTED_TYPES: Final = {"string_type": "text", "int_type": "a whole number", "bool_type": "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +54,6 @@ class FileKeys:
 
     path: Path
     passphrase_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KmsKeys:
-    """Keys in AWS KMS; credentials come from AWS's default chain."""
-
-    region: str
-    endpoint: str | None = None
-    timeout_seconds: int = 5
-    tries: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +66,7 @@ class Pkcs11Keys:
     algorithm: Algorithm = Algorithm.ED25519
 
 
-KeysConfig: TypeAlias = FileKeys | KmsKeys | Pkcs11Keys
+KeysConfig: TypeAlias = FileKeys | KmsSettings | Pkcs11Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +282,8 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
     )
     require_door(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:
-        raise Code.CONFIG_INVALID(
-            "a development Steward is an embedded one",
-            expected='isolation = "embedded"',
-            got=f'isolation = "{parsed.isolation}"',
-        )
+        message, got = "a development Steward is an embedded one", f'isolation = "{parsed.isolation}"'
+        raise Code.CONFIG_INVALID(message, expected='isolation = "embedded"', got=got)
     return config
 
 
@@ -317,7 +305,7 @@ def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfi
         case _FileKeys():
             return FileKeys(folder / parsed.path, _path(parsed.passphrase_file, folder))
         case _KmsKeys():
-            return KmsKeys(parsed.region, parsed.endpoint, parsed.timeout_seconds, parsed.tries)
+            return KmsSettings(**parsed.model_dump(exclude={"home"}))
         case _Pkcs11Keys():
             algorithm = Algorithm(parsed.algorithm)
             return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
@@ -331,19 +319,14 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
     made = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
     own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
     _require_known({"warehouse": warehouse, **own}, parsed.s3)
+    inside = "one inside the other"
     for name, place in own.items():
         if warehouse.overlaps(place):
-            raise Code.CONFIG_INVALID(
-                "producers write in the warehouse, so the catalog's own files cannot lie there",
-                expected=f"{name} outside of warehouse",
-                got="one inside the other",
-            )
+            message = "producers write in the warehouse, so the catalog's own files cannot lie there"
+            raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got=inside)
     if own["metadata"].overlaps(own["vault"]):
-        raise Code.CONFIG_INVALID(
-            "the catalog's own files lie in two folders",
-            expected="vault outside of metadata",
-            got="one inside the other",
-        )
+        message = "the catalog's own files lie in two folders"
+        raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got=inside)
     return made
 
 
@@ -423,12 +406,8 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
             return "a value", "nothing"
         case "extra_forbidden":
             return "a field that steward.toml knows", parts[-1]
-        case "string_type":
-            return "text", kind
-        case "int_type":
-            return "a whole number", kind
-        case "bool_type":
-            return "true or false", kind
+        case "string_type" | "int_type" | "bool_type" as wanted:
+            return _EXPECTED_TYPES[wanted], kind
         case "string_pattern_mismatch":
             return _PATTERNS[limits["pattern"]], "another text"
         case "literal_error":

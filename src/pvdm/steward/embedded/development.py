@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 import warnings
@@ -87,18 +88,16 @@ class DevelopmentSteward(EmbeddedSteward):
             for at, column in enumerate(partition_by)
         ]
         for end in range(1, len(levels) + 1):
-            self._create_namespace(levels[:end])
+            with contextlib.suppress(ConflictError):  # it is there
+                create_namespace(self, levels[:end], {DOMAIN_PROPERTY: levels[0]})
+        request = {
+            "name": last,
+            "schema": to_iceberg(numbered),
+            "partition-spec": {"spec-id": 0, "fields": spec},
+            "properties": {"format-version": "2"},
+        }
         try:
-            create_table(
-                self,
-                levels,
-                {
-                    "name": last,
-                    "schema": to_iceberg(numbered),
-                    "partition-spec": {"spec-id": 0, "fields": spec},
-                    "properties": {"format-version": "2"},
-                },
-            )
+            create_table(self, levels, request)
         except ConflictError:
             if not exist_ok:
                 raise
@@ -144,38 +143,26 @@ class DevelopmentSteward(EmbeddedSteward):
             raise AssertionError("a table has metadata")
         table, metadata = TableRef(found.catalog, found.id, found.name), TableMetadata.parse(found.metadata.encode())
         if found.contract_sha256 is None:
-            self.submit_protection(
-                self._signed(
-                    Protection(
-                        action=ProtectionAction.PROTECT,
-                        target=target_of(table, metadata, wanted),
-                        contract=text,
-                        **_facts(f"protected under {path.name} in development"),
-                    )
-                )
+            protection = Protection(
+                action=ProtectionAction.PROTECT,
+                target=target_of(table, metadata, wanted),
+                contract=text,
+                **_facts(f"protected under {path.name} in development"),
             )
+            self.submit_protection(self._signed(protection))
             return
-        self.submit_migration(
-            self._signed(
-                Migration(
-                    table=table,
-                    before=state_of(metadata, found.contract_sha256),
-                    after=state_of(metadata, wanted),
-                    updates="[]",
-                    contract=text,
-                    **_facts(f"moved to {path.name} in development"),
-                )
-            )
+        migration = Migration(
+            table=table,
+            before=state_of(metadata, found.contract_sha256),
+            after=state_of(metadata, wanted),
+            updates="[]",
+            contract=text,
+            **_facts(f"moved to {path.name} in development"),
         )
+        self.submit_migration(self._signed(migration))
 
     def _signed(self, approval: Protection | Migration) -> bytes:
         return sign_statement(approval, open_key_pair(self.folder / _KEY)).to_bytes()
-
-    def _create_namespace(self, levels: Sequence[str]) -> None:
-        try:
-            create_namespace(self, levels, {DOMAIN_PROPERTY: levels[0]})
-        except ConflictError:
-            return
 
 
 def start_development(path: Path | str) -> DevelopmentSteward:

@@ -100,7 +100,10 @@ class EmbeddedSteward(StewardClient):
     @property
     def pin(self) -> str:
         """The SHA-256 of the first trust root, which offline checks of this Steward's proofs need."""
-        return _require_pin(self._notary.config)
+        found = self._notary.config.trust_root_sha256
+        if found is None:
+            raise AssertionError("a started Steward has its pin")
+        return found
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
         """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
@@ -207,24 +210,25 @@ def start_as(
         tables = None if store is None else StoreFile.read(Path(store))
         config = _configured(folder, None if outside is None else Path(outside), tables, kind.development)
         people = (*people, *kind.own_people(folder))
-        notary = _opened(config)
+        if config.trust_root_sha256 is None:  # also after an interrupted creation
+            notary = create_notary(config, reason="first start of an embedded Steward")
+        else:
+            notary = open_notary(config)
         undo.callback(notary.close)
-        signer = _root_signer(folder / _ROOT_SIGNER)
+        if not (folder / _ROOT_SIGNER).exists():
+            create_key_pair(folder / _ROOT_SIGNER)
+        signer = open_key_pair(folder / _ROOT_SIGNER)
         notary = replace(notary, config=_rooted(notary, signer, people, folder))
-        _end_tokens(notary)
+        # Tokens of a process that was killed end with it, though it could not revoke them.
+        now = notary.clock.trusted_micros()
+        for grant in notary.access.listed():
+            if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
+                notary.access.revoke(grant.token_id)
         running = server.start(notary)
         undo.callback(running.stop)
         steward = kind(notary, running, lock, folder, signer, people)
         undo.pop_all()
         return steward
-
-
-def _end_tokens(notary: Notary) -> None:
-    """Revoke valid tokens: a process that was killed could not, and its tokens end with it."""
-    now = notary.clock.trusted_micros()
-    for grant in notary.access.listed():
-        if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
-            notary.access.revoke(grant.token_id)
 
 
 def _unavailable(error: OSError) -> PvdmError:
@@ -263,7 +267,13 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
         checkpoint = _checkpoint(folder, outside, name)
         _write_config(path, _config_text(path, name, checkpoint, store, development=development), store)
     config = _agreeing(load_config(path), path, store)
-    _require_kind(config, development)
+    if config.development != development:
+        raise Code.DEVELOPMENT_DIFFERS(
+            expected="a development Steward" if development else "a Steward that was not created for development",
+            got="a development Steward" if config.development else "one that was not created for development",
+            hint=f"open it with pvdm.Steward.{'development' if config.development else 'embedded'}, "
+            "or name another folder",
+        )
     if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
         raise Code.EMBEDDED_SETTINGS_INVALID(
             reason="embedded_outside_differs",
@@ -275,17 +285,6 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
     if config.outside_path.parent == folder / _OUTSIDE:
         config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)
     return config
-
-
-def _require_kind(config: StewardConfig, development: bool) -> None:
-    """Refuse to open a development Steward as an ordinary one, or the other way round."""
-    if config.development != development:
-        raise Code.DEVELOPMENT_DIFFERS(
-            expected="a development Steward" if development else "a Steward that was not created for development",
-            got="a development Steward" if config.development else "one that was not created for development",
-            hint=f"open it with pvdm.Steward.{'development' if config.development else 'embedded'}, "
-            "or name another folder",
-        )
 
 
 def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
@@ -321,25 +320,6 @@ def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | Non
     return f"{text}{'' if store is None else store.tables}".encode()
 
 
-def _pin(path: Path, pin: str) -> None:
-    """Write the pin into the configuration; everything else in the file stays."""
-    head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
-    disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
-
-
-def _opened(config: StewardConfig) -> Notary:
-    """Open the Steward; one without a pin is created, or its interrupted creation is completed."""
-    if config.trust_root_sha256 is None:
-        return create_notary(config, reason="first start of an embedded Steward")
-    return open_notary(config)
-
-
-def _root_signer(path: Path) -> OperatorKey:
-    if not path.exists():
-        create_key_pair(path)
-    return open_key_pair(path)
-
-
 def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
     """The configuration with its pin, after the first root is logged; renewal waits while the time is in doubt."""
     config = notary.config
@@ -351,14 +331,10 @@ def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folde
     if config.trust_root_sha256 is not None:
         return config
     first = parse_envelope(notary.trust.chain()[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    _pin(folder / _CONFIG, first.payload_sha256)
-    return load_config(folder / _CONFIG)
-
-
-def _require_pin(config: StewardConfig) -> str:
-    if config.trust_root_sha256 is None:
-        raise AssertionError("a started Steward has its pin")
-    return config.trust_root_sha256
+    path, pin = folder / _CONFIG, first.payload_sha256
+    head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
+    disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
+    return load_config(path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -373,27 +349,23 @@ class StoreFile:
         """Read the file. Raises `config_invalid`."""
         try:
             text = path.read_text("utf-8")
+            read = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
             raise Code.CONFIG_INVALID(
                 "the store's tables cannot be read", expected=str(path), got=type(error).__name__
             ) from None
-        _require_tables(path, text)
+        except tomllib.TOMLDecodeError as error:
+            got = str(error)[:200]
+            raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=got) from None
+        # A line outside of a table would mean something else: the file becomes the end of a longer one.
+        for name, value in read.items():
+            if name not in _TABLES or not isinstance(value, dict):
+                raise Code.CONFIG_INVALID(
+                    f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
+                    expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
+                    got="another table" if isinstance(value, dict) else "another line",
+                )
         return cls(path, f"\n{text}")
-
-
-def _require_tables(path: Path, text: str) -> None:
-    """Refuse lines outside of tables: the file becomes the end of a longer one, where they mean something else."""
-    try:
-        read = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=str(error)[:200]) from None
-    for name, value in read.items():
-        if name not in _TABLES or not isinstance(value, dict):
-            raise Code.CONFIG_INVALID(
-                f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
-                expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
-                got="another table" if isinstance(value, dict) else "another line",
-            )
 
 
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -73,7 +73,11 @@ def _keys(
     notary: Notary, signer: OperatorKey, people: Sequence[Person], current: TrustRoot | None, now: int
 ) -> tuple[RootKey, ...]:
     """The keys of the next root: known ones with their times, new ones, and revoked ones of revoked epochs."""
-    since, until = _born(notary, now), now + KEY_LIFETIME_SECONDS * _MICROS
+    with notary.ledger.read() as unit:
+        first = events.page(unit, count=1)
+    # Since the ledger began: the first epoch signed its own creation before any root named it.
+    since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
+    until = now + KEY_LIFETIME_SECONDS * _MICROS
     wanted = [RootKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
     gone = set()
     for epoch in notary.epochs.book().epochs:
@@ -82,31 +86,20 @@ def _keys(
         gone |= {key.key_id for key in named if epoch.state is EpochStage.REVOKED}
     wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
     known = {} if current is None else {key.key_id: key for key in current.keys}
-    _require_in_force(people, known, now)
-    # Two entries with one key id contradict each other: both are kept, so that the root is refused.
-    added = [key for key in wanted if _same(known.get(key.key_id), key) is None]
-    merged = [_revoked(key, now) if key.key_id in gone else key for key in (*known.values(), *added)]
-    return tuple(sorted(merged, key=lambda key: key.key_id))
-
-
-def _require_in_force(people: Sequence[Person], known: Mapping[str, RootKey], now: int) -> None:
-    """Refuse a person whose key has expired or was revoked: its signatures do not count any more."""
     for each in people:
         key = known.get(each.public.key_id)
         if key is not None and (key.revoked_at is not None or key.valid_until <= now):
-            raise Code.EMBEDDED_SETTINGS_INVALID(
-                reason="embedded_person_ended", expected=f"another key of {each.identity}", got=f"the key {key.key_id}"
-            )
-
-
-def _same(known: RootKey | None, wanted: RootKey) -> RootKey | None:
-    if known is None or (known.identity, known.roles) != (wanted.identity, wanted.roles):
-        return None
-    return known
-
-
-def _revoked(key: RootKey, now: int) -> RootKey:
-    return key if key.revoked_at is not None else replace(key, revoked_at=now)
+            # Signatures by a key that has expired or was revoked do not count any more.
+            expected, got = f"another key of {each.identity}", f"the key {key.key_id}"
+            raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_ended", expected=expected, got=got)
+    # Two entries with one key id contradict each other: both are kept, so that the root is refused.
+    same = {(key.key_id, key.identity, key.roles) for key in known.values()}
+    added = [key for key in wanted if (key.key_id, key.identity, key.roles) not in same]
+    merged = [
+        replace(key, revoked_at=now) if key.key_id in gone and key.revoked_at is None else key
+        for key in (*known.values(), *added)
+    ]
+    return tuple(sorted(merged, key=lambda key: key.key_id))
 
 
 def _of_epoch(notary: Notary, epoch: Epoch, since: int, until: int) -> list[RootKey]:
@@ -117,10 +110,3 @@ def _of_epoch(notary: Notary, epoch: Epoch, since: int, until: int) -> list[Root
         RootKey(signing, notary.config.notary, (RootRole.NOTARY,), (epoch.number,), since, until),
         RootKey(log, notary.config.origin, (RootRole.LOG,), (), since, until),
     ]
-
-
-def _born(notary: Notary, now: int) -> int:
-    """When the ledger began: the first epoch signed its own creation before any root named it."""
-    with notary.ledger.read() as unit:
-        first = events.page(unit, count=1)
-    return max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)

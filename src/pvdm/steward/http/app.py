@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final, NoReturn
@@ -85,8 +85,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     notary: Notary = app.state.notary
     _warn_of_clock(notary)
     notary.jobs.start()
-    tasks = [asyncio.create_task(work(notary)) for work in (_mark_time, _clean_up, _count_vault)]
-    tasks.append(asyncio.create_task(_watch_readiness(notary, app.state.readiness)))
+    repeated = (
+        # A clock that was set back while the Steward was down is noticed by the last mark.
+        _repeat(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
+        _repeat(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
+        # For the metrics: a scrape gives the last count.
+        _repeat(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
+        _watch_readiness(notary, app.state.readiness),
+    )
+    tasks = [asyncio.create_task(work) for work in repeated]
     try:
         yield
     finally:
@@ -108,24 +115,15 @@ def _warn_of_clock(notary: Notary) -> None:
         log_warning("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
 
 
-async def _mark_time(notary: Notary) -> None:
-    """Mark the time regularly, so that a clock set back while the Steward is down is noticed."""
+async def _repeat(work: Callable[[], object], seconds: float, failed: str, *, wait: float = 0.0) -> None:
+    """Run the work in a thread every so many seconds, for the first time after `wait`; an error is logged."""
+    await asyncio.sleep(wait)
     while True:
-        await asyncio.sleep(MARK_SECONDS)
         try:
-            await run_sync(notary.mark_time)
+            await run_sync(work)
         except PvdmError as error:
-            log_warning("time_not_marked", code=error.reason)
-
-
-async def _clean_up(notary: Notary) -> None:
-    """Clean up regularly."""
-    while True:
-        await asyncio.sleep(TIDY_SECONDS)
-        try:
-            await run_sync(notary.tidy)
-        except PvdmError as error:
-            log_warning("not_tidied", code=error.reason)
+            log_warning(failed, code=error.reason)
+        await asyncio.sleep(seconds)
 
 
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
@@ -133,16 +131,6 @@ async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
     while True:
         readiness.log_change(await run_sync(notary.readiness))
         await asyncio.sleep(READY_LOOK_SECONDS)
-
-
-async def _count_vault(notary: Notary) -> None:
-    """Count the vault for the metrics; a scrape gives the last count."""
-    while True:
-        try:
-            await run_sync(notary.usage.count)
-        except PvdmError as error:
-            log_warning("vault_not_counted", code=error.reason)
-        await asyncio.sleep(VAULT_COUNT_SECONDS)
 
 
 async def _invalid(_: Request, error: Any) -> NoReturn:

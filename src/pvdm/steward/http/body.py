@@ -43,7 +43,10 @@ class BodyReceiver:
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
         self._receive = receive
-        self.ended = not _has_body(scope)
+        self.ended = not any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
+            for name, value in scope["headers"]
+        )
 
     async def __call__(self) -> Message:
         """The next piece."""
@@ -77,13 +80,6 @@ async def send_refusal(start: dict[str, Any], body: bytes, receiver: BodyReceive
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _has_body(scope: Mapping[str, Any]) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
-        for name, value in scope["headers"]
-    )
-
-
 class DisconnectedError(Exception):
     """The caller has disconnected, or does not read the response."""
 
@@ -95,7 +91,7 @@ async def read_body(
     kind = rule.body
     if kind is Body.NONE:
         return b""  # the door has refused any other, so nothing is awaited
-    most = size_max_bytes(kind, limits)
+    most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.COMMIT) else limits.body_max_bytes
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
@@ -122,17 +118,6 @@ async def _receive_all(receive: Receive, most: int, take: Callable[[int], None])
         found += piece
         if not message.get("more_body", False):
             return bytes(found)
-
-
-def size_max_bytes(kind: Body, limits: Limits) -> int:
-    """How large the body may be."""
-    match kind:
-        case Body.NONE:
-            return 0
-        case Body.ENVELOPE | Body.COMMIT:
-            return limits.envelope_max_bytes
-        case _:
-            return limits.body_max_bytes
 
 
 def require_one_length(scope: Mapping[str, Any]) -> None:
@@ -182,7 +167,11 @@ def parse(model: type[_M], body: bytes) -> _M:
 
 
 def _parse_json(body: bytes) -> object:
-    _require_few_marks(body)
+    # Strings are counted too, which needs no parser; no request needs that many there.
+    marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
+    if marks > BODY_MARKS_MAX:
+        expected = f"at most {BODY_MARKS_MAX} brackets, braces and commas"
+        raise Code.BODY_INVALID(reason="body_parts_too_many", expected=expected, got=str(marks))
     try:
         return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except RecursionError:
@@ -193,17 +182,6 @@ def _parse_json(body: bytes) -> object:
         raise _malformed(f"{error.msg.lower()} at character {error.pos}") from None
     except ValueError:
         raise _malformed("an integer of thousands of digits") from None
-
-
-def _require_few_marks(body: bytes) -> None:
-    """Strings are counted too, which needs no parser; no request needs that many there."""
-    marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
-    if marks > BODY_MARKS_MAX:
-        raise Code.BODY_INVALID(
-            reason="body_parts_too_many",
-            expected=f"at most {BODY_MARKS_MAX} brackets, braces and commas",
-            got=str(marks),
-        )
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -224,12 +202,7 @@ def _malformed(got: str) -> PvdmError:
 def invalid_request(errors: Any) -> PvdmError:
     """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    place = error_place(first) or "the request"
-    return Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got=_got(first))
-
-
-def _got(error: Any) -> str:
-    """A number of the query that is out of bounds; other values are not shown."""
-    if error.get("type") in _BOUNDS and error["loc"][:1] == ("query",) and "input" in error:
-        return ascii(error["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
-    return "another value"
+    place, got = error_place(first) or "the request", "another value"
+    if first.get("type") in _BOUNDS and first["loc"][:1] == ("query",) and "input" in first:
+        got = ascii(first["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
+    return Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got=got)

@@ -46,7 +46,8 @@ class Readiness:
     async def reasons(self) -> Reasons:
         """Every reason why the Steward takes no work."""
         if self._running is None:
-            if self._last is not None and self._used_up():
+            full = len(self._checks) == READINESS_CHECKS_MAX
+            if self._last is not None and full and self._clock() - self._checks[0] < _WINDOW_SECONDS:
                 return self._last
             self._checks.append(self._clock())
             self._running = asyncio.create_task(self._check())
@@ -63,10 +64,6 @@ class Readiness:
             log_error("not_ready", code=", ".join(sorted(codes)), why="; ".join(str(each) for each in reasons))
         else:
             log_event("ready")
-
-    def _used_up(self) -> bool:
-        full = len(self._checks) == READINESS_CHECKS_MAX
-        return full and self._clock() - self._checks[0] < _WINDOW_SECONDS
 
     async def _check(self) -> Reasons:
         try:

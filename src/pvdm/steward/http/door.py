@@ -27,7 +27,7 @@ from pvdm.steward.http.body import (
     require_one_length,
     send_refusal,
 )
-from pvdm.steward.http.errors import Refusal, catalog_refusal, refusal
+from pvdm.steward.http.errors import catalog_refusal, refusal
 from pvdm.steward.http.limits import Limiter, TokenLookup, peer_of, token_identity
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.request import RequestContext, begin, header, is_catalog, segments_kept
@@ -97,8 +97,11 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, from its first line to its line in the log."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
-            await self._handle_other(scope, receive, send)
+            await send({"type": "websocket.close", "code": 1000})
             return
         context = begin(scope)
         context.of_catalog = is_catalog(scope["path"])
@@ -118,12 +121,6 @@ class Door:
         finally:
             self._metrics.in_flight.dec()
             sender.end()
-
-    async def _handle_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000})
 
     async def _handle(
         self, scope: Scope, receive: BodyReceiver, sender: _ResponseSender, context: RequestContext
@@ -203,7 +200,10 @@ class Door:
             log_exception(context, error)
         if sender.status is not None:
             return  # the response has begun, so the server ends the connection
-        response = _error_response(error, context)
+        if context.route == oauth.PATH:
+            response = oauth.refusal(error)
+        else:
+            response = catalog_refusal(error) if context.of_catalog else refusal(error, context.request_id)
         named = [("content-type", "application/json"), ("content-length", str(len(response.body))), *response.headers]
         headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in named]
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
@@ -215,22 +215,11 @@ def _actor(context: RequestContext, found: FoundRoute) -> Actor | None:
     """The actor that the step log names for a change; producers are not named, since they call many times a second."""
     if context.grant is None or context.grant.role not in _PEOPLE or context.method == "GET":
         return None
-    named = {name: _printable(value) for name, value in found.path_params.items()}
+    cut = {name: value[:_PATH_VALUE_CHARACTERS] for name, value in found.path_params.items()}
+    named = {name: "".join(each if each.isprintable() else "." for each in value) for name, value in cut.items()}
     context.workload_id = named.get("workload_id")
     facts = {**named, "route": f"{context.method} {context.route}", "token_id": context.grant.token_id}
     return Actor(context.grant.name, context.request_id, facts)
-
-
-def _printable(value: str) -> str:
-    """A value of the path with printable characters only."""
-    return "".join(each if each.isprintable() else "." for each in value[:_PATH_VALUE_CHARACTERS])
-
-
-def _error_response(error: Exception, context: RequestContext) -> Refusal:
-    """The error in the form of the API that was called: the Steward's, OAuth2's or Iceberg's."""
-    if context.route == oauth.PATH:
-        return oauth.refusal(error)
-    return catalog_refusal(error) if context.of_catalog else refusal(error, context.request_id)
 
 
 def bearer(scope: Mapping[str, Any]) -> str:

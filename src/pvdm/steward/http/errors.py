@@ -11,7 +11,6 @@ from pvdm.api.errors import kind_of, public_error
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, UnavailableError
 
 RETRY_AFTER_SECONDS: Final = 5
-RETRY_DETAIL: Final = "retry_after_seconds"
 ALLOW_DETAIL: Final = "allow"
 
 Headers = tuple[tuple[str, str], ...]
@@ -45,8 +44,6 @@ TOKEN_CODES: Final = frozenset(
 )
 
 
-# It gets Iceberg's own message, which people search for.
-_FILE_MISSING: Final = Code.METADATA_FILE_MISSING
 # Codes that have a status and a type of their own; all others go by the kind of the error.
 _CATALOG_BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     Code.NAMESPACE_UNKNOWN: (404, "NoSuchNamespaceException"),
@@ -65,7 +62,7 @@ _CATALOG_BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     # Java's client expects this type.
     Code.VIEW_DIALECT_TWICE: (400, "IllegalArgumentException"),
     Code.REQUIREMENT_TABLE_EXISTS: (409, "AlreadyExistsException"),
-    _FILE_MISSING: (404, "NotFoundException"),
+    Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
     # The Steward's folders are not those of its tables: the caller cannot change that.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
     Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
@@ -96,11 +93,8 @@ def status_of(error: BaseException) -> int:
         return 401
     if isinstance(error, InputError | UnavailableError) and error.code in _BY_CODE:
         return _BY_CODE[error.code]
-    if isinstance(error, InputError) and error.reason.endswith("_unknown"):
-        return 404
-    if isinstance(error, InputError) and error.reason.endswith("_too_large"):
-        return 413
-    return _STATUSES[kind]
+    ends = {"_unknown": 404, "_too_large": 413} if isinstance(error, InputError) else {}
+    return next((status for end, status in ends.items() if error.reason.endswith(end)), _STATUSES[kind])
 
 
 def error_document(error: BaseException, request_id: str) -> dict[str, object]:
@@ -117,7 +111,7 @@ def error_headers(error: BaseException, status: int, challenge: str = "Bearer") 
         case 405:
             return (("allow", str(details.get(ALLOW_DETAIL, ""))),)
         case 429 | 503:
-            return (("retry-after", str(details.get(RETRY_DETAIL, RETRY_AFTER_SECONDS))),)
+            return (("retry-after", str(details.get("retry_after_seconds", RETRY_AFTER_SECONDS))),)
         case _:
             return ()
 
@@ -146,7 +140,9 @@ def catalog_refusal(error: BaseException) -> Refusal:
     """The error with its status, its type and its sentence; the hint is part of it, since clients show nothing else."""
     status, kind = _status_and_type(error)
     shown = public_error(error)
-    message = f"Failed to open input stream for file: {shown.expected}" if shown.code == _FILE_MISSING else str(shown)
+    # Of a missing file Iceberg's own message, which people search for.
+    missing = shown.code == Code.METADATA_FILE_MISSING
+    message = f"Failed to open input stream for file: {shown.expected}" if missing else str(shown)
     text = message if shown.hint is None else f"{message}. {shown.hint[:1].upper()}{shown.hint[1:]}"
     inner = {"message": text, "type": kind, "code": status, "pvdm-code": shown.reason}
     return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())

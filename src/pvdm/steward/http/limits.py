@@ -16,10 +16,9 @@ from typing import Any, Final
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from pvdm.errors import Code, UnavailableError
+from pvdm.errors import Code, PvdmError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.config.steward import Limits
-from pvdm.steward.http.errors import RETRY_DETAIL
 from pvdm.steward.notary import Notary
 
 IDENTITIES_MAX: Final = 10_000
@@ -103,7 +102,9 @@ class Limiter:
         """Take one from the identity's bucket, or refuse until it has one again."""
         found = self._filled(identity)
         if found.tokens < 1:
-            raise self._rate_limited(found)
+            rate = self._limits.rate_per_second
+            expected = f"{rate} a second, {self._limits.burst} at once"
+            raise _limited(Code.RATE_LIMITED, expected, math.ceil((1 - found.tokens) / rate))
         found.tokens -= 1
 
     @asynccontextmanager
@@ -213,7 +214,12 @@ class Limiter:
         now = self._clock()
         found = self._identities.get(identity)
         if found is None:
-            self._make_room()
+            while len(self._identities) >= IDENTITIES_MAX:
+                # The least recently used one that has no running request goes.
+                oldest = next((name for name, each in self._identities.items() if each.idle), None)
+                if oldest is None:
+                    raise busy("too many callers at once", f"at most {IDENTITIES_MAX} identities")
+                del self._identities[oldest]
             found = self._identities[identity] = _Identity(tokens=float(self._limits.burst), filled_at=now)
         self._identities.move_to_end(identity)
         gained = (now - found.filled_at) * self._limits.rate_per_second
@@ -221,29 +227,10 @@ class Limiter:
         found.filled_at = now
         return found
 
-    def _make_room(self) -> None:
-        """Drop the least recently used identity that has no running request."""
-        while len(self._identities) >= IDENTITIES_MAX:
-            oldest = next((name for name, found in self._identities.items() if found.idle), None)
-            if oldest is None:
-                raise busy("too many callers at once", f"at most {IDENTITIES_MAX} identities")
-            del self._identities[oldest]
-
-    def _rate_limited(self, found: _Identity) -> UnavailableError:
-        return _limited(
-            Code.RATE_LIMITED,
-            "too many requests a second",
-            f"{self._limits.rate_per_second} a second, {self._limits.burst} at once",
-            math.ceil((1 - found.tokens) / self._limits.rate_per_second),
-        )
-
-    def _too_many(self, expected: str | None = None) -> UnavailableError:
-        return _limited(
-            Code.TOO_MANY_REQUESTS_AT_ONCE,
-            "too many requests at the same time",
-            expected or f"{self._limits.concurrent} at a time, and {self._limits.wait_seconds} seconds of waiting",
-            max(1, self._limits.wait_seconds),
-        )
+    def _too_many(self, expected: str | None = None) -> PvdmError:
+        most, seconds = self._limits.concurrent, self._limits.wait_seconds
+        wanted = expected or f"{most} at a time, and {seconds} seconds of waiting"
+        return _limited(Code.TOO_MANY_REQUESTS_AT_ONCE, wanted, max(1, seconds))
 
 
 class TokenLookup:
@@ -295,20 +282,14 @@ def peer_identity(host: str | None) -> str:
     return f"peer {address}"
 
 
-def busy(message: str, expected: str) -> UnavailableError:
+def busy(message: str, expected: str) -> PvdmError:
     """The error for a limit of the whole service."""
-    return _limited(Code.SERVICE_BUSY, message, expected, 1)
+    return _limited(Code.SERVICE_BUSY, expected, 1, message)
 
 
-def _limited(code: str, message: str, expected: str, seconds: int) -> UnavailableError:
-    return UnavailableError(
-        code,
-        message,
-        expected=expected,
-        got="more",
-        hint=f"nothing happened; try again in {seconds} seconds",
-        **{RETRY_DETAIL: seconds},
-    )
+def _limited(code: Code, expected: str, seconds: int, message: str | None = None) -> PvdmError:
+    hint = f"nothing happened; try again in {seconds} seconds"
+    return code(message, expected=expected, got="more", hint=hint, retry_after_seconds=seconds)
 
 
 def _fingerprint(token: str) -> bytes:

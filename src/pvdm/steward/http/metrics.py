@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,7 +20,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.work import attempts
-from pvdm.steward.cleanup.vault import local_folders, measure_disk_space
+from pvdm.steward.cleanup.vault import local_folders
 from pvdm.steward.http.errors import status_of
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.notary import Notary
@@ -133,9 +135,12 @@ def expiry_facts(notary: Notary) -> Iterator[Metric]:
 
 def room_facts(notary: Notary) -> Iterator[Metric]:
     """Free and all bytes of the file system of each folder on this machine."""
-    found = measure_disk_space(local_folders(notary.config, notary.ledger.file))
-    free = {name: room.free_bytes for name, room in found.items()}
-    size = {name: room.size_bytes for name, room in found.items()}
+    free: dict[str, float] = {}
+    size: dict[str, float] = {}
+    for name, folder in local_folders(notary.config, notary.ledger.file).items():
+        with contextlib.suppress(OSError):  # readiness reports a missing folder
+            found = shutil.disk_usage(folder)
+            free[name], size[name] = found.free, found.total
     yield _gauges("folder_free_bytes", "Free bytes where the folder lies", "folder", free)
     yield _gauges("folder_size_bytes", "All bytes where the folder lies", "folder", size)
 

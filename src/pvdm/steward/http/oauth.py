@@ -30,6 +30,8 @@ ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # no
 _GRANT_TYPE: Final = "client_credentials"
 _MICROS: Final = 1_000_000
 _SINGLE: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
+# RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault.
+_STATUSES: Final = {"invalid_client": 401, "unauthorized_client": 400, "server_error": 500}
 
 router = APIRouter()
 
@@ -50,8 +52,10 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
     """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
     context = context_of(request.scope)
     form = parse_form(context.body)
-    if form.get("grant_type") != _GRANT_TYPE:
-        raise _grant_type_error(form)
+    if "grant_type" not in form:
+        raise _malformed("the form names no grant type", _GRANT_TYPE, "none")
+    if form["grant_type"] != _GRANT_TYPE:
+        raise Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
     client = _client(form, header(request.scope, b"authorization"))
     # The token is charged once it was checked; an address may be shared by all callers behind a proxy.
     proved = await lookup(client.client_secret, peer_of(request.scope))
@@ -75,13 +79,11 @@ def parse_form(body: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
     except ValueError:
-        raise Code.BODY_INVALID(
-            "the form cannot be read", reason="form_malformed", expected="form fields in UTF-8"
-        ) from None
+        raise _malformed("the form cannot be read", "form fields in UTF-8") from None
     names = [name for name, _ in pairs]
     for name in _SINGLE:
         if names.count(name) > 1:
-            raise Code.BODY_INVALID("a field of the form occurs twice", reason="form_malformed", expected=f"one {name}")
+            raise _malformed("a field of the form occurs twice", f"one {name}")
     return dict(pairs)
 
 
@@ -93,9 +95,7 @@ def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
     by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
     by_header = _basic_client(authorization)
     if by_form and by_header and by_form != by_header:
-        raise Code.BODY_INVALID(
-            "form and header name different clients", reason="form_malformed", expected="one client"
-        )
+        raise _malformed("form and header name different clients", "one client")
     found = by_header or by_form
     if found is None:
         raise Code.CLIENT_SECRET_MISSING(expected="client_secret")
@@ -115,38 +115,17 @@ def _basic_client(authorization: str | None) -> _Client | None:
     return _Client(client_id or None, secret)
 
 
-def _grant_type_error(form: Mapping[str, str]) -> PvdmError:
-    if "grant_type" not in form:
-        return Code.BODY_INVALID(
-            "the form names no grant type", reason="form_malformed", expected=_GRANT_TYPE, got="none"
-        )
-    return Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
+def _malformed(message: str, expected: str, got: str | None = None) -> PvdmError:
+    return Code.BODY_INVALID(message, reason="form_malformed", expected=expected, got=got)
 
 
 def refusal(error: BaseException) -> Refusal:
     """The error as an OAuth2 client reads it."""
-    status = _status(error)
-    return Refusal(status, error_headers(error, status, 'Basic realm="pvdm"'), _error_body(error))
-
-
-def _status(error: BaseException) -> int:
-    """RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault."""
-    match _oauth_code(error):
-        case "invalid_client":
-            return 401
-        case "unauthorized_client":
-            return 400
-        case "server_error":
-            return 500
-        case _:
-            return status_of(error)
-
-
-def _error_body(error: BaseException) -> bytes:
-    """`{error, error_description}`, as in RFC 6749."""
-    shown = public_error(error)
+    code, shown = _oauth_code(error), public_error(error)
+    status = _STATUSES.get(code) or status_of(error)
     text = str(shown) if shown.hint is None else f"{shown}; {shown.hint}"
-    return json.dumps({"error": _oauth_code(error), "error_description": _plain(f"{shown.reason}: {text}")}).encode()
+    body = json.dumps({"error": code, "error_description": _plain(f"{shown.reason}: {text}")}).encode()
+    return Refusal(status, error_headers(error, status, 'Basic realm="pvdm"'), body)
 
 
 def _plain(text: str) -> str:

@@ -41,9 +41,8 @@ class RequestContext:
 
 def begin(scope: MutableMapping[str, Any]) -> RequestContext:
     """A new request; the caller's own id is taken if it is short and plain."""
-    given = header(scope, b"x-request-id")
-    usable = given is not None and _REQUEST_ID.fullmatch(given) is not None
-    context = RequestContext(scope["method"], given if given is not None and usable else secrets.token_hex(16))
+    given = header(scope, b"x-request-id") or ""
+    context = RequestContext(scope["method"], given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
     scope[_KEY] = context
     return context
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
@@ -144,24 +144,22 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/catalog/v1/namespaces/{namespace}/properties"): _MAKING,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/tables"): _MAKING,
-        ("POST", "/catalog/v1/namespaces/{namespace}/register"): _MAKING,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _SEEN,
         ("HEAD", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _COMMITTING,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _DROPPING,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}/credentials"): _SEEN,
-        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): Rule(
-            _SEEING, AttemptToken.ALLOWED, Body.COMMIT
-        ),
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): replace(_SEEN, body=Body.COMMIT),
+        ("POST", "/catalog/v1/namespaces/{namespace}/register"): _MAKING,
         ("POST", "/catalog/v1/tables/rename"): _MAKING,
         ("POST", "/catalog/v1/transactions/commit"): _COMMITTING,
         ("GET", "/catalog/v1/namespaces/{namespace}/views"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/views"): _MAKING,
-        ("POST", "/catalog/v1/namespaces/{namespace}/register-view"): _MAKING,
         ("GET", "/catalog/v1/namespaces/{namespace}/views/{view}"): _SEEN,
         ("HEAD", "/catalog/v1/namespaces/{namespace}/views/{view}"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/views/{view}"): _MAKING,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/views/{view}"): _DROPPING,
+        ("POST", "/catalog/v1/namespaces/{namespace}/register-view"): _MAKING,
         ("POST", "/catalog/v1/views/rename"): _MAKING,
     }
 )

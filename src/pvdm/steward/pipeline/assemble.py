@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.lake.stores.seal import Seals
@@ -77,7 +78,14 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         jobs.dispose(attempt_id)  # the jobs are built after the workers, which ask for clean-ups later
 
     workers = build_workers(parts, vault, sources, files, dispose)
-    jobs = Jobs(parts.ledger, parts.clock, _tasks(workers), changed=changes.changed)
+
+    def settle() -> None:
+        workers.publishing.settle()
+        workers.disposal.settle()
+        workers.publishing.require_settled()
+
+    tasks = Tasks(workers.verification.verify, workers.publishing.publish, workers.disposal.dispose, settle)
+    jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.changed)
     queue = Queue(jobs.hurry, jobs.dispose, changes.changed)
     workloads = Workloads(
         parts.ledger,
@@ -91,10 +99,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         seals=build_seals(parts),
     )
     work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, given_up=queue.given_up)
-
-    def give_up(attempt_id: str, reason: str) -> None:
-        work.abort(OWN, attempt_id, reason)
-
+    give_up = partial(work.abort, OWN)
     return Pipeline(
         sources,
         workloads,
@@ -122,14 +127,9 @@ def build_workers(
     """Build what the jobs call; `dispose` cleans up after an ended attempt, now or later."""
     disposal = Disposal(parts.ledger, parts.clock, parts.catalog, vault, files, parts.recorder.require_consistent)
     seals = build_seals(parts)
-    tools = Tools(
-        files,
-        parts.handles,
-        parts.keys,
-        vault,
-        large=None if parts.spark is None else parts.spark.reader,
-        extraction=None if parts.spark is None else parts.spark.extraction,
-    )
+    tools = Tools(files, parts.handles, parts.keys, vault)
+    if parts.spark is not None:
+        tools = replace(tools, large=parts.spark.reader, extraction=parts.spark.extraction)
     verification = Verification(
         parts.ledger, parts.clock, parts.catalog, sources, parts.proofs, vault, tools, dispose, seals
     )
@@ -159,12 +159,3 @@ def build_seals(parts: PipelineParts) -> Seals:
             work()
 
     return Seals(parts.stores, parts.config.vending, alone)
-
-
-def _tasks(workers: PipelineWorkers) -> Tasks:
-    def settle() -> None:
-        workers.publishing.settle()
-        workers.disposal.settle()
-        workers.publishing.require_settled()
-
-    return Tasks(workers.verification.verify, workers.publishing.publish, workers.disposal.dispose, settle)

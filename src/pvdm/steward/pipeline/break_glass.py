@@ -87,8 +87,13 @@ class OverridePublisher:
             require_unexpired(said.expires_at, self.clock.now_micros(), "override_expired", "the override")
         require_over_main(said, self.catalog.states.of(self._row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
-        self._require_quarantined(core)
-        failed = core.attempt
+        failed, wanted = core.attempt, set(core.files.staged_hashes)
+        # All files must lie in quarantine; under `on-fail: delete` there are none.
+        listed = self.vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
+        missing = wanted - {location.rpartition("/")[2] for location in listed}
+        if missing:
+            expected = f"{len(wanted)} files of attempt {failed.attempt_id}"
+            raise Code.OVERRIDE_FILES_GONE(expected=expected, got=f"{len(missing)} of them missing")
         try:
             # It does not count as one of the producer's attempts, which may be used up.
             reason = override_reason(override_id)
@@ -109,18 +114,6 @@ class OverridePublisher:
         if record.location is None:
             raise Code.OVERRIDE_WITHOUT_FILES(got=", ".join(each.value for each in core.verdict.classes))
         return read_verified(self.vault, record)
-
-    def _require_quarantined(self, core: ProofCore) -> None:
-        """Require that all files lie in quarantine; under `on-fail: delete` there are none."""
-        attempt_id = core.attempt.attempt_id
-        listed = self.vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, attempt_id)
-        kept = {location.rpartition("/")[2] for location in listed}
-        missing = set(core.files.staged_hashes) - kept
-        if missing:
-            raise Code.OVERRIDE_FILES_GONE(
-                expected=f"{len(set(core.files.staged_hashes))} files of attempt {attempt_id}",
-                got=f"{len(missing)} of them missing",
-            )
 
     def _stage(self, attempt: Attempt, core: ProofCore) -> None:
         """Stage the bytes on the attempt's branch, unless an earlier call has."""
@@ -146,9 +139,8 @@ class OverridePublisher:
         added = []
         for at, file in enumerate(files):
             sha256, size = hashes[file.file_path]
-            kept = self.vault.place(
-                row.table_uuid, VaultKind.QUARANTINE, quarantine_name(core.attempt.attempt_id, sha256)
-            )
+            name = quarantine_name(core.attempt.attempt_id, sha256)
+            kept = self.vault.place(row.table_uuid, VaultKind.QUARANTINE, name)
             # A new name, since an interrupted call may have left a file.
             place = folder.child("data", f"{at:05d}-{secrets.token_hex(8)}.parquet")
             prefix.write(place, self.vault.read(kept, sha256=sha256, most=size))
@@ -196,10 +188,9 @@ def _find_published(unit: Unit, override: StoredOverride, core: ProofCore) -> At
     used = nonces.find(unit, override.record.nonce)
     if used is None or used.state is not NonceState.COMMITTED or used.snapshot_id is None:
         return None
-    for each in chunks.publications(unit, core.attempt.workload_id, [core.attempt.chunk_id]):
-        if each.snapshot_id == used.snapshot_id:
-            return attempts.get(unit, each.attempt_id)
-    return None
+    published = chunks.publications(unit, core.attempt.workload_id, [core.attempt.chunk_id])
+    ids = [each.attempt_id for each in published if each.snapshot_id == used.snapshot_id]
+    return attempts.get(unit, ids[0]) if ids else None
 
 
 def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt | None:

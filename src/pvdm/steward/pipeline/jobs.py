@@ -17,11 +17,11 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import receipts
 from pvdm.ledger.schema.work import Atomicity
-from pvdm.ledger.work import attempts, chunks, verified, workloads
+from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
-from pvdm.steward.locks import WORK_HELD, is_work_held
+from pvdm.steward.locks import is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
 from pvdm.steward.work.opened import Facts, describe_work
 from pvdm.steward.work.queries import JobKind, JobStatus
@@ -68,17 +68,11 @@ class _Job:
         return JobStatus(self.kind, self.subject, self.state, self.tries, error, again, age)
 
 
-@dataclass(slots=True)
-class _JobSet:
-    """All jobs, by kind and subject; `changed` is notified of every change."""
-
-    jobs: dict[tuple[JobKind, str], _Job] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    stopping: bool = False
-
-
 class Jobs:
-    """Worker threads over one set of jobs, which can always be rebuilt from the ledger."""
+    """Worker threads over one set of jobs, which can always be rebuilt from the ledger.
+
+    `_condition` protects the jobs, by kind and subject, and is notified of every change.
+    """
 
     def __init__(
         self,
@@ -104,15 +98,17 @@ class Jobs:
         self._changed = changed
         self._count = threads
         self._retry_seconds = retry_seconds
-        self._book = _JobSet()
+        self._jobs: dict[tuple[JobKind, str], _Job] = {}
+        self._condition = threading.Condition()
+        self._stopping = False
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads and continue interrupted work; a second call does nothing."""
-        with self._book.changed:
+        with self._condition:
             if self._threads:
                 return
-            self._book.stopping = False
+            self._stopping = False
             self._threads = [
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._count)
@@ -124,9 +120,9 @@ class Jobs:
 
     def stop(self, seconds: float = _STOP_SECONDS) -> None:
         """Start no further job and wait for running ones; the rest continues at the next start."""
-        with self._book.changed:
-            self._book.stopping = True
-            self._book.changed.notify_all()
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
             threads, self._threads = self._threads, []
         ends = time.monotonic() + seconds
         for thread in threads:
@@ -144,36 +140,31 @@ class Jobs:
 
     def dispose(self, attempt_id: str) -> None:
         """Queue the clean-up after an attempt that has ended; a running job of the attempt passes its place on."""
-        with self._book.changed:
-            running = [self._book.jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
+        with self._condition:
+            running = [self._jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
             place = min((job.place for job in running if job is not None), default=None)
         self._queue(JobKind.DISPOSE, attempt_id, place=place)
 
     def of_attempt(self, attempt: Attempt) -> JobStatus | None:
         """The job that the attempt waits for."""
-        with self._book.changed:
-            for key in (
-                (JobKind.VERIFY, attempt.attempt_id),
-                (JobKind.PUBLISH, attempt.attempt_id),
-                (JobKind.PUBLISH, attempt.workload_id),
-            ):
-                found = self._book.jobs.get(key)
-                if found is not None:
-                    return found.view()
-        return None
+        with self._condition:
+            found = (
+                self._jobs.get((JobKind.VERIFY, attempt.attempt_id))
+                or self._jobs.get((JobKind.PUBLISH, attempt.attempt_id))
+                or self._jobs.get((JobKind.PUBLISH, attempt.workload_id))
+            )
+            return None if found is None else found.view()
 
     def listed(self) -> list[JobStatus]:
         """Every job that is not finished."""
-        with self._book.changed:
-            return [job.view() for job in self._book.jobs.values()]
+        with self._condition:
+            return [job.view() for job in self._jobs.values()]
 
     def wait(self, seconds: float) -> bool:
         """Wait until no job is queued or running; returns whether that happened in time."""
         busy = (JobState.QUEUED, JobState.RUNNING)
-        with self._book.changed:
-            return self._book.changed.wait_for(
-                lambda: not any(job.state in busy for job in self._book.jobs.values()), seconds
-            )
+        with self._condition:
+            return self._condition.wait_for(lambda: not any(job.state in busy for job in self._jobs.values()), seconds)
 
     def _queue(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
         """Make the job due now. A new one is put last, or at the place of the job that it follows.
@@ -182,17 +173,17 @@ class Jobs:
         is begun. Else the staging branches of all that wait would be live at once, and each change of the table costs
         more with every one of them. A second verification is put last, so that no attempt keeps the others waiting.
         """
-        with self._book.changed:
-            job = self._book.jobs.get((kind, subject))
+        with self._condition:
+            job = self._jobs.get((kind, subject))
             if job is None:
-                job = self._book.jobs[kind, subject] = _Job(kind, subject)
+                job = self._jobs[kind, subject] = _Job(kind, subject)
                 if place is not None:
                     job.place = place
             if job.state is JobState.RUNNING:
                 job.again = True
             else:
                 job.state, job.due, job.tries, job.error_is_current = JobState.QUEUED, 0.0, 0, False
-            self._book.changed.notify_all()
+            self._condition.notify_all()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -204,7 +195,10 @@ class Jobs:
                 self._finish(job, JobState.FAILED, bug)
 
     def _look_repeatedly(self) -> None:
-        while not self._stops_within(self._look_seconds):
+        while True:
+            with self._condition:
+                if self._condition.wait_for(lambda: self._stopping, self._look_seconds):
+                    return
             try:
                 self._queue_unfinished()
                 if self._unfinished.settling_is_due(self._clock.now_micros()):
@@ -212,35 +206,34 @@ class Jobs:
             except PvdmError as error:
                 log_warning("unfinished_work_not_known", code=error.reason)
 
-    def _stops_within(self, seconds: float) -> bool:
-        with self._book.changed:
-            return self._book.changed.wait_for(lambda: self._book.stopping, seconds)
-
     def _next(self) -> _Job | None:
         """Wait for the job that is due longest; None when the service stops."""
-        with self._book.changed:
-            while not self._book.stopping:
+        with self._condition:
+            while not self._stopping:
                 now = time.monotonic()
-                waiting = [job for job in self._book.jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
+                waiting = [job for job in self._jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
                 due = min(waiting, key=lambda job: (job.due, job.place), default=None)
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
-                self._book.changed.wait(None if due is None else due.due - now)
+                self._condition.wait(None if due is None else due.due - now)
         return None
 
     def _run(self, job: _Job) -> None:
         try:
             self._execute(job)
         except PvdmError as error:
+            held = error.code == Code.WORK_HELD  # another Steward does the work
+            log = log_event if held else log_warning
             if self._is_due(job) is False:
-                _log_function(error)("job_refused", code=error.reason, **self._facts(job))
+                log("job_refused", code=error.reason, **self._facts(job))
                 self._finish(job, None, None)  # the refusal is in the ledger
-                if job.kind is JobKind.PUBLISH and _is_unfinished(error):
+                unfinished = not held and isinstance(error, UnavailableError | StateUnknownError)
+                if job.kind is JobKind.PUBLISH and unfinished:
                     # The commit may be done, but neither the receipt nor the clean-up.
                     self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
-                _log_function(error)("job_waits", code=error.reason, **self._facts(job))
+                log("job_waits", code=error.reason, **self._facts(job))
                 self._finish(job, JobState.WAITING, error)
             else:
                 log_failure("job_cannot_go_on", error, **self._facts(job))
@@ -280,31 +273,30 @@ class Jobs:
     def _finish(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; its successor is queued before it is forgotten."""
         touched = self._queue_next(job) if state is None else []
-        with self._book.changed:
+        with self._condition:
             again, job.again = job.again, False
             if state is None:
-                del self._book.jobs[job.kind, job.subject]
+                del self._jobs[job.kind, job.subject]
             else:
                 job.state, job.error, job.error_is_current = state, error, True
-                job.due = time.monotonic() + self._wait_seconds(job)
-            self._book.changed.notify_all()
+                # Twice as long after each try, but constant while another Steward does the work.
+                held = error is not None and error.code == Code.WORK_HELD
+                wait = min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
+                job.due = time.monotonic() + (_HELD_SECONDS if held else wait)
+            self._condition.notify_all()
         if again:
             self._queue(job.kind, job.subject)
         for subject in dict.fromkeys((job.subject, *touched)):
             self._changed(subject)
-
-    def _wait_seconds(self, job: _Job) -> float:
-        """Twice as long after each try, but constant while another Steward does the work."""
-        if job.error is not None and job.error.code == WORK_HELD:
-            return _HELD_SECONDS
-        return min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
 
     def _queue_next(self, job: _Job) -> list[str]:
         """Queue the successors of the job; returns the ids of the attempts that it may have moved."""
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
             return []
         try:
-            touched = self._attempts_of(job.subject)
+            with self._ledger.read() as unit:
+                one = attempts.find(unit, job.subject)
+                touched = attempts.list_live_of_workload(unit, job.subject) if one is None else [one]
             for attempt in touched:
                 self._queue_job(attempt, place=job.place)
         except PvdmError as error:
@@ -323,15 +315,14 @@ class Jobs:
 
     def _queue_unfinished(self) -> None:
         """Queue unfinished attempts that have no job here and that no other Steward works on."""
-        for attempt in self._unfinished.attempts():
-            if self.of_attempt(attempt) is None and not self._unfinished.is_worked_on(attempt):
-                self._queue_job(attempt)
-
-    def _attempts_of(self, subject: str) -> list[Attempt]:
-        """The attempts that a job about this attempt or workload may have moved."""
         with self._ledger.read() as unit:
-            one = attempts.find(unit, subject)
-            return attempts.list_live_of_workload(unit, subject) if one is None else [one]
+            live = [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
+        for attempt in live:
+            # Where all chunks are published together, the workload is held.
+            subjects = [attempt.attempt_id]
+            subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
+            if self.of_attempt(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
+                self._queue_job(attempt)
 
     def _is_due(self, job: _Job) -> bool | None:
         """Whether the job still has something to do; None if the ledger cannot be read."""
@@ -360,40 +351,19 @@ class Jobs:
             return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
 
 
-def _log_function(error: PvdmError) -> Callable[..., None]:
-    """An event for work that another Steward does; a warning for anything else."""
-    return log_event if error.code == WORK_HELD else log_warning
-
-
-def _is_unfinished(error: PvdmError) -> bool:
-    """Whether a commit may be done without its receipt; work of another Steward does not count."""
-    return isinstance(error, UnavailableError | StateUnknownError) and error.code != WORK_HELD
-
-
 def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
     """The id under which attempts are published together: the only attempt's, or the workload's."""
     return attempt_ids[0] if len(attempt_ids) == 1 else workload_id
 
 
 class UnfinishedWork:
-    """Finds unfinished work in the ledger; the cost does not grow with the history."""
+    """Finds missing receipts and clean-ups in the ledger; the cost does not grow with the history."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._unsettled: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
         self._since_micros = 0
-
-    def attempts(self) -> list[Attempt]:
-        """Every attempt whose next step is done by a Steward."""
-        with self._ledger.read() as unit:
-            return [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
-
-    def is_worked_on(self, attempt: Attempt) -> bool:
-        """Whether a Steward is working on it now, alone or with its workload."""
-        return is_work_held(self._ledger, attempt.attempt_id) or (
-            attempt.state is AttemptState.COMMITTING and is_work_held(self._ledger, attempt.workload_id)
-        )
 
     def settling_is_due(self, now_micros: int) -> bool:
         """Whether a receipt or a clean-up was missing at the last two looks, so that it is not just being made.
@@ -402,13 +372,9 @@ class UnfinishedWork:
         """
         with self._ledger.read() as unit:
             unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)
-            uncleaned = verified.list_undisposed(unit, since_micros=self._since_micros)
-        now = frozenset(
-            [
-                *(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted),
-                *(each.attempt_id for each in uncleaned),
-            ]
-        )
+            uncleaned = disposals.list_undisposed(unit, since_micros=self._since_micros)
+        now = frozenset(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted)
+        now |= {each.attempt_id for each in uncleaned}
         due = (now & self._unsettled) - self._settled
         self._unsettled = now
         self._settled = (self._settled & now) | due
@@ -440,9 +406,8 @@ class Changes:
         """Wake all listeners for the last time."""
         self._closed = True
         with self._lock:
-            listeners = [each for of_subject in self._listeners.values() for each in of_subject]
-        for listener in listeners:
-            listener()
+            subjects = list(self._listeners)
+        self.changed(*subjects)
 
     @contextlib.contextmanager
     def listen(self, subject: str, listener: Listener) -> Iterator[None]:

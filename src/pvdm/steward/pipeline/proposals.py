@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.errors import Code
@@ -31,7 +31,7 @@ from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import ChunkProofs, Proof, WorkloadStatement
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
+from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder, signing_epoch
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.envelope import parse_envelope
@@ -45,45 +45,26 @@ _BREAK_GLASS: Final = "break-glass"
 _OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class _AttemptRecords:
-    """What the ledger has of one attempt; its files are read later, outside of the transaction."""
-
-    attempt: Attempt
-    record: VerifiedRecord
-    proofs: tuple[Logged, ...]
-    waiver: Waiver | None
-
-
+@dataclass(eq=False)
 class Proposals:
     """Collects proposals; signs the workload statement once all chunks of a plan are proved."""
 
-    def __init__(self, ledger: Ledger, vault: Vault, sources: Sources, signer: StatementSigner) -> None:
-        self._ledger = ledger
-        self._vault = vault
-        self._sources = sources
-        self._signer = signer
+    ledger: Ledger
+    vault: Vault
+    sources: Sources
+    signer: StatementSigner
 
     def collect(self, workload_id: str, attempt_ids: Sequence[str]) -> Proposal:
         """Everything that the gate judges about these attempts, which must be proved and of this workload."""
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             workload = workloads.get(unit, workload_id)
             bound = bound_contract(unit, workload)
             whole = bound.contract.atomicity is Atomicity.WORKLOAD
             found = [_read_attempt(unit, workload_id, attempt_id) for attempt_id in attempt_ids]
             # The whole plan is read only where all chunks are published together.
-            planned = _chunk_ids(unit, workload_id) if whole else [each.attempt.chunk_id for each in found]
-        parts = tuple(
-            Part(
-                each.attempt,
-                each.record.nonce,
-                each.record.core_sha256,
-                each.proofs,
-                read_verified(self._vault, each.record),
-                each.waiver,
-            )
-            for each in found
-        )
+            planned = _chunk_ids(unit, workload_id) if whole else [part.attempt.chunk_id for part, _ in found]
+        # The files are read outside of the transaction.
+        parts = tuple(replace(part, files=read_verified(self.vault, record)) for part, record in found)
         statement = self._sign_workload(workload, parts) if whole and parts else None
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
@@ -95,11 +76,11 @@ class Proposals:
         if bound.contract.boundary.claim is None:
             return Claim.everything()
         opening = workload.opening
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             own = claims.find(unit, opening.workload_id, target=opening.table_uuid)
         if own is not None:
             return own
-        schema = self._sources.schema(workload, bound)
+        schema = self.sources.schema(workload, bound)
         return with_source_column(bound, claim_of(bound, schema), opening.source, schema)
 
     def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> Logged:
@@ -111,9 +92,9 @@ class Proposals:
             words += [read_statement(each.payload, Proof) for each in envelopes]
             listed.append(ChunkProofs(part.attempt.chunk_id, part.attempt.attempt_id, part.nonce, ids))
         issued = max(proof.notary.issued_at for proof in words)
-        return self._signer.bind(
+        return self.signer.bind(
             WorkloadStatement(
-                self._signer.notary,
+                self.signer.notary,
                 workload.epoch,
                 workload.opening.workload_id,
                 workload.opening.contract_hash,
@@ -134,7 +115,8 @@ def _chunk_ids(unit: Unit, workload_id: str) -> list[str]:
     return found
 
 
-def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> _AttemptRecords:
+def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, VerifiedRecord]:
+    """What the ledger has of one attempt, still without its files, and the record that names them."""
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
         raise Code.ATTEMPT_OF_OTHER_WORKLOAD(expected=workload_id, got=attempt.workload_id)
@@ -150,7 +132,8 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> _AttemptReco
     envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in said)
     failed = any(each.verdict is VerdictWord.FAIL for each in said)
     waiver = _waiver(unit, attempt, envelopes) if failed else None
-    return _AttemptRecords(attempt, verified.get(unit, held.nonce), envelopes, waiver)
+    record = verified.get(unit, held.nonce)
+    return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record
 
 
 def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver | None:
@@ -222,57 +205,53 @@ def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
     return tuple(entry.data_file for entry in read_manifest(data).entries)
 
 
+@dataclass(eq=False)
 class StatementSigner:
     """Signs for one notary; an existing statement is not signed again."""
 
-    def __init__(self, ledger: Ledger, keys: KeyService, recorder: Recorder, *, notary: str) -> None:
-        self._ledger = ledger
-        self._keys = keys
-        self._recorder = recorder
-        self.notary = notary
+    ledger: Ledger
+    keys: KeyService
+    recorder: Recorder
+    notary: str
 
     def sign(self, shown: PublishedSnapshot) -> str:
         """Sign the receipt of a publication and log it; returns its id."""
-        epoch = signing_epoch(self._keys.book())
-        envelope = sign_statement(shown.receipt(self.notary, epoch), self._keys.signer(KeyRole.SIGNING, epoch))
+        epoch = signing_epoch(self.keys.book())
+        envelope = sign_statement(shown.receipt(self.notary, epoch), self.keys.signer(KeyRole.SIGNING, epoch))
         data, snapshot_id = envelope.to_bytes(), str(shown.new_snapshot_id)
         record = ReceiptRecord(envelope.payload_sha256, shown.workload_id, shown.table.uuid, snapshot_id)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             earlier = receipts.of_snapshot(unit, record.table_uuid, record.snapshot_id)
             if earlier is not None:
-                raise _SignedMeanwhileError(earlier.receipt_id)
+                raise RecordedMeanwhileError(earlier.receipt_id)
             receipts.put(unit, record, data, log_index=places[0])
 
         try:
-            self._recorder.record([Document(StatementKind.RECEIPT, record.receipt_id, data)], work)
-        except _SignedMeanwhileError as error:
-            self._recorder.cover()
+            self.recorder.record([Document(StatementKind.RECEIPT, record.receipt_id, data)], work)
+        except RecordedMeanwhileError as error:
+            self.recorder.cover()
             return error.statement_id
         return record.receipt_id
 
-    def cover(self) -> None:
-        """Bring the outside checkpoint up to the log."""
-        self._recorder.cover()
-
     def bind(self, said: WorkloadStatement) -> Logged:
         """Sign and log a workload statement; an equal one is returned as it is."""
-        envelope = sign_statement(said, self._keys.signer(KeyRole.SIGNING, said.epoch))
+        envelope = sign_statement(said, self.keys.signer(KeyRole.SIGNING, said.epoch))
         data, statement_id = envelope.to_bytes(), envelope.payload_sha256
-        with self._ledger.read() as unit:
+        with self.ledger.read() as unit:
             known = statements.find(unit, statement_id)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             if statements.find(unit, statement_id) is not None:
-                raise _SignedMeanwhileError(statement_id)
+                raise RecordedMeanwhileError(statement_id)
             statements.put(unit, StatementKind.WORKLOAD, statement_id, data, log_index=places[0])
 
         if known is None:
             try:
-                self._recorder.record([Document(StatementKind.WORKLOAD, statement_id, data)], work)
-            except _SignedMeanwhileError:
-                self._recorder.cover()
-            with self._ledger.read() as unit:
+                self.recorder.record([Document(StatementKind.WORKLOAD, statement_id, data)], work)
+            except RecordedMeanwhileError:
+                self.recorder.cover()
+            with self.ledger.read() as unit:
                 known = statements.get(unit, statement_id)
         return logged(known)
 
@@ -280,11 +259,3 @@ class StatementSigner:
 def logged(statement: statements.Statement) -> Logged:
     """A statement of the ledger in the form that the gate takes."""
     return Logged(statement.kind, statement.envelope, statement.log_index, statement.at_micros)
-
-
-class _SignedMeanwhileError(Exception):
-    """Another thread or Steward has signed the same statement first."""
-
-    def __init__(self, statement_id: str) -> None:
-        super().__init__(statement_id)
-        self.statement_id = statement_id

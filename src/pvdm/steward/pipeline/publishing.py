@@ -78,8 +78,14 @@ class Publishing:
         earlier = self._find_earlier(attempt_ids)
         if earlier is not None:
             return earlier
-        self._require_receipt_trusted()
-        judged = self._nonces(attempt_ids)
+        try:
+            # Before the commit: the trust root must accept the receipt, which is signed after it.
+            self.trust.require_signing_trusted()
+        except PvdmError as error:
+            raise _untrusted_error(error) from error
+        with self.ledger.read() as unit:
+            held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
+        judged = {str(each.attempt_id): each.nonce for each in held if each is not None}  # before the gate judges them
         try:
             proposal = self.proposals.collect(workload_id, attempt_ids)
             done = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
@@ -90,19 +96,14 @@ class Publishing:
                 return earlier
             if error.code in TABLE_IN_DOUBT_CODES:
                 raise table_in_doubt(error) from error
-            if _is_about_trust_root(error):
+            # An expired key of a notary is the trust root's fault, any other expired key a statement's.
+            of_notary = error.code == Code.KEY_EXPIRED and error.check == _CHECK_OF_NOTARIES
+            if of_notary or error.code in _UNTRUSTED:
                 raise _untrusted_error(error) from error
             self._move(error, judged)
             raise
         self._clean_up(attempt_ids)
         return done
-
-    def _require_receipt_trusted(self) -> None:
-        """Require before the commit that the trust root will accept the receipt, which is signed after it."""
-        try:
-            self.trust.require_signing_trusted()
-        except PvdmError as error:
-            raise _untrusted_error(error) from error
 
     def settle(self) -> list[PublicationResult]:
         """Make the receipts that a crash prevented, for publications that `main` shows.
@@ -176,16 +177,10 @@ class Publishing:
         facts = dict(noted.new or {})
         shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
         if receipt is not None:
-            self.signer.cover()
+            self.signer.recorder.cover()
             return PublicationResult(shown, receipt.receipt_id)
         with translate_errors_after_commit():
             return confirm_publication(shown, self._gate(each.table_uuid))
-
-    def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
-        """The nonces that the attempts hold now, before the gate judges them."""
-        with self.ledger.read() as unit:
-            held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
-        return {str(each.attempt_id): each.nonce for each in held if each is not None}
 
     def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
         """Move the attempts that the gate's refusal is about: the one that it names, or all."""
@@ -198,14 +193,15 @@ class Publishing:
 
         def work(unit: Unit) -> list[str]:
             ended = []
-            for attempt_id, nonce in hit.items():
+            for attempt_id, judged_nonce in hit.items():
                 attempt = attempts.lock(unit, attempt_id)
                 held = nonces.held_by(unit, attempt_id)
                 # It was moved meanwhile, so this refusal is about an earlier state.
-                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != nonce:
+                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != judged_nonce:
                     continue
                 if again:
-                    _verify_again(unit, attempt, reason)
+                    staged, nonce = attempt.staged_snapshot_id, secrets.token_hex(16)
+                    attempts.begin_verifying(unit, attempt_id, nonce=nonce, staged_snapshot_id=staged, reason=reason)
                 else:
                     attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason)
                     ended.append(attempt.attempt_id)
@@ -218,23 +214,6 @@ class Publishing:
         for attempt_id in attempt_ids:
             with contextlib.suppress(PvdmError):
                 self.dispose(attempt_id)
-
-
-def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
-    attempts.begin_verifying(
-        unit,
-        attempt.attempt_id,
-        nonce=secrets.token_hex(16),
-        staged_snapshot_id=attempt.staged_snapshot_id,
-        reason=reason,
-    )
-
-
-def _is_about_trust_root(error: PvdmError) -> bool:
-    """Whether the trust root is the cause, because it was not renewed, and not a proof."""
-    if error.code == Code.KEY_EXPIRED:
-        return error.check == _CHECK_OF_NOTARIES
-    return error.code in _UNTRUSTED
 
 
 def _untrusted_error(error: PvdmError) -> UnavailableError:

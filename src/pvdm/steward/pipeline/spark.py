@@ -58,14 +58,9 @@ class SparkVerifier:
     def _door(self, job_id: str, handle: str) -> KeyDoor:
         if self._address is None:
             raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="one that does not serve")
-        authorities = self._settings.authorities
-        return KeyDoor(
-            self._address,
-            job_id,
-            handle,
-            str(self._settings.worker_token or self._write_token()),
-            None if authorities is None else str(authorities),
-        )
+        authorities = None if self._settings.authorities is None else str(self._settings.authorities)
+        token = str(self._settings.worker_token or self._write_token())
+        return KeyDoor(self._address, job_id, handle, token, authorities)
 
     def _write_token(self) -> Path:
         """A token for workers on this host, in a file that only the Steward's user can read.

@@ -33,16 +33,14 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
-from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, read_verified, verified_manifest
+from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, verified_manifest
 from pvdm.steward.record.proofs import Proofs, Recorded
 from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, named
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
-from pvdm.verify.source import PinnedSource, source_found, unusable
+from pvdm.verify.source import source_found, unusable
 from pvdm.verify.staged import base_of, find_overtaken
-
-__all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
 
 VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
@@ -54,10 +52,7 @@ class _Loaded:
 
     attempt: Attempt
     workload: Workload
-    nonce: str
     row: TableRow
-    bound: BoundContract
-    chunk: ChunkDefinition
     job: VerifyJob
 
 
@@ -116,45 +111,40 @@ class Verification:
         said = self.proofs.find_recorded(nonce)
         if said is None:
             loaded = self._load(attempt, nonce)
-            self._seal(loaded)
+            if loaded.job.storage is Storage.SEALED:
+                # The producer's write access ends at the store before files are read.
+                if self.seals is None:
+                    raise Code.SEAL_IMPOSSIBLE(got=attempt.prefix)
+                self.seals.close(parse_location(attempt.prefix))
             found = verify(loaded.job, self.tools)
             if found.core.verdict.passed:
                 removed = found.core.files.removed
                 require_not_outdated(self.ledger, loaded.workload, loaded.job, removed, self.tools.files)
             self._keep(loaded, found)
             fault.point("verify.after_manifest")
-            said = self._record(loaded, found), found.core
+            recorded = self.proofs.record(
+                found.core,
+                found.commitments,
+                storage=loaded.job.storage,
+                lifetime_micros=loaded.job.bound.contract.governance.proof_lifetime_seconds * _MICROS,
+                context=found.context,
+            )
+            said = recorded, found.core
         fault.point("verify.after_proof")
         self._move(attempt, *said)
         fault.point("verify.after_verdict")
 
-    def _seal(self, loaded: _Loaded) -> None:
-        """End the producer's write access to the attempt's prefix at the store, before files are read."""
-        if loaded.job.storage is not Storage.SEALED:
-            return
-        if self.seals is None:
-            raise Code.SEAL_IMPOSSIBLE(got=loaded.attempt.prefix)
-        self.seals.close(parse_location(loaded.attempt.prefix))
-
-    def _record(self, loaded: _Loaded, found: Verified) -> Recorded:
-        return self.proofs.record(
-            found.core,
-            found.commitments,
-            storage=loaded.job.storage,
-            lifetime_micros=loaded.bound.contract.governance.proof_lifetime_seconds * _MICROS,
-            context=found.context,
-        )
-
     def _keep(self, loaded: _Loaded, found: Verified) -> None:
         """Store the verified entries before the proof, so that they are not read again after a crash."""
         location = sha256 = None
+        nonce = loaded.job.attempt.nonce
         if found.files is not None:
-            data = verified_manifest(loaded.job.metadata, found.files, loaded.nonce)
+            data = verified_manifest(loaded.job.metadata, found.files, nonce)
             sha256 = hashlib.sha256(data).hexdigest()
-            name = f"verified-{loaded.nonce}-{sha256[:16]}.avro"
+            name = f"verified-{nonce}-{sha256[:16]}.avro"
             location = self.vault.write(loaded.row.table_uuid, VaultKind.METADATA, name, data)
         record = VerifiedRecord(
-            loaded.nonce,
+            nonce,
             loaded.attempt.attempt_id,
             hashlib.sha256(found.core.to_bytes()).hexdigest(),
             location,
@@ -172,8 +162,7 @@ class Verification:
     def _move(self, attempt: Attempt, recorded: Recorded, core: ProofCore) -> None:
         def work(unit: Unit) -> None:
             now = attempts.lock(unit, attempt.attempt_id)
-            held = nonces.held_by(unit, attempt.attempt_id)
-            if now.state is not AttemptState.VERIFYING or held is None or held.nonce != core.attempt.nonce:
+            if not _is_verifying(unit, now, core.attempt.nonce):
                 raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=now.state)
             waived_by = None if core.verdict.passed else self._find_override(unit, now, core)
             if core.verdict.passed:
@@ -191,9 +180,7 @@ class Verification:
         """Roll the attempt back without a verdict; the workload stays open."""
 
         def work(unit: Unit) -> None:
-            now = attempts.lock(unit, attempt.attempt_id)
-            held = nonces.held_by(unit, attempt.attempt_id)
-            if now.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce:
+            if _is_verifying(unit, attempts.lock(unit, attempt.attempt_id), nonce):
                 attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=encode_refusal(error))
 
         self.ledger.transact(work, at_micros=self.clock.now_micros())
@@ -203,13 +190,8 @@ class Verification:
         found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
-        if not is_waivable(unit, attempt, found[0], self.clock.now_micros()):
-            return None
-        return found[0].record.override_id
-
-    def _source(self, workload: Workload, bound: BoundContract) -> PinnedSource:
-        with source_found():
-            return self.sources.pin_again(workload, bound)
+        waivable = is_waivable(unit, attempt, found[0], self.clock.now_micros())
+        return found[0].record.override_id if waivable else None
 
     def _load(self, attempt: Attempt, nonce: str) -> _Loaded:
         catalog = self.catalog
@@ -223,19 +205,22 @@ class Verification:
             table = named(unit, catalog.name, row)
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
-        chunk = ChunkDefinition.from_bytes(planned.definition)
         with raise_table_in_doubt():
             metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_seen(metadata, staged, upstream=row.upstream)
         head, missing = _head(metadata, attempt)
         adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
+        # The id before the source: the key handles of earlier runs end, whether the source is found or not.
+        job_id, proved = self._job_id(nonce), _proved_attempt(attempt, workload, bound, nonce)
+        with source_found():
+            source = self.sources.pin_again(workload, bound)
         job = VerifyJob(
-            job_id=self._job_id(nonce),
-            attempt=_proved_attempt(attempt, workload, bound, nonce),
+            job_id=job_id,
+            attempt=proved,
             epoch=workload.epoch,
             bound=bound,
-            chunk=chunk,
+            chunk=ChunkDefinition.from_bytes(planned.definition),
             table=table,
             branch=MAIN,
             staging_branch=attempt.branch,
@@ -243,11 +228,11 @@ class Verification:
             base_id=base_of(metadata, head),
             head=head,
             places=(parse_location(row.location if adopted else attempt.prefix),),
-            source=self._source(workload, bound),
+            source=source,
             storage=Storage.COPIED if adopted else bound.contract.storage,
             found=(*missing, *find_overtaken(metadata, operation, bound.partition, head, self.tools.files)),
         )
-        return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
+        return _Loaded(attempt, workload, row, job)
 
     def _job_id(self, nonce: str) -> str:
         """A job id that was not used before; the key handles of earlier runs end here.
@@ -275,6 +260,12 @@ class Verification:
                 raise
             return False
         return True
+
+
+def _is_verifying(unit: Unit, attempt: Attempt, nonce: str) -> bool:
+    """Whether the attempt is still being verified under this nonce."""
+    held = nonces.held_by(unit, attempt.attempt_id)
+    return attempt.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce
 
 
 def _run_id(nonce: str, run: int) -> str:

@@ -23,7 +23,7 @@ from pvdm.trust.attestation import WantedAttestation, verify_attestation
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import Fingerprints, SourceContext
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
+from pvdm.trust.root import RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import read_signed, read_statement
 
 CHALLENGE_SECONDS: Final = 86_400
@@ -79,7 +79,8 @@ class Attestations:
         """Verify and log an attestation, and use its nonce up."""
         parsed = parse_envelope(envelope)
         said = read_statement(parsed.payload, SourceAttestation)
-        require_own_attestation(said, grant)
+        if said.attestor != grant.name:
+            raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=said.attestor)
         with self.ledger.read() as unit:
             challenge = statements.get_challenge(unit, said.nonce)
         known = self._known(parsed.payload_sha256)
@@ -88,10 +89,7 @@ class Attestations:
         now = self.clock.now_micros()
         require_in_time(challenge, now)
         self.keys.epoch_for(challenge.epoch)
-        request = canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576)
-        wanted = _wanted(challenge, request)
-        verify_attestation(envelope, self.trust.current(), wanted, now=now)
-        require_asked_kind(said, request)
+        _verify(envelope, said, self.trust.current(), challenge, now)
         record = AttestationRecord(
             parsed.payload_sha256, said.nonce, said.attestor, said.table.catalog, said.table.uuid, str(said.snapshot_id)
         )
@@ -119,8 +117,7 @@ class Attestations:
             found = statements.list_newest_attestations(
                 unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot
             )
-            stored = [statements.get(unit, record.attestation_id) for record in found]
-        return [_view(statement) for statement in stored]
+            return [_view(statements.get(unit, record.attestation_id)) for record in found]
 
     def _known(self, attestation_id: str) -> AttestationView | None:
         with self.ledger.read() as unit:
@@ -150,18 +147,9 @@ def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
     """Require that the current trust root names a valid attestor key of this identity."""
     require_root_current(root, now)
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
-    if not any(_in_use(key, now) for key in keys):
+    valid = (key for key in keys if key.valid_from <= now < key.valid_until)
+    if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):
         raise Code.ATTESTOR_UNREGISTERED(got=attestor)
-
-
-def _in_use(key: RootKey, now: int) -> bool:
-    return key.valid_from <= now < key.valid_until and (key.revoked_at is None or now < key.revoked_at)
-
-
-def require_own_attestation(said: SourceAttestation, grant: Grant) -> None:
-    """Refuse an attestation of another attestor than the caller."""
-    if said.attestor != grant.name:
-        raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=said.attestor)
 
 
 def require_in_time(challenge: ChallengeRecord, now: int) -> None:
@@ -170,13 +158,29 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
         raise Code.CHALLENGE_EXPIRED(expected=f"before {challenge.expires_micros}", got=str(now))
 
 
-def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -> None:
-    """Require that the digest is of a projection and schema whose keys were issued."""
-    match request:
-        case {"mode": str(mode), "fingerprints": Mapping() as fingerprints}:
+def _verify(envelope: bytes, said: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int) -> None:
+    """Verify an attestation by its challenge; it must be of a projection and schema whose keys were issued."""
+    match canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576):
+        case {
+            "catalog": str(catalog),
+            "table_uuid": str(table_uuid),
+            "snapshot_id": str(snapshot_id),
+            "mode": str(mode),
+            "fingerprints": Mapping() as fingerprints,
+        }:
             asked = (mode, fingerprints.get(said.projection.value))
         case _:
-            raise AssertionError("a stored request has a mode and fingerprints")
+            raise AssertionError("a stored request has a source, a mode and fingerprints")
+    wanted = WantedAttestation(
+        attestors=(challenge.attestor,),
+        catalog=catalog,
+        table_uuid=table_uuid,
+        snapshot_id=int(snapshot_id),
+        nonce=challenge.nonce,
+        epoch=challenge.epoch,
+        age_max_micros=CHALLENGE_SECONDS * _MICROS,
+    )
+    verify_attestation(envelope, root, wanted, now=now)
     if asked != (said.mode, said.schema_fingerprint):
         raise Code.ATTESTATION_INVALID(
             reason="attestation_kind_differs",
@@ -201,19 +205,3 @@ def _request_text(context: SourceContext) -> str:
             "fingerprints": {name.value: fingerprint.hex() for name, fingerprint in context.fingerprints},
         }
     ).decode()
-
-
-def _wanted(challenge: ChallengeRecord, request: canonical_json.Value) -> WantedAttestation:
-    match request:
-        case {"catalog": str(catalog), "table_uuid": str(table_uuid), "snapshot_id": str(snapshot_id)}:
-            return WantedAttestation(
-                attestors=(challenge.attestor,),
-                catalog=catalog,
-                table_uuid=table_uuid,
-                snapshot_id=int(snapshot_id),
-                nonce=challenge.nonce,
-                epoch=challenge.epoch,
-                age_max_micros=CHALLENGE_SECONDS * _MICROS,
-            )
-        case _:
-            raise AssertionError("a stored request names its source")

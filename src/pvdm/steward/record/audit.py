@@ -100,7 +100,7 @@ class Audits:
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
     ) -> tuple[LoggedStatement, ...]:
         """A page of the table's receipts after a log index; empty at the end."""
-        row = self._load(grant, levels, name).row
+        row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
             wanted = receipts.ids_of_table(unit, row.table_uuid, after=after, count=count)
@@ -112,7 +112,7 @@ class Audits:
         self, grant: Grant, levels: Levels, name: str, wanted: Sequence[str], *, size: int
     ) -> tuple[LoggedStatement, ...]:
         """Proofs and overrides of the table by their ids; as many as fit into a page, at least one."""
-        row = self._load(grant, levels, name).row
+        row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
             found = []
@@ -124,13 +124,15 @@ class Audits:
 
     def file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
         """The manifest list of a snapshot of `main`, or a manifest that it lists; no other file."""
-        state = self._load(grant, levels, name)
+        state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
         shown = () if head is None else metadata.ancestry(head)
         snapshot = next((each for each in shown if each.snapshot_id == snapshot_id), None)
         if snapshot is None:
             raise Code.AUDIT_SNAPSHOT_UNKNOWN(got=str(snapshot_id))
-        reader = _TableFiles(self._files, self._homes(grant, state.row), [])
+        # An auditor of one domain reads in the table's folders only: a table could name foreign files.
+        homes = (parse_location(state.row.location), self._vault.child(state.row.table_uuid))
+        reader = _TableFiles(self._files, None if grant.domain == EVERY_DOMAIN else homes, [])
         listed = manifest_list(metadata, snapshot, reader)
         if manifest is None:
             return reader.read_last[0]
@@ -140,26 +142,17 @@ class Audits:
         read_listed(metadata, found, reader)
         return reader.read_last[0]
 
-    def _load(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        return self._catalog.tables.load(grant, levels, name)
-
     def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, once its head has a receipt or the wait for it is over; an audit reports a missing one."""
         ends = time.monotonic() + _RECEIPT_SECONDS
         while True:
-            state = self._load(grant, levels, name)
+            state = self._catalog.tables.load(grant, levels, name)
             head = state.metadata.current_snapshot_id
             with self._ledger.read() as unit:
                 found = head is None or receipts.of_snapshot(unit, state.row.table_uuid, str(head)) is not None
             if found or not state.row.protected or time.monotonic() >= ends:
                 return state
             time.sleep(_LOOK_SECONDS)
-
-    def _homes(self, grant: Grant, row: TableRow) -> tuple[Location, ...] | None:
-        """The folders that files are read from for an auditor of one domain: a table could name foreign files."""
-        if grant.domain == EVERY_DOMAIN:
-            return None
-        return parse_location(row.location), self._vault.child(row.table_uuid)
 
     @staticmethod
     def _require_size(unit: Unit, size: int) -> None:

@@ -191,7 +191,10 @@ class LedgerEpochs:
         seen = self._seen
         with self._ledger.read() as unit:
             data = shared_settings.newest_epoch_book(unit)
-        book = EpochBook() if data is None else _parsed(data)
+        try:
+            book = EpochBook() if data is None else EpochBook.parse(data)
+        except InputError as error:
+            raise Code.EPOCH_BOOK_DAMAGED(expected=error.expected, got=error.got) from None
         if book.revision < seen:
             raise Code.EPOCH_BOOK_ROLLED_BACK(
                 "the ledger's epoch book is older than what this process has seen",
@@ -205,8 +208,7 @@ class LedgerEpochs:
 
     def replace(self, book: EpochBook) -> bool:
         """Keep this book if the newest one is the revision just before it."""
-        data = book.to_bytes()
-        at = self._clock.now_micros()
+        data, at = book.to_bytes(), self._clock.now_micros()
         return self._ledger.transact(
             lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at
         )
@@ -248,18 +250,6 @@ class LedgerHandles:
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
-
-
-def _parsed(data: bytes) -> EpochBook:
-    try:
-        return EpochBook.parse(data)
-    except InputError as error:
-        raise Code.EPOCH_BOOK_DAMAGED(
-            "the ledger's epoch book was changed",
-            expected=error.expected,
-            got=error.got,
-            hint="stop the Steward and bring the last good backup back with `pvdm steward restore`",
-        ) from None
 
 
 def _stored(record: HandleRecord) -> StoredHandle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -85,18 +85,12 @@ def _of_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
             if named is not None:
                 yield ("notary_key" if role is KeyRole.SIGNING else "log_key"), named.valid_until
     for held in _PEOPLE:
-        ends = list(_ends_of_people(root, held))
-        if ends:
-            yield f"{held.value.replace('-', '_')}_key", min(ends)
-
-
-def _ends_of_people(root: TrustRoot, role: RootRole) -> Iterable[int]:
-    """For each holder the end of the key that is valid longest; older keys beside it do not matter."""
-    longest: dict[str, int] = {}
-    for key in root.keys:
-        if role in key.roles and key.revoked_at is None:
-            longest[key.identity] = max(longest.get(key.identity, 0), key.valid_until)
-    return longest.values()
+        longest: dict[str, int] = {}  # of each holder the key that is valid longest; older ones do not matter
+        for key in root.keys:
+            if held in key.roles and key.revoked_at is None:
+                longest[key.identity] = max(longest.get(key.identity, 0), key.valid_until)
+        if longest:
+            yield f"{held.value.replace('-', '_')}_key", min(longest.values())
 
 
 def certificate_end(path: Path) -> int:

@@ -78,11 +78,9 @@ class LogQueries:
         """The proof that the tree of `new` entries extends the tree of `old` ones."""
         size = self._reader.size()
         if not 0 <= old <= new <= size:
+            message, expected = "no proof can be made between these sizes", f"0 to {size}, in order"
             raise Code.LOG_REQUEST_INVALID(
-                "no proof can be made between these sizes",
-                reason="log_sizes_invalid",
-                expected=f"0 to {size}, in order",
-                got=f"{old} and {new}",
+                message, reason="log_sizes_invalid", expected=expected, got=f"{old} and {new}"
             )
         self._require_covered(new)
         return merkle.prove_consistency(self._reader, old_size=old, new_size=new)
@@ -232,20 +230,17 @@ class Archive:
     def _follow(self) -> Archived:
         for left in reversed(range(_TRIES)):
             try:
-                return self._follow_once()
+                with self._alone():
+                    # Envelopes before the checkpoint, which must not cover missing ones. For the same reason the log
+                    # is pinned: it may grow meanwhile.
+                    log = PinnedLogReader(self._ledger)
+                    written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
+                    return Archived(export(log, log_folder(self._folder)).size, written)
             except ConflictError as error:
                 # Another Steward was first; an object store has no lock to wait for.
                 if error.code != Code.FILE_OVERTAKEN or left == 0:
                     raise
         raise AssertionError("the last try raises")
-
-    def _follow_once(self) -> Archived:
-        with self._alone():
-            # Envelopes before the checkpoint, which must not cover missing ones. For the same reason the log is
-            # pinned: it may grow meanwhile.
-            log = PinnedLogReader(self._ledger)
-            written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
-            return Archived(export(log, log_folder(self._folder)).size, written)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -279,23 +274,18 @@ class Archive:
                     make_folders(path.parent)
                     write_atomically(path, statement.envelope)
                     written += 1
-                elif verify:
-                    _require_same(path, statement.envelope, f"{_STATEMENTS}/{path.parent.name}/{path.name}")
+                elif verify and path.read_bytes() != statement.envelope:
+                    raise Code.ARCHIVE_DAMAGED(
+                        "a statement of the archive was changed",
+                        expected=path.stem,
+                        got="another hash",
+                        hint="keep the file as evidence, remove it from the archive, then run this again",
+                        place=f"{_STATEMENTS}/{path.parent.name}/{path.name}",
+                    )
                 touched.add(path.parent)
             for folder in touched:
                 sync_folder(folder)
         return written
-
-
-def _require_same(path: FilePath, envelope: bytes, place: str) -> None:
-    if path.read_bytes() != envelope:
-        raise Code.ARCHIVE_DAMAGED(
-            "a statement of the archive was changed",
-            expected=path.stem,
-            got="another hash",
-            hint="keep the file as evidence, remove it from the archive, then run this again",
-            place=place,
-        )
 
 
 @dataclass(frozen=True, slots=True)

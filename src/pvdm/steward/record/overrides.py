@@ -53,7 +53,14 @@ class Overrides:
                 earlier = self._find_same(override_id, envelope)
                 if error.code != Code.OVERRIDE_REPLAYED or earlier is None:
                     raise
-        return self.get(override_id, grant) if earlier is None else self._answer_repeated(earlier, grant)
+        if earlier is None:
+            return self.get(override_id, grant)
+        require_domain(grant, earlier.domain)
+        with self.ledger.read() as unit:
+            require_usable(unit, earlier)  # a repeated call is refused once the override was used
+            stored = statements.get(unit, override_id)
+        self.recorder.cover()
+        return _view(earlier, stored)
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
         """One override of the caller's domain."""
@@ -68,8 +75,7 @@ class Overrides:
         """Every override of the caller's domain, newest first."""
         with self.ledger.read() as unit:
             found = proofs.list_newest_overrides(unit, domain=scope(grant))
-            stored = [statements.get(unit, each.record.override_id) for each in found]
-        return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
+            return [_view(each, statements.get(unit, each.record.override_id)) for each in found]
 
     def _accept(self, envelope: bytes, said: BreakGlass, grant: Grant) -> None:
         with self.ledger.read() as unit:
@@ -80,7 +86,10 @@ class Overrides:
         override = verify_override(
             envelope, root, failed=self._verify_fail_proof(said.fail_proof_id), now=now, used=self._is_used
         )
-        self._require_over_main(said)
+        with self.ledger.read() as unit:
+            row = tables.find_by_uuid(unit, said.table.uuid)
+        if row is not None:  # for a dropped table the gate refuses it
+            require_over_main(said, self.catalog.states.of(row).metadata.current_snapshot_id)
         record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
@@ -91,7 +100,9 @@ class Overrides:
             if held is not None:
                 _require_not_void(unit, said, held.state)
                 raise Code.OVERRIDE_REPLAYED(got=said.nonce)
-            require_first(unit, said.fail_proof_id)
+            other = proofs.find_live_override(unit, said.fail_proof_id)
+            if other is not None:
+                raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
             restores.require_issued_after(unit, said.issued_at)
             unit.add_request_facts(override_id=record.override_id)
             try:
@@ -101,13 +112,6 @@ class Overrides:
 
         self.recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
-    def _require_over_main(self, said: BreakGlass) -> None:
-        """Refuse an override whose base is no longer `main`; for a dropped table the gate refuses it."""
-        with self.ledger.read() as unit:
-            row = tables.find_by_uuid(unit, said.table.uuid)
-        if row is not None:
-            require_over_main(said, self.catalog.states.of(row).metadata.current_snapshot_id)
-
     def _find_same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
         """The override that was accepted with exactly these bytes."""
         with self.ledger.read() as unit:
@@ -115,22 +119,12 @@ class Overrides:
             same = found is not None and statements.get(unit, override_id).envelope == envelope
         return found if same else None
 
-    def _answer_repeated(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
-        """Answer a repeated call; refused once the override was used."""
-        require_domain(grant, earlier.domain)
-        with self.ledger.read() as unit:
-            require_usable(unit, earlier)
-            stored = statements.get(unit, earlier.record.override_id)
-        self.recorder.cover()
-        return _view(earlier, stored)
-
     def _verify_fail_proof(self, proof_id: str) -> VerifiedProof:
         """The FAIL proof with every notary's statement, verified at the time of its log entry."""
         with self.ledger.read() as unit:
             nonce = proofs.get(unit, proof_id).nonce
             stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
-        root = self.trust.current()
-        now = max(statement.at_micros for statement in stored)
+        root, now = self.trust.current(), max(statement.at_micros for statement in stored)
         envelopes = [statement.envelope for statement in stored]
         return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
 
@@ -161,19 +155,9 @@ def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
 def require_over_main(said: BreakGlass, shown: int | None) -> None:
     """Require that the override's base snapshot is what `main` shows now."""
     if said.base_snapshot_id != shown:
-        raise Code.OVERRIDE_REFUSED(
-            reason="override_base_moved",
-            expected=f"an override over snapshot {'none' if shown is None else shown}",
-            got=f"over snapshot {'none' if said.base_snapshot_id is None else said.base_snapshot_id}",
-            hint=MAIN_MOVED,
-        )
-
-
-def require_first(unit: Unit, fail_proof_id: str) -> None:
-    """Refuse a second override for one FAIL proof."""
-    other = proofs.find_live_override(unit, fail_proof_id)
-    if other is not None:
-        raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
+        wanted, base = ("none" if each is None else str(each) for each in (shown, said.base_snapshot_id))
+        expected, got = f"an override over snapshot {wanted}", f"over snapshot {base}"
+        raise Code.OVERRIDE_REFUSED(reason="override_base_moved", expected=expected, got=got, hint=MAIN_MOVED)
 
 
 def require_usable(unit: Unit, override: StoredOverride) -> None:

@@ -23,7 +23,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.record.log import LogQueries
-from pvdm.steward.record.recorder import Document, Recorder
+from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import KeyRole
@@ -67,7 +67,7 @@ class Proofs:
             earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
         if earlier is not None:
-            return self._same(earlier, core)
+            return self._same(earlier.proof_id, core)
         now = self.clock.now_micros()
         part = NotaryPart(self.notary, epoch, commitments, self.isolation, storage, now, now + lifetime_micros)
         envelope = sign_statement(Proof(core, part), self.keys.signer(KeyRole.SIGNING, epoch))
@@ -86,14 +86,14 @@ class Proofs:
         def work(unit: Unit, places: Sequence[int]) -> None:
             said = proofs.find_by_notary(unit, record.nonce, self.notary)
             if said is not None:
-                raise _RecordedMeanwhileError(said)
+                raise RecordedMeanwhileError(said.proof_id)
             _require_verifying(unit, core)
             proofs.put(unit, record, data, log_index=places[0])
 
         try:
             places = self.recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
-        except _RecordedMeanwhileError as error:
-            return self._same(error.said, core)
+        except RecordedMeanwhileError as error:
+            return self._same(error.statement_id, core)
         return Recorded(record.proof_id, data, places[0])
 
     def find_recorded(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
@@ -127,8 +127,8 @@ class Proofs:
         count: int = 100,
     ) -> list[ProofView]:
         """The newest proofs of the caller's domain, backwards in the log from `after`."""
-        wanted = attempt_id if grant.attempt_id is None else grant.attempt_id
-        require_attempt(grant, wanted if attempt_id is None else attempt_id)
+        wanted = attempt_id or grant.attempt_id
+        require_attempt(grant, wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
                 unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, after=after, count=count
@@ -169,18 +169,16 @@ class Proofs:
         context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
         keys = release(self.keys, context, closed=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
-
-        def note(unit: Unit) -> None:
-            events.note(unit, "proof_opened", "proofs", proof_id, facts)
-
-        self.ledger.transact(note, at_micros=self.clock.now_micros())
+        self.ledger.transact(
+            lambda unit: events.note(unit, "proof_opened", "proofs", proof_id, facts), at_micros=self.clock.now_micros()
+        )
         return context, keys
 
-    def _same(self, earlier: ProofRecord, core: ProofCore) -> Recorded:
+    def _same(self, proof_id: str, core: ProofCore) -> Recorded:
         with self.ledger.read() as unit:
-            stored = statements.get(unit, earlier.proof_id)
+            stored = statements.get(unit, proof_id)
         if read_signed(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
-            raise Code.PROOF_EXISTS(expected=earlier.proof_id, got="another core")
+            raise Code.PROOF_EXISTS(expected=proof_id, got="another core")
         self.recorder.cover()
         return Recorded(stored.statement_id, stored.envelope, stored.log_index)
 
@@ -188,14 +186,6 @@ class Proofs:
     def _require(unit: Unit, proof_id: str, grant: Grant) -> None:
         require_domain(grant, proofs.domain_of(unit, proof_id))
         require_attempt(grant, proofs.get(unit, proof_id).attempt_id)
-
-
-class _RecordedMeanwhileError(Exception):
-    """A concurrent call has recorded the proof first."""
-
-    def __init__(self, said: ProofRecord) -> None:
-        super().__init__(said.proof_id)
-        self.said = said
 
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:

@@ -34,6 +34,14 @@ class Document:
     envelope: bytes
 
 
+class RecordedMeanwhileError(Exception):
+    """Another thread or Steward has recorded the statement first; raised in the transaction of the second one."""
+
+    def __init__(self, statement_id: str) -> None:
+        super().__init__(statement_id)
+        self.statement_id = statement_id
+
+
 Work = Callable[[Unit, Sequence[int]], None]
 
 
@@ -100,20 +108,15 @@ class Recorder:
                 self.require_consistent()
                 self.clock.synchronize()
                 at = self.clock.now_micros()
-                prepared = self._prepare(edge, documents, at)
+                hashes = [(EntryKind(each.kind), hashlib.sha256(each.envelope).hexdigest()) for each in documents]
+                log = Log(edge, origin=self.origin, signer=self._signer())
+                prepared = log.prepare([LogEntry(kind, sha256, at) for kind, sha256 in hashes])
                 try:
                     return self.ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
                 except ConflictError as error:
                     if error.code != Code.LOG_MOVED or tried == RECORD_TRIES_MAX:
                         raise
         raise AssertionError("unreachable")
-
-    def _prepare(self, edge: LogEdge, documents: Sequence[Document], at: int) -> Prepared:
-        entries = [
-            LogEntry(EntryKind(document.kind), hashlib.sha256(document.envelope).hexdigest(), at)
-            for document in documents
-        ]
-        return Log(edge, origin=self.origin, signer=self._signer()).prepare(entries)
 
     def _reader(self) -> Log:
         return Log(LedgerLogReader(self.ledger), origin=self.origin, signer=self._signer())

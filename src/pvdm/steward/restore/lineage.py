@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -22,7 +22,7 @@ from pvdm.metadata.gate.gate import SUMMARY_PROOF, SUMMARY_STATEMENT
 from pvdm.metadata.gate.state import state_changes, state_of
 from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableState, TableTarget
+from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
@@ -129,12 +129,13 @@ def trace(
 
 def publications_by_table(ledger: Ledger, found: Sequence[ArchivedEntry]) -> dict[str, list[Publication]]:
     """The publications that the backup lacks, by table, oldest first."""
-    places = {each.statement_id(): each for each, _ in statements_of(found, Proof)}
+    archived = {each.statement_id(): (each.index, proof.core) for each, proof in statements_of(found, Proof)}
     by_table: dict[str, list[Publication]] = {}
     with ledger.read() as unit:
         for each, said in statements_of(found, Receipt):
-            cores = {proof_id: _core(unit, places.get(proof_id), proof_id) for proof_id in said.proof_ids}
-            proved = max(places[proof_id].index if proof_id in places else -1 for proof_id in said.proof_ids)
+            parts = {key: archived.get(key) or (-1, stored_core(unit, key)) for key in said.proof_ids}
+            proved = max(index for index, _ in parts.values())
+            cores = {proof_id: core for proof_id, (_, core) in parts.items()}
             made = Publication(each.index, each.statement_id(), said, cores, proved)
             by_table.setdefault(said.table.uuid, []).append(made)
     return {uuid: _sort_publications(of_table) for uuid, of_table in by_table.items()}
@@ -182,28 +183,13 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
     )
 
 
-def passed_over_error(said: Receipt, newest: Receipt) -> PvdmError:
-    """The error for a publication that the newest one was not made on."""
-    return Code.RESTORE_REFUSED(
-        reason="restore_publication_passed_over",
-        expected=f"snapshot {said.new_snapshot_id} among those that led to {newest.new_snapshot_id}",
-        got="another history",
-    )
-
-
-def namespace_missing_error(namespace: str) -> PvdmError:
-    """The error for a publication whose namespace the backup lacks."""
-    return Code.NAMESPACE_UNKNOWN(
-        f"the namespace {namespace} was made after the backup; make it again after the restore, then register the"
-        " document as an operator, or make the table again and publish",
-        expected="a namespace of the backup",
-        got=namespace,
-    )
-
-
 def publications_lost_error(lost: Sequence[LostPublication]) -> PvdmError:
     """The error of a restore that cannot show every publication, with a hint for each kind of reason."""
-    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
+    reasons = [each.code if each.file is None else f"{each.code}: {each.file}" for each in lost]
+    named = [
+        f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({reason})"
+        for each, reason in zip(lost, reasons, strict=True)
+    ]
     ways = []
     if any(each.code != Code.NAMESPACE_UNKNOWN for each in lost):
         ways.append("bring metadata, vault and warehouse back, or go on with --accept-lost, and publish them again")
@@ -221,19 +207,6 @@ def publications_lost_error(lost: Sequence[LostPublication]) -> PvdmError:
     )
 
 
-def _reason(each: LostPublication) -> str:
-    return each.code if each.file is None else f"{each.code}: {each.file}"
-
-
-def unclear_error(said: Receipt) -> PvdmError:
-    """The error for a publication that may or may not be shown."""
-    return Code.RESTORE_REFUSED(
-        reason="restore_publication_unclear",
-        expected=f"snapshot {said.new_snapshot_id} in the history of main, or its files",
-        got="a history with a gap, and none of its files",
-    )
-
-
 def count_contained(
     metadata: TableMetadata, newest: Publication | None, migrations: Sequence[tuple[int, str, Migration]]
 ) -> int:
@@ -246,13 +219,10 @@ def count_contained(
         return 0
     contained = sum(index < newest.proved for index, _, _ in migrations)
     for at, (index, _, said) in enumerate(migrations):
-        if newest.proved <= index < newest.index and _has_state(said.after, metadata):
-            contained = at + 1
+        if newest.proved <= index < newest.index:
+            has_state = not state_changes(said.after, state_of(metadata, said.after.contract_sha256))
+            contained = at + 1 if has_state else contained
     return contained
-
-
-def _has_state(state: TableState, metadata: TableMetadata) -> bool:
-    return not state_changes(state, state_of(metadata, state.contract_sha256))
 
 
 def _sort_publications(published: Collection[Publication]) -> list[Publication]:
@@ -278,12 +248,6 @@ def _sort_publications(published: Collection[Publication]) -> list[Publication]:
 
 def _sort_key(each: Publication) -> tuple[int, int, Publication]:
     return each.said.published_at, each.index, each
-
-
-def _core(unit: Unit, found: ArchivedEntry | None, proof_id: str) -> ProofCore | None:
-    if found is not None and found.envelope is not None:
-        return read_signed(found.envelope, Proof).core
-    return stored_core(unit, proof_id)
 
 
 def stored_core(unit: Unit, proof_id: str) -> ProofCore | None:
@@ -361,21 +325,18 @@ class LooseProofs:
             proof_ids = [chunk.proof_ids[0] for chunk in said.chunks]
         else:
             proof_ids = [summary.get(SUMMARY_PROOF, "none")]
-        made = {}
-        for proof_id in proof_ids:
-            core = _require_pass(proof_id, self._core(newest.said.table.uuid, proof_id))
-            made[proof_id] = Unreceipted(newest.said.table, str(gap), proof_id, core, certain=True)
-        return made
+        table = newest.said.table
+        cores = {each: _require_pass(each, self._core(table.uuid, each)) for each in proof_ids}
+        return {each: Unreceipted(table, str(gap), each, core, certain=True) for each, core in cores.items()}
 
     def _possible_proofs(
         self, newest: Publication, gap: int, shown: Mapping[str, Unreceipted]
     ) -> dict[str, Unreceipted]:
         """Proofs that may have been published in the gap and replaced since; they must not be published again."""
-        left = {proof_id: core for proof_id, core in self.find(newest.said.table.uuid).items() if proof_id not in shown}
         return {
             proof_id: Unreceipted(newest.said.table, str(gap), proof_id, core, certain=False)
-            for proof_id, core in left.items()
-            if core.verdict.passed
+            for proof_id, core in self.find(newest.said.table.uuid).items()
+            if proof_id not in shown and core.verdict.passed
         }
 
     def _workload(self, statement_id: str) -> WorkloadStatement:
@@ -427,19 +388,8 @@ def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
 
 def describe_gap(newest: Publication, gap: int) -> LostPublication:
     """The report about a snapshot without a receipt and without a proof."""
-    said = newest.said
     error = refused("restore_receipt_missing", f"a receipt of snapshot {gap}, or its files", "none")
-    return LostPublication(
-        said.table.name,
-        said.table.uuid,
-        str(gap),
-        "unknown",
-        (),
-        newest.receipt_id,
-        said.metadata_path,
-        error.reason,
-        error.message,
-    )
+    return replace(describe_lost(newest, error), snapshot_id=str(gap), workload_id="unknown", chunk_ids=())
 
 
 def _require_pass(proof_id: str, core: ProofCore | None) -> ProofCore:
@@ -462,10 +412,6 @@ def _require_pass(proof_id: str, core: ProofCore | None) -> ProofCore:
 
 def _proofs_of_live_attempts(unit: Unit) -> dict[str, ProofCore]:
     """The proofs of the backup's live attempts, which may have been published after it."""
-    held = {}
-    for attempt in attempts.list_live(unit):
-        for record in proofs.of_attempt(unit, attempt.attempt_id):
-            core = stored_core(unit, record.proof_id)
-            if core is not None:
-                held[record.proof_id] = core
-    return held
+    live = attempts.list_live(unit)
+    ids = [record.proof_id for attempt in live for record in proofs.of_attempt(unit, attempt.attempt_id)]
+    return {proof_id: core for proof_id in ids if (core := stored_core(unit, proof_id)) is not None}

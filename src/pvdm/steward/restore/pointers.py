@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.paths import in_file, parse_location
+from pvdm.lake.paths import in_file
 from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger import Unit
@@ -51,13 +52,10 @@ from pvdm.steward.restore.lineage import (
     describe_lost,
     live_files,
     migrations_by_table,
-    namespace_missing_error,
-    passed_over_error,
     publications_by_table,
     publications_lost_error,
     require_rows_proved,
     trace,
-    unclear_error,
     unprotected_times,
 )
 from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan
@@ -156,18 +154,9 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
                 raise AssertionError("a table of the backup that was judged is in the backup")
             tables.swap(unit, row, each.pointer, location=each.location)
             continue
-        name = parse_full_name(each.table.name)[-1]
-        home = each.created
-        new = NewTable(
-            home.namespace_id,
-            name,
-            home.domain,
-            each.table.uuid,
-            each.location,
-            each.pointer,
-            each.contract_sha256,
-            returning=True,
-        )
+        home, ref, place = each.created, each.table, (each.location, each.pointer)
+        name = parse_full_name(ref.name)[-1]
+        new = NewTable(home.namespace_id, name, home.domain, ref.uuid, *place, each.contract_sha256, returning=True)
         row = tables.create(unit, new)
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
@@ -257,9 +246,11 @@ class _TableJudge:
         elif self._is_known(each.said, backup) or (newest is not None and newest.shows(each)):
             found.shown.add(each.receipt_id)
         elif newest is not None and newest.lineage.closed and not newest.lineage.free:
-            found.lost.append(describe_lost(each, passed_over_error(each.said, newest.publication.said)))
+            passed_over = Code.RESTORE_REFUSED(reason="restore_publication_passed_over")
+            found.lost.append(describe_lost(each, passed_over))
         else:
-            found.lost.append(describe_lost(each, unclear_error(each.said)))
+            unclear = Code.RESTORE_REFUSED(reason="restore_publication_unclear")
+            found.lost.append(describe_lost(each, unclear))
             found.unclear.add(each.receipt_id)
 
     def _is_known(self, said: Receipt, backup: TableMetadata | None) -> bool:
@@ -279,12 +270,17 @@ class _TableJudge:
             now, pointer = self._remove_lost_branches(judged, now, pointer)
         now, pointer = self._apply_migrations(judged, now, pointer, migrations, found)
         made = sum(found.migrated.get(migration_id) is not None for _, migration_id, _ in migrations)
-        found.reached[judged.uuid] = _reached_state(judged, shown, named, made)
+        # In revisions of before the loss; each migration had its own revision.
+        revision = None if newest is None else revision_of(file_name(newest.said.metadata_path))
+        if revision is None:
+            revision = 0 if judged.row is None else judged.row.revision
+        found.reached[judged.uuid] = ReachedState(revision + made, shown.last_updated_ms, named.sha256)
         found.schemas[judged.uuid] = to_model(now.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
         ref = migrations[-1][2].table if newest is None else newest.said.table
-        contract = None if newest is None else _contract_of(newest)
+        cores = [] if newest is None else [core for core in newest.cores.values() if core is not None]
+        contract = cores[0].attempt.contract_sha256 if cores else None  # later approvals may change it
         found.advances.append(Advance(ref, now.current_snapshot_id, pointer, now.location, judged.home, contract))
 
     def _read_current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
@@ -303,14 +299,15 @@ class _TableJudge:
         with self._notary.ledger.read() as unit:
             home = namespaces.find(unit, tuple(levels))
             if home is None:
-                raise namespace_missing_error(full_name(tuple(levels)))
+                raise Code.NAMESPACE_UNKNOWN(
+                    f"the namespace {full_name(tuple(levels))} was made after the backup; make it again after the"
+                    " restore, then register the document as an operator, or make the table again and publish"
+                )
             taken = tables.find(unit, home.namespace_id, name)
             gone = tables.list_ids(unit, table.uuid)
         if taken is not None or gone:
             raise Code.RESTORE_TABLE_TAKEN(
-                f"the backup has another table {table.name}, or one of the same UUID that was dropped",
-                expected=table.uuid,
-                got="a dropped table" if taken is None else taken.table_uuid,
+                f"the backup has another table {table.name}, or one of the same UUID that was dropped"
             )
         return home
 
@@ -346,7 +343,8 @@ class _TableJudge:
         cores += self._loose.find(said.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
         live = receipt_document.require_published_bytes(said, metadata, list(added.values()), self._files)
-        self._require_place(said, metadata)
+        with self._notary.ledger.read() as unit:
+            require_free(unit, metadata.location, of=tables.find_by_uuid(unit, said.table.uuid))
         filled = self._fill_gaps(each, metadata, lineage, live, cores, backup)
         return _NewestPublication(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
 
@@ -364,18 +362,13 @@ class _TableJudge:
             return FilledGaps()
         filled = self._loose.fill(each, metadata, lineage, live)
         proved = [*cores, *(shown.core for shown in filled.shown)]
-        before = self._live_before(backup)
+        before = None  # unknown, where the backup's manifests cannot be read
+        with contextlib.suppress(*_REFUSALS):
+            before = None if backup is None else live_files(backup, self._files)
         times = self._times.get(each.said.table.uuid, UnprotectedTimes())
         if require_rows_proved(live, proved, before, times):
             return filled
         return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
-
-    def _live_before(self, backup: TableMetadata | None) -> frozenset[str] | None:
-        """The live files of the backup's metadata; None where they cannot be read."""
-        try:
-            return None if backup is None else live_files(backup, self._files)
-        except _REFUSALS:
-            return None
 
     def _lineage(
         self, each: Publication, until: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
@@ -390,16 +383,6 @@ class _TableJudge:
                 return published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
 
         return trace(each, until, metadata, self._times.get(uuid, UnprotectedTimes()), is_known)
-
-    def _require_place(self, said: Receipt, metadata: TableMetadata) -> None:
-        """Refuse metadata whose location overlaps another table of the backup."""
-        with self._notary.ledger.read() as unit:
-            own = tables.find_by_uuid(unit, said.table.uuid)
-            other = tables.find_overlapping(
-                unit, parse_location(metadata.location), but=None if own is None else own.table_id
-            )
-        if other is not None:
-            raise Code.LOCATION_TAKEN("another table lies there", got=metadata.location)
 
     def _remove_lost_branches(
         self, judged: _JudgedTable, now: TableMetadata, pointer: Pointer
@@ -462,19 +445,6 @@ class _TableJudge:
 
 
 def _history(metadata: TableMetadata | None) -> set[int]:
-    head = None if metadata is None else metadata.current_snapshot_id
-    if metadata is None or head is None:
+    if metadata is None or metadata.current_snapshot_id is None:
         return set()
-    return {each.snapshot_id for each in metadata.ancestry(head)}
-
-
-def _reached_state(judged: _JudgedTable, shown: TableMetadata, pointer: Pointer, migrations: int) -> ReachedState:
-    """The state that the table reaches, in revisions of before the loss; each migration had its own revision."""
-    said = None if judged.newest is None else revision_of(file_name(judged.newest.said.metadata_path))
-    revision = said if said is not None else 0 if judged.row is None else judged.row.revision
-    return ReachedState(revision + migrations, shown.last_updated_ms, pointer.sha256)
-
-
-def _contract_of(each: Publication) -> str | None:
-    """The contract of the publication; later approvals may change it."""
-    return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
+    return {each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id)}

@@ -22,6 +22,7 @@ from pvdm.model.schema import Schema
 from pvdm.model.statements.core import Operation, ProofCore
 from pvdm.model.statements.migration import Migration, Protection, contract_sha256
 from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.table import TableRef
 from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
 from pvdm.steward.restore.lineage import Unreceipted, stored_core
@@ -62,8 +63,15 @@ def apply_restore(
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
         outcome |= _end_open_work(unit)
-        outcome["nonces"] = _void_nonces(unit)
-        outcome["tokens"] = _revoke_tokens(unit)
+        # Pending overrides and challenges may have been used after the backup, and tokens revoked.
+        waiting = [each.nonce for each in nonces.list_reserved(unit)]
+        for nonce in waiting:
+            nonces.abort(unit, nonce, reason=_WHY)
+        live = (grant for grant in tokens.list_all(unit) if grant.revoked_micros is None)
+        valid = [grant.token_id for grant in live if grant.expires_micros > unit.at_micros]
+        for token_id in valid:
+            tokens.revoke(unit, token_id)
+        outcome |= {"nonces": len(waiting), "tokens": len(valid)}
         marker = Restore(
             restores.next_id(unit),
             order.operator,
@@ -122,6 +130,23 @@ def _reconcile(
     used_up: set[str] = set()
     blocked: list[dict[str, str]] = []
     lost = {each.receipt_id for each in pointers.lost} - pointers.unclear
+    uncertain = {each.proof_id for each in pointers.unreceipted if not each.certain}
+
+    def apply(
+        statement_id: str, workload_id: str, table: TableRef, snapshot: str, cores: Mapping[str, ProofCore | None]
+    ) -> None:
+        for proof_id, core in cores.items():
+            if core is not None and statement_id not in uncertain and _settle(unit, core, snapshot):
+                settled.append(core.attempt.attempt_id)
+                continue
+            chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
+            restores.put_used_chunk(unit, workload_id, chunk_id, snapshot_id=snapshot, receipt_id=statement_id)
+            used_up.add(workload_id)
+        _complete_if_published(unit, workload_id)
+        claim = known_claims.get(statement_id)
+        if took_rows(cores.values()) and _block(unit, table.uuid, workload_id, statement_id, claim):
+            blocked.append({"table": table.name, "receipt_id": statement_id, "workload_id": workload_id})
+
     for each, said in statements_of(found, Receipt):
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
         record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
@@ -132,30 +157,10 @@ def _reconcile(
                 # Registering its metadata would show its rows again, so claims on it are blocked.
                 restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
             continue
-        for proof_id, core in cores.items():
-            if core is not None and _settle(unit, core, snapshot):
-                settled.append(core.attempt.attempt_id)
-                continue
-            chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
-            restores.put_used_chunk(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
-            used_up.add(said.workload_id)
-        _complete_if_published(unit, said.workload_id)
-        claim = known_claims.get(receipt_id)
-        if took_rows(cores.values()) and _block(unit, said.table.uuid, said.workload_id, receipt_id, claim):
-            blocked.append({"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id})
+        apply(receipt_id, said.workload_id, said.table, snapshot, cores)
     for shown in pointers.unreceipted:
-        proved, proof_id = shown.core.attempt, shown.proof_id
-        if shown.certain and _settle(unit, shown.core, shown.snapshot_id):
-            settled.append(proved.attempt_id)
-        else:
-            restores.put_used_chunk(
-                unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id
-            )
-            used_up.add(proved.workload_id)
-        _complete_if_published(unit, proved.workload_id)
-        claim = known_claims.get(proof_id)
-        if took_rows([shown.core]) and _block(unit, shown.table.uuid, proved.workload_id, proof_id, claim):
-            blocked.append({"table": shown.table.name, "receipt_id": proof_id, "workload_id": proved.workload_id})
+        proved, workload_id = {shown.proof_id: shown.core}, shown.core.attempt.workload_id
+        apply(shown.proof_id, workload_id, shown.table, shown.snapshot_id, proved)
     for doubted in pointers.doubted:
         said, receipt_id = doubted.said, doubted.receipt_id
         restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
@@ -219,9 +224,8 @@ def end_announced(unit: Unit) -> list[str]:
     standing = announced.list_open(unit)
     for each in standing:
         published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
-        announced.settle(
-            unit, each.announced_id, AnnouncedState.DONE if published else AnnouncedState.RELEASED, reason=_WHY
-        )
+        state = AnnouncedState.DONE if published else AnnouncedState.RELEASED
+        announced.settle(unit, each.announced_id, state, reason=_WHY)
     return [each.snapshot_id for each in standing]
 
 
@@ -242,24 +246,6 @@ def _end_open_work(unit: Unit) -> dict[str, list[str]]:
     return ended
 
 
-def _void_nonces(unit: Unit) -> int:
-    """Abort the nonces of pending overrides and challenges, which may have been used after the backup."""
-    waiting = nonces.list_reserved(unit)
-    for nonce in waiting:
-        nonces.abort(unit, nonce.nonce, reason=_WHY)
-    return len(waiting)
-
-
-def _revoke_tokens(unit: Unit) -> int:
-    """Revoke every token of the backup, since it may have been revoked after it."""
-    now, count = unit.at_micros, 0
-    for grant in tokens.list_all(unit):
-        if grant.revoked_micros is None and grant.expires_micros > now:
-            tokens.revoke(unit, grant.token_id)
-            count += 1
-    return count
-
-
 def took_rows(cores: Iterable[ProofCore | None]) -> bool:
     """Whether the publication may have appended rows; True where a proof is lost."""
     return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
@@ -270,7 +256,9 @@ def derive_claims(notary: Notary, found: Sequence[ArchivedEntry], pointers: Poin
 
     A claim that cannot be derived for certain is left out.
     """
-    contracts = _contracts(found)
+    texts = [said.contract for _, said in statements_of(found, Protection)]
+    texts += [said.contract for _, said in statements_of(found, Migration)]
+    contracts = {contract_sha256(text): parse_contract(text.encode()) for text in texts if text is not None}
     claims: dict[str, Claim] = {}
     for each in pointers.published:
         if each.receipt_id not in pointers.shown or not took_rows(each.cores.values()):
@@ -292,8 +280,13 @@ def _derive(
     """The claim of the workload's filter, derived as when the workload was opened; None where it is unknown."""
     if core is None or target is None:
         return None
+    sha256 = core.attempt.contract_sha256
     try:
-        bound = _bind_contract(notary, core, contracts)
+        contract = contracts.get(sha256)
+        if contract is None:
+            with notary.ledger.read() as unit:
+                contract = parse_contract(protections.contract(unit, sha256))
+        bound = contract.bind({name: value for name, value in core.attempt.parameters if value is not None})
         if bound.contract.boundary.claim is None:
             return Claim.everything()
         source = _source_schema(notary, bound, core)
@@ -303,15 +296,6 @@ def _derive(
         return with_target_column(bound, claim, target)
     except PvdmError:
         return None
-
-
-def _bind_contract(notary: Notary, core: ProofCore, contracts: dict[str, DataProductContract]) -> BoundContract:
-    sha256 = core.attempt.contract_sha256
-    contract = contracts.get(sha256)
-    if contract is None:
-        with notary.ledger.read() as unit:
-            contract = parse_contract(protections.contract(unit, sha256))
-    return contract.bind({name: value for name, value in core.attempt.parameters if value is not None})
 
 
 def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | None:
@@ -330,10 +314,3 @@ def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Sch
     if metadata.snapshot(pinned.snapshot_id) is None:
         return to_model(metadata.current_schema)
     return pinned_schema(pinned.table, metadata, pinned.snapshot_id)
-
-
-def _contracts(found: Sequence[ArchivedEntry]) -> dict[str, DataProductContract]:
-    """The contracts that came into force after the backup, by their hashes."""
-    texts = [said.contract for _, said in statements_of(found, Protection)]
-    texts += [said.contract for _, said in statements_of(found, Migration)]
-    return {contract_sha256(text): parse_contract(text.encode()) for text in texts if text is not None}

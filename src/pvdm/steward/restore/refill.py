@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any, Final, TypeVar
@@ -40,11 +40,6 @@ from pvdm.trust.log.tiles import StaticTiles
 from pvdm.trust.root import RootKey, RootRole, TrustRoot, advance_root, pin_root
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
-
-_LOG_KEYS_HINT: Final = (
-    "nothing was changed; bring the newest keystore, or the public half of each log key that it lacks: "
-    "--log-key FILE.pub, once for each"
-)
 
 KINDS: Final[Mapping[EntryKind, type[Any]]] = {
     EntryKind.PROOF: Proof,
@@ -118,10 +113,8 @@ def plan_refill(notary: Notary, order: Order) -> Plan:
     archive = ArchivedLog(order.archive)
     entries = tuple(archive.entries(size, target.checkpoint.size))
     hashes = _verify_growth(notary, entries, target)
-    found = []
-    for place, data in enumerate(entries, start=size):
-        entry = parse_entry(data)
-        found.append(ArchivedEntry(place, entry, archive.envelope(entry.sha256)))
+    parsed = enumerate(map(parse_entry, entries), start=size)
+    found = [ArchivedEntry(place, entry, archive.envelope(entry.sha256)) for place, entry in parsed]
     if target.note != outside.note:
         _require_trusted_checkpoint(notary, order, target, found, outside.checkpoint.size)
     _require_envelopes(order, found)
@@ -157,11 +150,8 @@ def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
     config = notary.config
     origin = order.lost_origin or config.origin
     if order.lost_origin == config.origin:
-        raise Code.RESTORE_REQUEST_INVALID(
-            reason="restore_origin_same",
-            expected=f"another origin in the configuration than {config.origin}",
-            got=config.origin,
-        )
+        expected = f"another origin in the configuration than {config.origin}"
+        raise Code.RESTORE_REQUEST_INVALID(reason="restore_origin_same", expected=expected, got=config.origin)
     kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
     with _log_key_hint():
         newest = kept.load()
@@ -186,7 +176,10 @@ def _log_key_hint() -> Iterator[None]:
         yield
     except VerificationError as error:
         if error.code == Code.NOTE_KEY_UNKNOWN and "root fetch" in str(error.hint):
-            error.hint = _LOG_KEYS_HINT
+            error.hint = (
+                "nothing was changed; bring the newest keystore, or the public half of each log key that it lacks: "
+                "--log-key FILE.pub, once for each"
+            )
         raise
 
 
@@ -214,20 +207,14 @@ def _archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint)
     if held.checkpoint.size == outside.checkpoint.size:
         return outside
     if held.checkpoint.size > outside.checkpoint.size:
-        _require_archive_extends(order.archive, held, outside)
+        tiles = StaticTiles(log_folder(order.archive), held.checkpoint.size)
+        _require_same_root(
+            merkle.root_at(tiles, outside.checkpoint.size),
+            outside,
+            "the archive shows another history than the checkpoint outside",
+            "two histories exist under one key; keep both and tell every consumer",
+        )
     return held
-
-
-def _require_archive_extends(archive: FilePath, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
-    """Refuse a longer archive that does not begin with the log of the outside checkpoint."""
-    tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
-    root = merkle.root_at(tiles, outside.checkpoint.size)
-    _require_same_root(
-        root,
-        outside,
-        "the archive shows another history than the checkpoint outside",
-        "two histories exist under one key; keep both and tell every consumer",
-    )
 
 
 def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint: str) -> None:
@@ -236,7 +223,7 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 
 
 def _require_trusted_checkpoint(
-    notary: Notary, order: Order, target: SignedCheckpoint, found: Iterable[ArchivedEntry], covered: int
+    notary: Notary, order: Order, target: SignedCheckpoint, found: Sequence[ArchivedEntry], covered: int
 ) -> None:
     """Refuse entries beyond the outside checkpoint that only a revoked log key has signed."""
     origin = target.checkpoint.origin
@@ -254,17 +241,14 @@ def _require_trusted_checkpoint(
         ) from None
 
 
-def _revoked_log_keys(notary: Notary, found: Iterable[ArchivedEntry], covered: int) -> set[str]:
+def _revoked_log_keys(notary: Notary, found: Sequence[ArchivedEntry], covered: int) -> set[str]:
     book = notary.keys.book()
     numbers = {epoch.number for epoch in book.epochs if epoch.state is EpochStage.REVOKED}
     with notary.ledger.read() as unit:
-        envelopes = [statement.envelope for statement in statements.of_kind(unit, StatementKind.EPOCH)]
-    for each in found:
-        if each.envelope is not None and each.entry.kind is EntryKind.EPOCH and each.index < covered:
-            envelopes.append(each.envelope)
+        steps = [read_signed(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)]
+    steps += [said for each, said in statements_of(found, EpochStatement) if each.index < covered]
     named: set[str] = set()
-    for envelope in envelopes:
-        said = read_signed(envelope, EpochStatement)
+    for said in steps:
         if said.after is EpochStage.REVOKED:
             numbers.add(said.epoch)
             named.update(key_id for role, key_id in said.key_ids if role == KeyRole.LOG.value and key_id)
@@ -327,10 +311,10 @@ class ArchivedEntry:
     def statement_id(self) -> str:
         """The id under which the ledger stores the envelope."""
         envelope = self.envelope or b""
-        if self.entry.kind is EntryKind.TRUST_ROOT:
-            kind = {"payload_type": TRUST_ROOT_TYPE, "signatures_max": ROOT_SIGNATURES_MAX}
-            return parse_envelope(envelope, **kind).payload_sha256  # type: ignore[arg-type]
-        return parse_envelope(envelope).payload_sha256
+        if self.entry.kind is not EntryKind.TRUST_ROOT:
+            return parse_envelope(envelope).payload_sha256
+        root = parse_envelope(envelope, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+        return root.payload_sha256
 
 
 def statements_of(found: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
@@ -372,14 +356,14 @@ def require_statements(notary: Notary, found: Sequence[ArchivedEntry], *, covere
 def _signers(notary: Notary, found: Sequence[ArchivedEntry]) -> _Signers:
     own: dict[str, RootKey] = {}
     revoked = set()
+    name = notary.config.notary
     for epoch in notary.keys.book().epochs:
         public = epoch.key(KeyRole.SIGNING).public
         if public is not None:
-            name = notary.config.notary
             own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
             if epoch.state is EpochStage.REVOKED:
                 revoked.add(public.key_id)
-    return _Signers(notary.config.notary, own, frozenset(revoked), _roots(notary, found))
+    return _Signers(name, own, frozenset(revoked), _roots(notary, found))
 
 
 def _roots(notary: Notary, found: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:

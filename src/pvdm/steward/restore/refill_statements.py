@@ -10,15 +10,16 @@ from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import proofs, protections
 from pvdm.ledger.record.proofs import OverrideRecord, ProofRecord
-from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.schema.record import ActionWord, VerdictWord
+from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
+from pvdm.steward.migrations import migration_record
+from pvdm.steward.protections import protection_record
 from pvdm.steward.record.proofs import summary_of
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.trust.log.entry import EntryKind
@@ -94,19 +95,11 @@ def refill_approvals(
 
 def _refill_protection(unit: Unit, protection_id: str, said: Protection) -> None:
     after = said.target.contract_sha256 if said.action is ProtectionAction.PROTECT else None
-    table_uuid = namespace_id = None
     if isinstance(said.target, NamespaceTarget):
-        name, namespace_id = said.target.namespace.name, said.target.namespace.id
-        domain = _set_namespace(unit, namespace_id, after)
+        domain = _set_namespace(unit, said.target.namespace.id, after)
     else:
-        name, table_uuid = said.target.table.name, said.target.table.uuid
-        domain = _set_table(unit, table_uuid, after)
-    action = ActionWord(said.action.value)
-    contract = said.target.contract_sha256
-    record = ProtectionRecord(
-        protection_id, action, table_uuid, namespace_id, name, domain, contract, said.operator, said.nonce
-    )
-    protections.insert_protection(unit, record)
+        domain = _set_table(unit, said.target.table.uuid, after)
+    protections.insert_protection(unit, protection_record(protection_id, said, domain))
     if said.contract is not None:
         protections.store_contract(unit, said.contract.encode(), statement_id=protection_id)
 
@@ -135,16 +128,12 @@ def _refill_migration(
     unit: Unit, migration_id: str, said: Migration, done: RefilledApprovals, made_again: Mapping[str, str | None]
 ) -> None:
     """Apply the migration's contract; a change that could not be made again has to be proposed again."""
-    contract = said.after.contract_sha256
-    domain = _set_table(unit, said.table.uuid, contract)
+    domain = _set_table(unit, said.table.uuid, said.after.contract_sha256)
     if migration_id in made_again:
         done.remade.append(RemadeMigration(said.table.name, said.table.uuid, migration_id))
     else:
         done.migrated.add(said.table.name)
-    sha256 = made_again.get(migration_id)
-    record = MigrationRecord(
-        migration_id, said.table.uuid, said.table.name, domain, contract, sha256, said.operator, said.nonce
-    )
+    record = migration_record(migration_id, said, domain, made_again.get(migration_id))
     protections.insert_migration(unit, record)
     if said.contract is not None:
         protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
@@ -176,9 +165,11 @@ def refill_verdicts(unit: Unit, found: Sequence[ArchivedEntry]) -> None:
     for each, proof in statements_of(found, Proof):
         _refill_proof(unit, each.statement_id(), proof)
     for each, override in statements_of(found, BreakGlass):
-        override_id = each.statement_id()
-        _refill_override(unit, override_id, override, used.get(override_id))
-    _settle_used_overrides(unit, used)
+        _refill_override(unit, each.statement_id(), override, is_used=each.statement_id() in used)
+    for override_id, snapshot_id in used.items():
+        stored = proofs.find_override(unit, override_id)
+        if stored is not None:
+            nonces.settle(unit, stored.record.nonce, str(snapshot_id))
 
 
 def _refill_proof(unit: Unit, proof_id: str, said: Proof) -> None:
@@ -197,26 +188,17 @@ def _refill_proof(unit: Unit, proof_id: str, said: Proof) -> None:
     )
     workload = workloads.find(unit, attempt.workload_id)
     table = tables.find_by_uuid(unit, core.target.table.uuid)
-    domain = EVERY_DOMAIN if table is None else table.domain
-    proofs.insert_restored(
-        unit, record, attempt.workload_id, domain=domain if workload is None else workload.opening.domain
-    )
+    of_table = EVERY_DOMAIN if table is None else table.domain
+    domain = of_table if workload is None else workload.opening.domain
+    proofs.insert_restored(unit, record, attempt.workload_id, domain=domain)
 
 
-def _refill_override(unit: Unit, override_id: str, said: BreakGlass, snapshot_id: int | None) -> None:
+def _refill_override(unit: Unit, override_id: str, said: BreakGlass, *, is_used: bool) -> None:
     """Write an override; one whose FAIL proof is lost cannot be listed."""
     if not proofs.is_known(unit, said.fail_proof_id):
         return
     record = OverrideRecord(override_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
     nonces.reserve(unit, said.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=said.operator)
     proofs.insert_override(unit, record)
-    if snapshot_id is None:
+    if not is_used:
         nonces.abort(unit, said.nonce, reason=_WHY)
-
-
-def _settle_used_overrides(unit: Unit, used: dict[str, int]) -> None:
-    """Settle the nonces of overrides that receipts from after the backup name."""
-    for override_id, snapshot_id in used.items():
-        found = proofs.find_override(unit, override_id)
-        if found is not None:
-            nonces.settle(unit, found.record.nonce, str(snapshot_id))

@@ -6,11 +6,11 @@ import contextlib
 import hashlib
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from pvdm import fault
 from pvdm.errors import Code, UnavailableError
-from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
 from pvdm.ledger.record import restores, shared_settings, statements
@@ -120,19 +120,6 @@ class Restored:
     repeated: bool = False
 
 
-_REPORTS: Final[dict[str, Any]] = {
-    "blocked": BlockedClaim,
-    "protected": ProtectedAgain,
-    "remade": RemadeMigration,
-    "advanced": AdvancedTable,
-    "unreceipted": UnreceiptedChunk,
-    "behind": BehindTable,
-    "unreadable": UnreadableTable,
-    "unregistered": UnregisteredTable,
-    "unprotected": UnprotectedTable,
-}
-
-
 def restore(
     config: StewardConfig, order: Order, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
 ) -> Restored:
@@ -173,13 +160,8 @@ def _require_clock(notary: Notary, order: Order) -> None:
     try:
         notary.clock.now_micros()
     except UnavailableError as error:
-        raise UnavailableError(
-            error.reason,
-            error.message,
-            expected=error.expected,
-            got=error.got,
-            hint="set the host's clock right; if it is right now, restore with --confirm-clock, which is noted",
-        ) from None
+        error.hint = "set the host's clock right; if it is right now, restore with --confirm-clock, which is noted"
+        raise
 
 
 def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
@@ -197,7 +179,10 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
 
 def _complete(notary: Notary, marker: Restore) -> Restored:
     lost = bool(marker.outcome["lost"])
-    if not (lost and _newest_checkpoint(notary).origin == notary.config.origin):
+    note = LedgerLogReader(notary.ledger).newest_checkpoint()
+    if note is None:
+        raise AssertionError("a log that was backed up has a checkpoint")
+    if not (lost and read_unverified(note).checkpoint.origin == notary.config.origin):
         new_epoch = open_new_epoch(notary.ledger, notary.keys, marker)
         fault.point("steward.restore.after_epoch")
         _log_restore(notary, marker, new_epoch)
@@ -217,34 +202,20 @@ def _finish(unit: Unit, notary: Notary, marker: Restore) -> None:
 
 
 def _result(notary: Notary, marker: Restore) -> Restored:
-    outcome = marker.outcome
-    values = {name: outcome[name] for name in ("refilled", "lost", "missing", "nonces", "tokens")}
-    values |= {name: tuple(outcome[name]) for name in ("abandoned", "published", "settled", "spent", "migrated")}
-    values |= {name: tuple(kind(**each) for each in outcome[name]) for name, kind in _REPORTS.items()}
     with notary.ledger.read() as unit:
         logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
-    said = read_signed(logged.envelope, RestoreStatement)
-    return Restored(
-        backup_size=marker.backup_size,
-        outside_size=_outside_checkpoint(marker).size,
-        lost_publications=tuple(
-            LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
-        ),
-        new_epoch=said.new_epoch,
-        log_size=notary.log.size(),
-        **values,
-    )
+    facts = {
+        **marker.outcome,
+        "backup_size": marker.backup_size,
+        "outside_size": _outside_checkpoint(marker).size,
+        "new_epoch": read_signed(logged.envelope, RestoreStatement).new_epoch,
+        "log_size": notary.log.size(),
+    }
+    return TypeAdapter(Restored).validate_python(facts)
 
 
 def _outside_checkpoint(marker: Restore) -> Checkpoint:
     return read_unverified(marker.outside_note).checkpoint
-
-
-def _newest_checkpoint(notary: Notary) -> Checkpoint:
-    note = LedgerLogReader(notary.ledger).newest_checkpoint()
-    if note is None:
-        raise AssertionError("a log that was backed up has a checkpoint")
-    return read_unverified(note).checkpoint
 
 
 def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
@@ -295,34 +266,22 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
     path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
-        _swap(path, marker.outside_note, note)
+        with locked(path):
+            held = path.read_bytes() if path.exists() else marker.outside_note
+            if held == note:
+                return
+            names = (path.with_name(f"{path.name}.lost-{number}") for number in count(1))
+            kept = next(each for each in names if not each.exists() or each.read_bytes() == held)
+            if not kept.exists():
+                write_atomically(kept, held)
+                sync_folder(path.parent)
+            fault.point("steward.restore.after_keep")
+            write_atomically(path, note)
+            sync_folder(path.parent)
     except OSError as error:
         raise Code.OUTSIDE_CHECKPOINT_UNAVAILABLE(
             f"the outside checkpoint cannot be reached: {error.strerror or error}"
         ) from None
-
-
-def _swap(path: FilePath, last: bytes, note: bytes) -> None:
-    with locked(path):
-        held = path.read_bytes() if path.exists() else last
-        if held == note:
-            return
-        _keep_old(path, held)
-        fault.point("steward.restore.after_keep")
-        write_atomically(path, note)
-        sync_folder(path.parent)
-
-
-def _keep_old(path: FilePath, held: bytes) -> None:
-    """Keep the old checkpoint under the first free name."""
-    for number in count(1):
-        kept = path.with_name(f"{path.name}.lost-{number}")
-        if not kept.exists():
-            write_atomically(kept, held)
-            sync_folder(path.parent)
-            return
-        if kept.read_bytes() == held:
-            return
 
 
 def _store(unit: Unit, document: Document, log_index: int) -> None:
@@ -334,7 +293,9 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
 
     With lost entries it is unknown which epochs were revoked, so all old ones are revoked.
     """
-    logged = _logged_stages(ledger)
+    with ledger.read() as unit:
+        steps = [read_signed(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)]
+    logged = {each.epoch: each.after for each in steps}  # the last stage of each epoch in the refilled log
     lost = bool(marker.outcome["lost"])
 
     def old_epochs() -> list[Epoch]:
@@ -348,7 +309,9 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
         # Only an active epoch can be retired or revoked; nothing is signed with it meanwhile.
         if epoch.state is EpochStage.CREATED and (lost or behind):
             keys.activate_epoch(epoch.number, marker.reason)
-    made = _new_epoch(keys, marker, max(logged, default=0))
+    made, above = keys.book().epochs[-1].number, max(logged, default=0)
+    if made <= max(marker.epoch_before, above):  # else an interrupted restore has created it
+        made = keys.create_epoch(marker.reason, above=above)[0].epoch
     left = any(epoch.can_sign and not is_revoked(epoch) for epoch in old_epochs())
     if not left and keys.book().epoch(made).state is EpochStage.CREATED:
         # No other epoch can sign; the Steward is not ready until a trust root names the new keys.
@@ -360,19 +323,3 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
     if active is not None and active.number != made:
         keys.retire_epoch(active.number, marker.reason)
     return made
-
-
-def _new_epoch(keys: KeyService, marker: Restore, above: int) -> int:
-    """The epoch that an interrupted restore has created, or a new one."""
-    newest = keys.book().epochs[-1].number
-    if newest > max(marker.epoch_before, above):
-        return newest
-    return keys.create_epoch(marker.reason, above=above)[0].epoch
-
-
-def _logged_stages(ledger: Ledger) -> dict[int, EpochStage]:
-    """The last stage of each epoch in the refilled log."""
-    with ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
-    said = [read_signed(each.envelope, EpochStatement) for each in stored]
-    return {each.epoch: each.after for each in said}

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 from pvdm.catalog.names import full_name
 from pvdm.errors import Code, InputError, VerificationError
-from pvdm.lake.files import FoundFile, MetadataFiles, StoredFile, revision_of
+from pvdm.lake.files import MetadataFiles, StoredFile, revision_of
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.steward.work.sources import levels_of
-from pvdm.trust.log.entry import EntryKind
-from pvdm.trust.statement import read_signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,36 +44,25 @@ def find_ahead(
     ledger: Ledger, files: MetadataFiles, found: Sequence[ArchivedEntry], reached: Mapping[str, ReachedState]
 ) -> set[str]:
     """The UUIDs of tables that may be unprotected and whose folders have newer metadata files than is shown."""
-    ended = _unprotected_since(found)
-    with ledger.read() as unit:
-        rows = [row for row in tables.list_live(unit) if row.upstream is None]
-    free = {row.table_uuid: row for row in rows if not row.protected or row.table_uuid in ended}
-    made = {uuid for uuid in ended & reached.keys() if uuid not in free}
-    ahead = {
-        uuid
-        for uuid, row in free.items()
-        if _is_ahead(files, uuid, reached.get(uuid) or _reached_by_backup(files, row))
-    }
-    return ahead | {uuid for uuid in made if _is_ahead(files, uuid, reached[uuid])}
-
-
-def find_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
-    """The unprotected ones among these tables, once all approvals are in force again."""
-    behind = []
-    for row in tables.list_live(unit):
-        if row.table_uuid in ahead and not row.protected:
-            name = full_name((*levels_of(unit, row), row.name))
-            behind.append(BehindTable(name, row.table_uuid, tables.was_protected(unit, row)))
-    return sorted(behind, key=lambda each: each.table)
-
-
-def _unprotected_since(found: Sequence[ArchivedEntry]) -> set[str]:
-    """The tables whose protection ended after the backup, at least for a time."""
-    return {
+    ended = {
         said.target.table.uuid
         for _, said in statements_of(found, Protection)
         if isinstance(said.target, TableTarget) and said.action is ProtectionAction.UNPROTECT
     }
+    with ledger.read() as unit:
+        rows = [row for row in tables.list_live(unit) if row.upstream is None]
+    free = {row.table_uuid: row for row in rows if not row.protected or row.table_uuid in ended}
+    states = {uuid: reached.get(uuid) or _reached_by_backup(files, row) for uuid, row in free.items()}
+    states |= {uuid: reached[uuid] for uuid in ended & reached.keys()}
+    return {uuid for uuid, state in states.items() if _is_ahead(files, uuid, state)}
+
+
+def find_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
+    """The unprotected ones among these tables, once all approvals are in force again."""
+    rows = [row for row in tables.list_live(unit) if row.table_uuid in ahead and not row.protected]
+    named = [(full_name((*levels_of(unit, row), row.name)), row) for row in rows]
+    behind = [BehindTable(name, row.table_uuid, tables.was_protected(unit, row)) for name, row in named]
+    return sorted(behind, key=lambda each: each.table)
 
 
 def _reached_by_backup(files: MetadataFiles, row: TableRow) -> ReachedState:
@@ -122,14 +109,12 @@ def find_unreadable(ledger: Ledger, files: MetadataFiles, *, but: Collection[str
     """Read the metadata of every table of the backup, except those in `but`, which were read before."""
     with ledger.read() as unit:
         rows = [row for row in tables.list_live(unit) if row.upstream is None and row.table_uuid not in but]
-        homes = {row.namespace_id: namespaces.find_by_id(unit, row.namespace_id) for row in rows}
+        names = [full_name((*levels_of(unit, row), row.name)) for row in rows]
     found = []
-    for row in rows:
+    for row, name in zip(rows, names, strict=True):
         try:
             TableMetadata.parse(files.read(StoredFile(row.pointer.location, row.pointer.sha256)))
         except (VerificationError, InputError) as error:
-            home = homes[row.namespace_id]
-            name = full_name((*(() if home is None else home.levels), row.name))
             found.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.reason, error.message))
     return sorted(found, key=lambda each: each.table)
 
@@ -166,27 +151,16 @@ def find_unregistered(
     unregistered = []
     for uuid in unknown:
         whole = (each for each in files.written(uuid) if not each.unfinished)
-        newest = max(whole, key=_age, default=None)
+        newest = max(whole, key=lambda each: (revision_of(each.name) or 0, each.modified_seconds), default=None)
         if newest is not None:
             unregistered.append(UnregisteredTable(uuid, newest.location, names.get(uuid)))
     return unregistered
 
 
-def _age(file: FoundFile) -> tuple[int, float]:
-    return revision_of(file.name) or 0, file.modified_seconds
-
-
 def _signed_names(found: Sequence[ArchivedEntry]) -> dict[str, str]:
     """The last name of each table in protections and migrations from after the backup."""
-    names: dict[str, str] = {}
-    for each in found:
-        if each.envelope is None:
-            continue
-        if each.entry.kind is EntryKind.MIGRATION:
-            moved = read_signed(each.envelope, Migration).table
-            names[moved.uuid] = moved.name
-        elif each.entry.kind is EntryKind.PROTECTION:
-            target = read_signed(each.envelope, Protection).target
-            if isinstance(target, TableTarget):
-                names[target.table.uuid] = target.table.name
-    return names
+    signed = [(each.index, said.table) for each, said in statements_of(found, Migration)]
+    for each, said in statements_of(found, Protection):
+        if isinstance(said.target, TableTarget):
+            signed.append((each.index, said.target.table))
+    return {table.uuid: table.name for _, table in sorted(signed, key=lambda pair: pair[0])}

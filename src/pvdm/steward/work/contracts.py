@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces
@@ -24,14 +24,9 @@ def contract_text(data: bytes, name: str = "contract") -> str:
     return data.decode()
 
 
-def judge_contract(text: str) -> DataProductContract:
-    """Parse a contract that an approval brings; fields of later versions are refused."""
-    return parse_contract(text.encode())
-
-
 def judge_doable(text: str, *, extracts: SparkExtraction | None) -> DataProductContract:
     """Parse a contract and refuse one that this Steward cannot serve; `extracts` is Spark's reader."""
-    found = judge_contract(text)
+    found = parse_contract(text.encode())
     if found.extraction is ExtractionPath.SPARK:
         require_extraction(extracts)
     return found
@@ -49,17 +44,13 @@ def require_target_fit(
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:
     """Require that the contract publishes exactly this table, for the domain that owns it."""
-    if contract.boundary.target != full_name(parts):
-        raise _other_table_error(contract, full_name(parts))
-    _require_domain(contract, domain)
+    _require_applicable(contract, contract.boundary.target == full_name(parts), full_name(parts), domain)
 
 
 def require_for_namespace(contract: DataProductContract, levels: Sequence[str], domain: str) -> None:
     """Require that the contract publishes a table of this namespace, for the domain that owns it."""
     inside, _, _ = contract.boundary.target.rpartition(".")
-    if inside != full_name(levels):
-        raise _other_table_error(contract, f"a table of {full_name(levels)}")
-    _require_domain(contract, domain)
+    _require_applicable(contract, inside == full_name(levels), f"a table of {full_name(levels)}", domain)
 
 
 def require_source_reached(ledger: Ledger, contract: DataProductContract, grant: Grant) -> None:
@@ -80,14 +71,9 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
         )
 
 
-def _other_table_error(contract: DataProductContract, expected: str) -> PvdmError:
-    return Code.CONTRACT_NOT_APPLICABLE(
-        reason="contract_of_other_table", expected=expected, got=contract.boundary.target
-    )
-
-
-def _require_domain(contract: DataProductContract, domain: str) -> None:
-    if contract.product.domain != domain:
-        raise Code.CONTRACT_NOT_APPLICABLE(
-            reason="contract_of_other_domain", expected=domain, got=contract.product.domain
-        )
+def _require_applicable(contract: DataProductContract, is_target: bool, target: str, domain: str) -> None:
+    named, owner = contract.boundary.target, contract.product.domain
+    if not is_target:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_table", expected=target, got=named)
+    if owner != domain:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_domain", expected=domain, got=owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, chunks, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Chunk, Published
+from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_stewards
@@ -138,41 +139,35 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
     read.
     """
     unknown: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
-    try:
-        with ledger.read() as unit:
-            return unknown | _describe(unit, subject)
-    except PvdmError:
-        return unknown
+    with contextlib.suppress(PvdmError), ledger.read() as unit:
+        return unknown | _describe(unit, subject)
+    return unknown
 
 
 def tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
     """Table and workload of each subject, an attempt or a workload; None and None for an unknown one."""
     with ledger.read() as unit:
-        return [_table_and_workload(unit, subject) for subject in subjects]
+        found = [_find_work(unit, subject)[1] for subject in subjects]
+        openings = [None if workload is None else workload.opening for workload in found]
+        return [(None, None) if of is None else (table_name(unit, of.table_uuid), of.workload_id) for of in openings]
 
 
-def _table_and_workload(unit: Unit, subject: str) -> tuple[str | None, str | None]:
+def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | None]:
+    """The attempt and the workload of a subject, which is the id of one of the two."""
     attempt = attempts.find(unit, subject)
-    workload = workloads.find(unit, subject if attempt is None else attempt.workload_id)
-    if workload is None:
-        return None, None
-    return table_name(unit, workload.opening.table_uuid), workload.opening.workload_id
+    return attempt, workloads.find(unit, subject if attempt is None else attempt.workload_id)
 
 
 def describe_workload(ledger: Ledger, workload_id: str, table_uuid: str) -> Facts:
     """Table and workload, for a log line about a publication."""
     name = None
-    try:
-        with ledger.read() as unit:
-            name = table_name(unit, table_uuid)
-    except PvdmError:
-        pass
+    with contextlib.suppress(PvdmError), ledger.read() as unit:
+        name = table_name(unit, table_uuid)
     return {"table": name, "table_uuid": table_uuid, "workload_id": workload_id}
 
 
 def _describe(unit: Unit, subject: str) -> Facts:
-    attempt = attempts.find(unit, subject)
-    workload = workloads.find(unit, subject if attempt is None else attempt.workload_id)
+    attempt, workload = _find_work(unit, subject)
     if workload is None:
         return {"attempt_id": subject}
     opening = workload.opening
@@ -233,40 +228,6 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
         )
 
 
-def require_one_chunk(planned: list[Chunk]) -> Chunk:
-    """The only chunk of a plan; a staged branch cannot be one chunk of several."""
-    if len(planned) != 1:
-        raise Code.WORKLOAD_PARAMETERS_DIFFER(
-            "the workload was opened to be staged chunk by chunk",
-            expected="another workload id",
-            got=f"a plan of {len(planned)} chunks",
-        )
-    return planned[0]
-
-
-def require_same_branch(found: Attempt, branch: str) -> None:
-    """Refuse another branch than the one that the attempt adopted."""
-    if found.branch != branch:
-        raise Code.WORKLOAD_PARAMETERS_DIFFER(
-            f"workload {found.workload_id} publishes another branch",
-            expected=found.branch,
-            got=ascii(branch[:80]),
-            hint="use another workload id",
-            workload_id=found.workload_id,
-        )
-
-
 def retry_needs_reason(ended: Attempt) -> bool:
     """Whether another attempt after this one needs a reason."""
     return needs_reason(ended.state, refused=decode_refusal(ended.reason) is not None)
-
-
-def require_same_failed_branch(found: Attempt, branch: str) -> None:
-    """Refuse another branch without a reason after one that failed."""
-    if found.branch != branch:
-        raise Code.REASON_MISSING(
-            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
-            expected="the reason: what was corrected (--reason)",
-            got="none",
-            workload_id=found.workload_id,
-        )

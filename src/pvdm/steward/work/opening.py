@@ -28,8 +28,7 @@ from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import ChunkDefinition, branch_of
-from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract
-from pvdm.model.schema import Schema
+from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
@@ -42,9 +41,6 @@ from pvdm.steward.work.opened import (
     get_workload,
     require_adoptable,
     require_not_published_since,
-    require_one_chunk,
-    require_same_branch,
-    require_same_failed_branch,
     retry_needs_reason,
     staged_head,
 )
@@ -52,13 +48,11 @@ from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_usable
 from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
-from pvdm.verify.source import PinnedSource
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
 _GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
-_GONE: Final = "nothing was changed; open another workload under the contract that the table has now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +104,11 @@ class Workloads:
         ids.require_workload_id(workload_id)
         # Planning may take long: a second call meanwhile waits for the first and does not plan again.
         with self._opening.hold(workload_id):
-            done = self._find_done_before(grant, workload_id, table, parameters)
+            row = self._load_table(grant, table)
+            done = self._find_done_before(row, workload_id, parameters)
             if done is not None:
                 return done
-            row, bound = self._load_protected_table(grant, table, parameters)
+            bound = self._bind_contract(row, table, parameters)
             if bound.contract.storage is Storage.SEALED and self.seals is not None:
                 self.seals.require_able(parse_location(row.location))
             return self._open(workload_id, row, bound)
@@ -134,22 +129,29 @@ class Workloads:
         before; the default is the contract's limit.
         """
         require_attempt(grant, None)
-        workload, contract = self._workload(grant, workload_id)
-        if attempt_id is not None:
-            with self.ledger.read() as unit:
-                if (earlier := attempts.find_opened(unit, attempt_id, workload_id, chunk_id)) is not None:
-                    return earlier
-        row = self._row_of(workload)
         attempt_id = attempt_id or secrets.token_hex(16)
+        with self.ledger.read() as unit:
+            workload = get_workload(unit, grant, workload_id)
+            contract = contract_of(unit, workload.opening.contract_hash)
+            earlier = attempts.find_opened(unit, attempt_id, workload_id, chunk_id)
+        if earlier is not None:
+            return earlier
+        row = self._row_of(workload)
         opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
         head = self.catalog.states.of(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
 
         def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
-            _require_contract(rows[0], workload)
+            _require_contract(rows[0], workload.opening.contract_hash)
             opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
-        self.catalog.commits.commit(OWN, [self._create_branch(row, opening.branch, head)], extra=open_attempt)
+        with self.ledger.read() as unit:
+            levels = levels_of(unit, row)
+        # Without a head of main the first write creates the branch.
+        ref: Json = {"action": "set-snapshot-ref", "ref-name": opening.branch, "type": "branch", "snapshot-id": head}
+        same_table: Json = {"type": "assert-table-uuid", "uuid": row.table_uuid}
+        change = Change(levels, row.name, [same_table], [] if head is None else [ref])
+        self.catalog.commits.commit(OWN, [change], extra=open_attempt)
         self.queue.changed(attempt_id)
         return opened[0]
 
@@ -161,8 +163,7 @@ class Workloads:
                 bound = bound_contract(unit, workload)
         except PvdmError:
             return None  # the workload is shown without it
-        newest = None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
-        return None if newest is None else int(newest)
+        return None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:
         """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
@@ -226,24 +227,25 @@ class Workloads:
         require_attempt(grant, None)
         ids.require_workload_id(workload_id)
         with self._opening.hold(workload_id):
-            workload = self._find_done_before(grant, workload_id, table, parameters)
+            row = self._load_table(grant, table)
+            workload = self._find_done_before(row, workload_id, parameters)
             if workload is None:
-                row, bound = self._load_protected_table(grant, table, parameters)
+                bound = self._bind_contract(row, table, parameters)
                 whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
                 workload = self._open(workload_id, row, whole)
             found = self._adopt_branch(workload, branch, reason)
         self.queue.hurry(found)
         return found
 
-    def _find_done_before(
-        self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]
-    ) -> Workload | None:
+    def _load_table(self, grant: Grant, table: str) -> TableRow:
+        *levels, name = parse_full_name(table)
+        return self.catalog.tables.load(grant, tuple(levels), name).row
+
+    def _find_done_before(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
         """The workload of this id if it is complete and the table has another contract now; else None.
 
         Raises `contract_moved` for one that is not complete under its old contract.
         """
-        *levels, name = parse_full_name(table)
-        row = self.catalog.tables.load(grant, tuple(levels), name).row
         with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is None or earlier.opening.table_uuid != row.table_uuid or row.contract_hash is None:
@@ -254,15 +256,11 @@ class Workloads:
             same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
             workloads.find_reopened(unit, same)
         if earlier.state is not WorkloadState.COMPLETE:
-            _require_contract(row, earlier)
+            _require_contract(row, earlier.opening.contract_hash)
         return earlier
 
-    def _load_protected_table(
-        self, grant: Grant, table: str, parameters: Mapping[str, str]
-    ) -> tuple[TableRow, BoundContract]:
-        """The table, and the contract that it is protected under with these parameters."""
-        *levels, name = parts = parse_full_name(table)
-        row = self.catalog.tables.load(grant, tuple(levels), name).row
+    def _bind_contract(self, row: TableRow, table: str, parameters: Mapping[str, str]) -> BoundContract:
+        """The contract that the table is protected under, with these parameters."""
         if row.contract_hash is None:
             raise Code.NOT_PROTECTED(
                 f"{table} is not protected: there is no contract to publish under",
@@ -272,8 +270,8 @@ class Workloads:
             )
         with self.ledger.read() as unit:
             contract = contract_of(unit, row.contract_hash)
-        require_for_table(contract, parts, row.domain)
-        return row, contract.bind(parameters)
+        require_for_table(contract, parse_full_name(table), row.domain)
+        return contract.bind(parameters)
 
     def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         contract = bound.contract
@@ -300,7 +298,12 @@ class Workloads:
             require_extraction(self.extracts).require_reach(source.scan.locations())
         target = to_model(metadata.current_schema)
         if contract.boundary.operation is Operation.APPEND:
-            self._require_free(workload_id, row.table_uuid, bound, source, target)
+            # Before anything is staged; the gate checks it again.
+            schema = source.scan.schema
+            claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
+            claim = with_target_column(bound, claim, target)
+            with self.ledger.read() as unit:
+                claims.require_free(unit, workload_id, target=row.table_uuid, claim=claim)
         require_usable(bound, source, target, self.files)
         plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
@@ -309,26 +312,10 @@ class Workloads:
         whole = replace(opening, source=source.ref.uuid)
 
         def work(unit: Unit) -> Workload:
-            now = tables.find_by_uuid(unit, row.table_uuid)
-            if now is None or now.contract_hash != contract.sha256:
-                raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
+            _require_contract(tables.find_by_uuid(unit, row.table_uuid), contract.sha256)
             return workloads.open_once(unit, whole, pinned)
 
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
-
-    def _require_free(
-        self, workload_id: str, table_uuid: str, bound: BoundContract, source: PinnedSource, target: Schema
-    ) -> None:
-        """Refuse rows that another workload has claimed, before anything is staged; the gate checks it again."""
-        schema = source.scan.schema
-        claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
-        with self.ledger.read() as unit:
-            claims.require_free(unit, workload_id, target=table_uuid, claim=with_target_column(bound, claim, target))
-
-    def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
-        with self.ledger.read() as unit:
-            found = get_workload(unit, grant, workload_id)
-            return found, contract_of(unit, found.opening.contract_hash)
 
     def _row_of(self, workload: Workload) -> TableRow:
         """The workload's table; raises `contract_moved` if its contract has changed since."""
@@ -336,7 +323,7 @@ class Workloads:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
             raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
-        _require_contract(row, workload)
+        _require_contract(row, workload.opening.contract_hash)
         return row
 
     def _new_attempt(
@@ -348,15 +335,6 @@ class Workloads:
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
         nonce = secrets.token_hex(16)
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
-
-    def _create_branch(self, row: TableRow, branch: str, head: int | None) -> Change:
-        """The change that creates the branch from main's head; without a head the first write creates it."""
-        with self.ledger.read() as unit:
-            levels = levels_of(unit, row)
-        made: list[Json] = []
-        if head is not None:
-            made.append({"action": "set-snapshot-ref", "ref-name": branch, "type": "branch", "snapshot-id": head})
-        return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
         metadata = self.catalog.states.newest(row).metadata
@@ -379,20 +357,33 @@ class Workloads:
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
-            chunk = require_one_chunk(chunks.of_workload(unit, workload_id))
-            tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
+            planned = chunks.of_workload(unit, workload_id)
+            tried = attempts.of_chunk(unit, workload_id, planned[0].chunk_id)
+        if len(planned) != 1:  # a staged branch cannot be one chunk of several
+            raise Code.WORKLOAD_PARAMETERS_DIFFER(
+                "the workload was opened to be staged chunk by chunk",
+                expected="another workload id",
+                got=f"a plan of {len(planned)} chunks",
+            )
         if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self._require_as_staged(workload, tried[-1], branch)
             return tried[-1]
         if tried and reason is None and retry_needs_reason(tried[-1]):
-            require_same_failed_branch(tried[-1], branch)
+            if tried[-1].branch != branch:
+                raise Code.REASON_MISSING(
+                    f"branch {tried[-1].branch[:80]} failed under this workload id, and another one is published in its"
+                    " place",
+                    expected="the reason: what was corrected (--reason)",
+                    got="none",
+                    workload_id=workload_id,
+                )
             return tried[-1]
         row = self._row_of(workload)
         metadata = self.catalog.states.newest(row).metadata
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"
-        opening = self._new_attempt(workload, row, chunk.chunk_id, attempt_id, branch, why)
+        opening = self._new_attempt(workload, row, planned[0].chunk_id, attempt_id, branch, why)
         head = staged_head(metadata, branch)
 
         def work(unit: Unit) -> Attempt:
@@ -408,8 +399,15 @@ class Workloads:
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
-        """Refuse a branch that was written after it was adopted."""
-        require_same_branch(found, branch)
+        """Refuse another branch than the one that was adopted, and one that was written since."""
+        if found.branch != branch:
+            raise Code.WORKLOAD_PARAMETERS_DIFFER(
+                f"workload {found.workload_id} publishes another branch",
+                expected=found.branch,
+                got=ascii(branch[:80]),
+                hint="use another workload id",
+                workload_id=found.workload_id,
+            )
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         head = None if row is None else staged_head(self.catalog.states.newest(row).metadata, branch)
@@ -425,10 +423,7 @@ class Workloads:
         )
 
 
-def _require_contract(row: TableRow, workload: Workload) -> None:
-    if row.contract_hash != workload.opening.contract_hash:
-        raise _contract_moved(workload.opening.contract_hash, row.contract_hash)
-
-
-def _contract_moved(expected: str, got: str | None) -> PvdmError:
-    return Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=expected, got=got or "none", hint=_GONE)
+def _require_contract(row: TableRow | None, contract_hash: str) -> None:
+    found = None if row is None else row.contract_hash
+    if found != contract_hash:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=contract_hash, got=found or "none")

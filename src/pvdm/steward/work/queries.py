@@ -126,12 +126,15 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Rol
     ids = [each.attempt_id for each in found]
     last_proofs = proofs.newest_of_each(unit, ids)
     published = chunks.published_as(unit, ids)
-    workload_ids = {each.workload_id for each in found}
-    override_ids = proofs.overrides_used_by(unit, sorted(workload_ids))
-    workload_facts = {each: _workload_facts(unit, each, override_ids.get(each, {})) for each in workload_ids}
-    records = verified.of_nonces(
-        unit, [each.nonce for each in last_proofs.values() if each.verdict is VerdictWord.FAIL]
-    )
+    workload_ids = sorted({each.workload_id for each in found})
+    override_ids = proofs.overrides_used_by(unit, workload_ids)
+    openings = {each: workloads.get(unit, each).opening for each in workload_ids}
+    workload_facts = {
+        each: _WorkloadFacts(table_name(unit, of.table_uuid), _is_incomplete(unit, of), override_ids.get(each, {}))
+        for each, of in openings.items()
+    }
+    failed = [each.nonce for each in last_proofs.values() if each.verdict is VerdictWord.FAIL]
+    records = verified.of_nonces(unit, failed)
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
@@ -195,11 +198,6 @@ def job_view(job: JobStatus) -> JobView:
         problem=None if job.error is None else RefusalView.of_error(job.error),
         again_seconds=job.again_seconds,
     )
-
-
-def _workload_facts(unit: Unit, workload_id: str, override_ids: Mapping[str, str]) -> _WorkloadFacts:
-    opening = workloads.get(unit, workload_id).opening
-    return _WorkloadFacts(table_name(unit, opening.table_uuid), _is_incomplete(unit, opening), override_ids)
 
 
 def _is_incomplete(unit: Unit, opening: Opening) -> bool:
@@ -344,7 +342,9 @@ class Work:
         for workload_id, each in zip(ids, found, strict=True):
             opening, source = each.opening, each.source_snapshot_id
             last = states.get(workload_id, {})
-            problem = self._problem(unit, workload_id) if _STEWARDS & last.keys() else None
+            live = attempts.list_live_of_workload(unit, workload_id) if _STEWARDS & last.keys() else []
+            jobs = (job for job in map(self.job_of, live) if job is not None)
+            problem = next((job.error for job in jobs if job.error is not None), None)
             views.append(
                 WorkloadView(
                     workload_id=workload_id,
@@ -372,31 +372,20 @@ class Work:
             )
         return views
 
-    def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
-        """The last error of a job of one of the workload's attempts."""
-        for attempt in attempts.list_live_of_workload(unit, workload_id):
-            job = self.job_of(attempt)
-            if job is not None and job.error is not None:
-                return job.error
-        return None
-
     def abort(self, grant: Grant, attempt_id: str, reason: str) -> AttemptView:
         """Abort a staging attempt: ROLLED_BACK, its nonce aborted; a second call changes nothing."""
 
         def work(unit: Unit) -> Attempt:
             _allowed(unit, grant, attempt_id)
-            require_abortable(attempts.lock(unit, attempt_id))
+            # From VERIFYING on a FAIL is recorded, and a commit that has begun is not undone.
+            state = attempts.lock(unit, attempt_id).state
+            if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
+                raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
 
         ended = self.ledger.transact(work, at_micros=self.clock.now_micros())
         self.given_up(attempt_id)
         return self.views(grant, [ended])[0]
-
-
-def require_abortable(attempt: Attempt) -> None:
-    """Refuse from VERIFYING on: a FAIL is recorded, and a commit that has begun is not undone."""
-    if attempt.state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
-        raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=attempt.state)
 
 
 def _allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
@@ -84,18 +85,18 @@ class Sources:
         """
         with _refuse_contract(contract):
             if contract.boundary.source.manifest is not None:
-                return _require_fit_function(contract, self._pin_files(contract).scan.schema)
+                return partial(_require_fit, contract, self._pin_files(contract).scan.schema)
             ref, state = self._load_source(contract.boundary.source, table_uuid)
             metadata, current = state.metadata, state.metadata.current_snapshot_id
             if current is None:
-                return _require_fit_function(contract, to_model(metadata.current_schema))
+                return partial(_require_fit, contract, to_model(metadata.current_schema))
             self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
 
         def require_fit(target: Schema | None) -> None:
             names = () if target is None else target.names
             newer = newer_columns(metadata, current)
             read = with_newer_columns(metadata, current, newer, lambda: columns_read(contract, names))
-            _require_fit_function(contract, pinned_schema(ref, read, current))(target)
+            _require_fit(contract, pinned_schema(ref, read, current), target)
 
         return require_fit
 
@@ -104,25 +105,31 @@ class Sources:
         manifest = bound.contract.boundary.source.manifest
         if manifest is not None:
             data = self._read_manifest(manifest)
-            # Compared before it is parsed: another manifest may be invalid, and the old one put back later.
-            _require_same(workload, state_of(data))
+            # Compared before it is parsed: another manifest may be invalid. Unavailable, since the pinned one may be
+            # put back.
+            if workload.source_snapshot_id != str(state_of(data)):
+                raise Code.SOURCE_CHANGED(
+                    "the manifest of the source is not the one that the workload has pinned",
+                    expected=str(workload.source_snapshot_id),
+                    got=str(state_of(data)),
+                    hint=_MOVED,
+                )
             return self._require_readable(pin_files(manifest, data), bound.contract.product.domain)
         ref, state, snapshot_id = self._load_pinned(workload)
         metadata = self._as_pinned(state.metadata, workload, bound.contract)
         return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
-    def newest(self, workload: Workload, bound: BoundContract) -> str | None:
+    def newest(self, workload: Workload, bound: BoundContract) -> int | None:
         """The source's newest snapshot, to compare with the pinned one; None where it is unknown now."""
         manifest = bound.contract.boundary.source.manifest
         try:
             if manifest is not None:
-                return str(state_of(self._read_manifest(manifest)))
+                return state_of(self._read_manifest(manifest))
             with self._ledger.read() as unit:
                 row = tables.find_by_uuid(unit, workload.opening.source)
-            found = None if row is None else self._catalog.states.of(row).metadata.current_snapshot_id
+            return None if row is None else self._catalog.states.of(row).metadata.current_snapshot_id
         except PvdmError:
             return None
-        return None if found is None else str(found)
 
     def schema(self, workload: Workload, bound: BoundContract) -> Schema:
         """The columns of the pinned source, without planning a scan of a table."""
@@ -200,9 +207,9 @@ class Sources:
             if row is None:
                 raise Code.SOURCE_GONE(got="no such table", hint=_GONE)
             ref = named(unit, catalog.name, row)
-        state: TableState = catalog.states.of(row)
-        self._require_as_pinned(state, int(str(workload.source_snapshot_id)))
-        return ref, state, int(str(workload.source_snapshot_id))
+        state, snapshot_id = catalog.states.of(row), int(str(workload.source_snapshot_id))
+        self._require_as_pinned(state, snapshot_id)
+        return ref, state, snapshot_id
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
         """Raise `source_changed` if an upstream changed the pinned snapshot or what was proved since.
@@ -240,15 +247,12 @@ class Sources:
             ) from None
 
 
-def _require_fit_function(contract: DataProductContract, source: Schema) -> Callable[[Schema | None], None]:
-    def require_fit(target: Schema | None) -> None:
-        if target is None:
-            require_source_fit(contract, source)
-            return
-        require_contract_fit(contract, source, target)
-        require_extraction_fit(contract, source, target)
-
-    return require_fit
+def _require_fit(contract: DataProductContract, source: Schema, target: Schema | None) -> None:
+    if target is None:
+        require_source_fit(contract, source)
+        return
+    require_contract_fit(contract, source, target)
+    require_extraction_fit(contract, source, target)
 
 
 @contextlib.contextmanager
@@ -286,14 +290,3 @@ def levels_of(unit: Unit, row: TableRow) -> Levels:
     if found is None:
         raise AssertionError("a table that is there is in a namespace that is there")
     return found.levels
-
-
-def _require_same(workload: Workload, snapshot_id: int) -> None:
-    if workload.source_snapshot_id != str(snapshot_id):
-        # Unavailable, since the old manifest may be put back.
-        raise Code.SOURCE_CHANGED(
-            "the manifest of the source is not the one that the workload has pinned",
-            expected=str(workload.source_snapshot_id),
-            got=str(snapshot_id),
-            hint=_MOVED,
-        )

@@ -27,37 +27,17 @@ from pvdm.steward.http.catalog.shared import (
     page_token,
 )
 from pvdm.steward.http.dependencies import Caller
+from pvdm.steward.http.roles import RULES
 
 IDEMPOTENCY_LIFETIME: Final = f"PT{REQUEST_KEPT_MAX_SECONDS // 3_600}H"
 
 _V1: Final = "/catalog/v1"
 _NAMESPACE: Final = "/catalog/v1/namespaces/{namespace}"
-_ENDPOINTS: Final = (
-    "GET /v1/{prefix}/namespaces",
-    "POST /v1/{prefix}/namespaces",
-    "GET /v1/{prefix}/namespaces/{namespace}",
-    "HEAD /v1/{prefix}/namespaces/{namespace}",
-    "DELETE /v1/{prefix}/namespaces/{namespace}",
-    "POST /v1/{prefix}/namespaces/{namespace}/properties",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables",
-    "POST /v1/{prefix}/namespaces/{namespace}/tables",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
-    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
-    "POST /v1/{prefix}/namespaces/{namespace}/register",
-    "POST /v1/{prefix}/tables/rename",
-    "POST /v1/{prefix}/transactions/commit",
-    "GET /v1/{prefix}/namespaces/{namespace}/views",
-    "POST /v1/{prefix}/namespaces/{namespace}/views",
-    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
-    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
-    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
-    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
-    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
-    "POST /v1/{prefix}/views/rename",
+# Iceberg's specification has neither the configuration nor OAuth2 among them.
+_ENDPOINTS: Final[tuple[Json, ...]] = tuple(
+    f"{method} /v1/{{prefix}}/{path.removeprefix(f'{_V1}/')}"
+    for method, path in RULES
+    if path.startswith(f"{_V1}/") and not path.startswith((f"{_V1}/config", f"{_V1}/oauth"))
 )
 
 router = APIRouter(tags=["catalog"], include_in_schema=False)

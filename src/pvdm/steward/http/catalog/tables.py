@@ -93,7 +93,8 @@ def load(request: Request) -> Response:
     mode = snapshot_mode(request)
     state = catalog.tables.load(grant, levels, table)
     response = catalog.responses.table(grant, state, mode, delegated=_delegated(request))
-    if not response.vended and response.etag in _tags(header(request.scope, b"if-none-match")):
+    held = {tag.strip().removeprefix("W/") for tag in (header(request.scope, b"if-none-match") or "").split(",")}
+    if not response.vended and response.etag in held:
         return Response(status_code=304, headers={"etag": response.etag})
     return _table_response(response)
 
@@ -212,7 +213,3 @@ def _table_response(response: TableResponse) -> Response:
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
     return show_pointer(lambda pointer: _table(catalog, grant, catalog.tables.again(grant, pointer, levels, name)))
-
-
-def _tags(given: str | None) -> set[str]:
-    return {tag.strip().removeprefix("W/") for tag in (given or "").split(",")}

@@ -28,7 +28,7 @@ from pvdm.api.service import (
     TrustRootRequest,
     TrustRootVersion,
 )
-from pvdm.errors import Code, PvdmError, UnavailableError
+from pvdm.errors import PvdmError
 from pvdm.ledger.record import events
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.fields import LONG_MAX
@@ -40,7 +40,6 @@ from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw
 from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
-from pvdm.steward.notary import Notary
 from pvdm.trust.keys import epochs as epoch_book
 from pvdm.version import __version__
 
@@ -96,7 +95,7 @@ async def identity(grant: Caller) -> Identity:
 @router.get("/v1/steward", tags=["service"])
 def steward(notary: NotaryPart) -> StewardInfo:
     """The Steward's name, version, epoch, log size and catalog."""
-    active, catalog = notary.epochs.book().active, notary.config.catalog
+    active, catalog, root = notary.epochs.book().active, notary.config.catalog, notary.trust.find()
     return StewardInfo(
         notary=notary.config.notary,
         origin=notary.config.origin,
@@ -104,7 +103,7 @@ def steward(notary: NotaryPart) -> StewardInfo:
         version=__version__,
         active_epoch=None if active is None else active.number,
         log_size=notary.log.size(),
-        trust_root_version=_root_version(notary),
+        trust_root_version=None if root is None else root.version,
         catalog=ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
     )
 
@@ -138,15 +137,6 @@ def identity_of(grant: Grant) -> Identity:
     )
 
 
-def _root_version(notary: Notary) -> int | None:
-    try:
-        return notary.trust.current().version
-    except UnavailableError as error:
-        if error.code != Code.STEWARD_WITHOUT_ROOT:
-            raise
-        return None
-
-
 @router.get("/v1/trust-root", tags=["trust"])
 def trust_root(notary: NotaryPart) -> TrustRootChain:
     """Every version of the trust root as it was signed; readers verify them by their own pin."""
@@ -164,7 +154,11 @@ def accept_root(notary: NotaryPart, body: TrustRootBody) -> TrustRootVersion:
 @router.get("/v1/epochs", tags=["epochs"])
 def epochs(notary: NotaryPart) -> EpochList:
     """Every generation of keys, in order."""
-    return EpochList(epochs=tuple(_epoch_view(epoch) for epoch in notary.epochs.book().epochs))
+    views = []
+    for epoch in notary.epochs.book().epochs:
+        ids = {key.role.value: key.public.key_id for key in epoch.keys if key.public is not None}
+        views.append(EpochView(number=epoch.number, state=epoch.state, key_ids=ids))
+    return EpochList(epochs=tuple(views))
 
 
 @router.post("/v1/epochs", tags=["epochs"])
@@ -208,25 +202,20 @@ def step_log(
     """The next steps of the step log after an id, oldest first; with `about`, those that name it: an id or a person."""
     with notary.ledger.read() as unit:
         page = events.page(unit, after=after, count=limit, about=about)
-    return EventList(events=tuple(_event(event) for event in page))
-
-
-def _epoch_view(epoch: epoch_book.Epoch) -> EpochView:
-    ids = {key.role.value: key.public.key_id for key in epoch.keys if key.public is not None}
-    return EpochView(number=epoch.number, state=epoch.state, key_ids=ids)
+    views = [
+        Event(
+            event_id=event.event_id,
+            at=event.at_micros,
+            kind=event.kind,
+            subject=event.subject,
+            row_key=event.row_key,
+            old=None if event.old is None else dict(event.old),
+            new=None if event.new is None else dict(event.new),
+        )
+        for event in page
+    ]
+    return EventList(events=tuple(views))
 
 
 def _change_list(changes: Iterable[epoch_book.EpochChange]) -> EpochChangeList:
     return EpochChangeList(changes=tuple(EpochChange.model_validate(change.to_json()) for change in changes))
-
-
-def _event(event: events.Event) -> Event:
-    return Event(
-        event_id=event.event_id,
-        at=event.at_micros,
-        kind=event.kind,
-        subject=event.subject,
-        row_key=event.row_key,
-        old=None if event.old is None else dict(event.old),
-        new=None if event.new is None else dict(event.new),
-    )

@@ -13,7 +13,6 @@ from pvdm.api.proofs import (
     AttestationView,
     Challenge,
     EnvelopeRequest,
-    Fingerprints,
     OpenedContext,
     OpenedProof,
     OverrideList,
@@ -54,14 +53,11 @@ router = APIRouter()
 
 ReasonBody = Annotated[ReasonRequest, Depends(body_of(ReasonRequest))]
 EnvelopeBody = Annotated[EnvelopeRequest, Depends(body_of(EnvelopeRequest))]
-ProofId = Annotated[str, Path(pattern=HEX32)]
-OverrideId = Annotated[str, Path(pattern=HEX32)]
+Hash = Annotated[str, Path(pattern=HEX32)]
 
 TARGET_NAME_MAX_CHARACTERS: Final = 4_096
 _YAML: Final = "application/yaml"
 
-
-Hash = Annotated[str, Path(pattern=HEX32)]
 Name = Annotated[str, Query(min_length=1, max_length=TARGET_NAME_MAX_CHARACTERS)]
 
 
@@ -80,25 +76,25 @@ def proofs(
 
 
 @router.get("/v1/proofs/{proof_id}", tags=["proofs"])
-def proof(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> ProofView:
+def proof(notary: NotaryPart, grant: Caller, proof_id: Hash) -> ProofView:
     """What one proof says."""
     return notary.proofs.get(proof_id, grant)
 
 
 @router.get("/v1/proofs/{proof_id}/envelope", tags=["proofs"], responses=raw(JSON_TYPE))
-def envelope(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> Response:
+def envelope(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
     """The signed bytes."""
     return Response(notary.proofs.envelope(proof_id, grant), media_type=JSON_TYPE)
 
 
 @router.get("/v1/proofs/{proof_id}/bundle", tags=["proofs"], responses=raw(JSON_TYPE))
-def bundle(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> Response:
+def bundle(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
     """All that an offline check needs, except the trust root."""
     return Response(notary.proofs.bundle(proof_id, grant), media_type=JSON_TYPE)
 
 
 @router.post("/v1/proofs/{proof_id}/open", tags=["proofs"])
-def open_proof(notary: NotaryPart, grant: Caller, proof_id: ProofId, body: ReasonBody) -> OpenedProof:
+def open_proof(notary: NotaryPart, grant: Caller, proof_id: Hash, body: ReasonBody) -> OpenedProof:
     """A closed attempt's keys, so that its digests can be computed from the data; noted in the step log."""
     context, keys = notary.proofs.open(proof_id, grant, reason=body.reason)
     row_hash, commitment = dict(keys.row_hash), dict(keys.commitment)
@@ -121,7 +117,7 @@ def submit_override(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> Ov
 
 
 @router.post("/v1/overrides/{override_id}/publish", tags=["break-glass"], dependencies=[Depends(require_empty)])
-def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId) -> AttemptView:
+def publish_override(notary: NotaryPart, grant: Caller, override_id: Hash) -> AttemptView:
     """Bring back exactly the bytes that the override names, as a new attempt that is verified and put to the gate.
 
     The same request again gives the same attempt; nothing is published twice.
@@ -136,15 +132,19 @@ def challenge(
     body: Annotated[AttestationChallengeRequest, Depends(body_of(AttestationChallengeRequest))],
 ) -> Challenge:
     """Keys for an attestation of one source snapshot; the same request again gives the same keys."""
+    snapshot_id, given = int(body.snapshot_id), body.fingerprints
+    if snapshot_id > LONG_MAX:
+        raise Code.REQUEST_INVALID("snapshot_id cannot be accepted", expected="0 to 2^63-1", got="more")
+    named = {ProjectionName.IDENTITY: given.identity, ProjectionName.CONTENT: given.content}
     return notary.attestations.challenge(
         grant,
         ChallengeRequest(
             nonce=body.nonce,
             catalog=body.catalog,
             table_uuid=body.table_uuid,
-            snapshot_id=_require_long(body.snapshot_id),
+            snapshot_id=snapshot_id,
             mode=Mode(body.mode),
-            fingerprints=_fingerprints(body.fingerprints),
+            fingerprints=tuple((name, bytes.fromhex(text)) for name, text in named.items() if text is not None),
         ),
     )
 
@@ -174,18 +174,6 @@ def redeem(notary: NotaryPart, body: Annotated[RedeemKeysRequest, Depends(body_o
     keys = notary.handles.redeem(body.handle, job_id=body.job_id, worker=body.worker)
     epoch = next(iter(keys.values())).epoch
     return RedeemedKeys(epoch=epoch, keys={name.value: key.reveal().hex() for name, key in keys.items()})
-
-
-def _require_long(text: str) -> int:
-    found = int(text)
-    if found > LONG_MAX:
-        raise Code.REQUEST_INVALID("snapshot_id cannot be accepted", expected="0 to 2^63-1", got="more")
-    return found
-
-
-def _fingerprints(given: Fingerprints) -> tuple[tuple[ProjectionName, bytes], ...]:
-    found = {ProjectionName.IDENTITY: given.identity, ProjectionName.CONTENT: given.content}
-    return tuple((name, bytes.fromhex(text)) for name, text in found.items() if text is not None)
 
 
 @router.get("/v1/targets/{kind}", tags=["protection"])
