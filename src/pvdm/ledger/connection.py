@@ -39,7 +39,7 @@ def record_from(record: type[T], row: Row, **converted: Any) -> T:
     """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
     names = record.__slots__  # type: ignore[attr-defined]
     fields = {name: row[name] for name in names if name not in converted}
-    fields |= {name: make(fields[name]) for name, make in _field_types(record).items() if name in fields}
+    fields |= {name: make(fields[name]) for name, make in _field_types(record).items() if name in fields}  # type: ignore[arg-type]
     return record(**fields, **converted)
 
 

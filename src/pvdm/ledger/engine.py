@@ -54,6 +54,8 @@ class Ledger:
     def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
         self._engine = engine
         self._timeouts = timeouts
+        self._unpooled: Engine | None = None
+        self._turn_pool: Engine | None = None
         self._begin_process()
 
     def __repr__(self) -> str:
@@ -165,8 +167,8 @@ class Ledger:
         """Set up what belongs to one process. PostgreSQL needs no lock among threads: it queues writers itself."""
         self._process = os.getpid()
         self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
-        self._unpooled: Engine | None = None
-        self._turn_pool: Engine | None = None
+        self._unpooled = None
+        self._turn_pool = None
         self._turn_pool_lock = threading.Lock()
 
 

@@ -163,8 +163,8 @@ class Locating:
             return one
 
         share(self._files, [taking(worker) for worker in workers])
-        first, *others = workers
-        for other in others:
+        first = workers[0]
+        for other in workers[1:]:
             first.merge(other)
         return first
 

@@ -60,7 +60,7 @@ def view(core: Core, name: str, levels: Levels) -> None:
 def left_out(core: Core) -> list[tuple[str, str, int, int]]:
     with core.ledger.read() as unit:
         rows = unit.rows(text("SELECT * FROM iceberg_left_out ORDER BY levels"))
-    return [tuple(row.values()) for row in rows]  # type: ignore[misc]
+    return [tuple(row.values()) for row in rows]
 
 
 def test_pyiceberg_lists_and_loads_what_is_there_and_nothing_that_was_dropped(core: Core, migrated_url: str) -> None:

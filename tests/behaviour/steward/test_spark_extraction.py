@@ -118,7 +118,7 @@ class _Properties(InProcess):
         self.properties: list[object] = []
 
     def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
-        self.properties.append(json.loads(table.document.read_bytes())["properties"])
+        self.properties.append(json.loads((table.folder / "metadata" / "v1.metadata.json").read_bytes())["properties"])
         return super().extract(job_id, common, rows, table)
 
 

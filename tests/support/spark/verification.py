@@ -52,7 +52,9 @@ class InProcess(Application):
         """As Spark's reader does it, by another one that is no kernel of ours either: PyIceberg's."""
         del job_id
         own = dict(table.store or {})
-        found = StaticTable.from_metadata(f"file://{table.document}", own).scan(snapshot_id=table.snapshot_id)
+        found = StaticTable.from_metadata(f"file://{table.folder}/metadata/v1.metadata.json", own).scan(
+            snapshot_id=table.snapshot_id
+        )
         batches = found.select(*table.columns).to_arrow().to_batches()
         KEYRING.forget()
         told = [

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.digest import Engine
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -398,9 +397,3 @@ def test_facts_end_where_the_metrics_of_a_wide_table_end() -> None:
     fields = [column(at, f"c{at:03d}") for at in range(1, 121)]
     file = rebuilt(metadata(*fields), [{f"c{at:03d}": at for at in range(1, 121)}])
     assert set(file.value_counts or {}) == set(range(1, 101))
-
-
-def test_rows_seen_are_told_even_where_the_file_is_refused(kernel: Engine) -> None:
-    assert kernel.name == "kernel"
-    table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
-    assert seen(written(table), table, partition=IdMap([(1000, "Rome")])).rows == 3

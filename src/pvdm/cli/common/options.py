@@ -161,7 +161,8 @@ def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], 
             if context.invoked_subcommand is None:
                 raise click.UsageError("a command is missing", context)
 
-        return click.group(name, invoke_without_command=True, **settings)(called)
+        make: Callable[[Callable[[], None]], click.Group] = click.group(name, invoke_without_command=True, **settings)
+        return make(called)
 
     return decorate
 

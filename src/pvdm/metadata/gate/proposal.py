@@ -69,7 +69,9 @@ def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: 
 
 def table_in_doubt(error: PvdmError) -> PvdmError:
     """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
-    return Code.TABLE_IN_DOUBT(got=f"{error.reason}: {error.message}", **error.details)
+    doubt = Code.TABLE_IN_DOUBT(got=f"{error.reason}: {error.message}")
+    doubt.details.update(error.details)
+    return doubt
 
 
 @dataclass(frozen=True, slots=True)

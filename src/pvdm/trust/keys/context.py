@@ -95,7 +95,7 @@ class AttemptContext:
                 case {"fingerprints": Mapping() as prints, **rest} if all(
                     isinstance(each, str) for each in rest.values()
                 ):
-                    texts = {name: str(text) for name, text in rest.items()}
+                    texts = {str(name): str(text) for name, text in rest.items()}
                     names = [name for name in ProjectionName if name.value in prints]
                     context = cls(
                         epoch=int(texts.pop("epoch")),

@@ -55,8 +55,8 @@ class NoteKey:
         try:
             _load(self.der).verify(signature, message)
         except VerificationError:
-            message = "a known key's signature does not verify"
-            raise Code.NOTE_INVALID(message, reason="note_signature_invalid", key=self.to_vkey()) from None
+            words = "a known key's signature does not verify"
+            raise Code.NOTE_INVALID(words, reason="note_signature_invalid", key=self.to_vkey()) from None
 
     def to_vkey(self) -> str:
         """The verifier key for other tools: name, id and key, joined by plus signs."""

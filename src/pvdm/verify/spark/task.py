@@ -65,7 +65,7 @@ class Rows(Message):
     files: tuple[str, ...] | None = None
 
 
-@dataclass @ dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Common(Message):
     """What all tasks of a job share; `store` is the access to its object store, under the job's seal."""
 

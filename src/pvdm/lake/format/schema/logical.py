@@ -114,7 +114,7 @@ def _type_json(kind: Type, path: str) -> Json:
         case GeoType(crs, str(algorithm)):
             return str(TypeName("geography", (crs, algorithm)))
         case PrimitiveType(kind_) if kind_ is not Kind.TIME_NS:
-            return kind_.value
+            return str(kind_.value)
         case _:
             words = f"Iceberg has no type for {path}"
             raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_not_iceberg", got=str(kind))
