@@ -221,6 +221,16 @@ def test_a_signed_but_malformed_checkpoint_is_found(folder: Path, text: str) -> 
     assert refusal(folder) == ("fsck_checkpoint_malformed", "checkpoint")
 
 
+def test_a_checkpoint_that_one_key_signed_twice_is_found(folder: Path) -> None:
+    note = (folder / "checkpoint").read_bytes()
+    (folder / "checkpoint").write_bytes(note + note.rpartition(b"\n\n")[2])
+    assert refusal(folder) == ("fsck_checkpoint_malformed", "checkpoint")
+
+
+def test_a_verifier_key_that_is_given_twice_is_accepted(folder: Path) -> None:
+    assert fsck(folder, [VKEY, VKEY]).size == SIZE
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda vkey: vkey[:-1], lambda vkey: vkey.replace("+", "+0", 1), lambda vkey: "x" + vkey]
 )

@@ -144,20 +144,23 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
     if any(ord(char) < 32 and char != "\n" for char in text + block) or not block.endswith("\n"):
         _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "a signed note", "something else")
     message = (text + "\n").encode()
-    names = set()
+    signed: set[tuple[str, bytes]] = set()
     for line in block.split("\n")[:-1]:
         match = _SIGNATURE.fullmatch(line)
         raw = _base64(match[2]) if match is not None else None
         if match is None or raw is None or len(raw) < 5:
             _fail("fsck_checkpoint_malformed", place, "a signature line is malformed", "name and base64", line[:80])
+        signer = (match[1], raw[:4])
+        if signer in signed:
+            _fail("fsck_checkpoint_malformed", place, "one key has signed twice", "one line of each key", line[:80])
         for key in keys:
-            if (match[1], raw[:4]) == (key.name, key.key_id):
+            if signer == (key.name, key.key_id):
                 if not _is_signed(key, raw[4:], message):
                     _fail("fsck_signature", place, "the log key's signature does not verify", key.name, line[:80])
-                names.add(key.name)
-    if not names:
+                signed.add(signer)
+    if not signed:
         _fail_unknown(text, block, keys, place)
-    return _parse_head(text, names, place)
+    return _parse_head(text, {name for name, _ in signed}, place)
 
 
 def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
