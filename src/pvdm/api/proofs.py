@@ -182,7 +182,7 @@ KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_K
 
 
 class OpenedContext(ResponseModel):
-    """Everything that the keys of a closed attempt are bound to."""
+    """Everything that the keys of an ended attempt are bound to."""
 
     epoch: Decimal
     workload_id: str
@@ -196,7 +196,7 @@ class OpenedContext(ResponseModel):
 
 
 class OpenedProof(ResponseModel):
-    """The keys of a closed attempt and what they are bound to."""
+    """The keys of an ended attempt and what they are bound to."""
 
     context: OpenedContext
     keys: KeysField

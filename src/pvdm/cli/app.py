@@ -30,8 +30,8 @@ from pvdm.version import __version__
 @command_group(
     "pvdm",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 2 usage or bad input, 3 verification failed, 4 interrupted, 5 not allowed, "
-    "6 state unknown, 7 unavailable, 1 a bug.",
+    epilog="Exit codes: 0 done, 2 usage or bad input, 3 verification failed, 4 rolled back or conflict, "
+    "5 not allowed, 6 state unknown, 7 unavailable, 1 a bug.",
 )
 @click.version_option(__version__, prog_name="pvdm", message="%(prog)s %(version)s")
 def pvdm() -> None:

@@ -264,7 +264,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._bytes(f"/v1/proofs/{sha256_text(proof_id)}/bundle")
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
-        """The keys of a closed attempt, to recompute its digest from the data; the step log records it."""
+        """The keys of an ended attempt, to recompute its digest from the data; the step log records it."""
         path = f"/v1/proofs/{sha256_text(proof_id)}/open"
         return self._read(post(path, with_reason(reason), look="the step log shows if it happened"), OpenedProof)
 

@@ -52,7 +52,7 @@ _WORKED: Final = "COMMITTED"
     "--store",
     type=PlaceType(),
     metavar="FILE",
-    help="Tables in an object store: the tables [catalog] and [s3] of a steward.toml.",
+    help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.",
 )
 def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
     """Run a Steward in this process, with real Spark and Iceberg. A clean backfill is published. Then rows are dropped,

@@ -1,4 +1,4 @@
-"""`pvdm proof open` and `pvdm proof recompute`: keys of a closed attempt, and its digests computed again."""
+"""`pvdm proof open` and `pvdm proof recompute`: keys of an ended attempt, and its digests computed again."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _CAUTION: Final = (
 )
 
 
-@proof.command("open", short_help="Get a closed attempt's keys, for an audit.")
+@proof.command("open", short_help="Get an ended attempt's keys, for an audit.")
 @json_option
 @click.argument("proof_id", type=SHA256_TYPE, metavar="PROOF_ID")
 @service_options
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the Steward writes it to its step log.")
 @out_option("The new file of mode 0600 for the keys.")
 def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, out: Path) -> None:
-    """Get the keys of a closed attempt from the Steward, so that its digests can be recomputed from the data.
+    """Get the keys of an ended attempt from the Steward, so that its digests can be recomputed from the data.
 
     Needs an auditor's token. The keys are written to a file that only you can read, for `recompute`.
 

@@ -32,7 +32,7 @@ _number = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
 def keys() -> None:
     """Key pairs of people, the epochs of a Steward, and the trust root that names them all.
 
-    Private keys are files of mode 0600 at the signer's. They are never printed or sent.
+    Private keys are files of mode 0600 on the signer's machine. They are never printed or sent.
 
     \b
     Examples:

@@ -89,7 +89,12 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 @click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
 @click.option("--remove", multiple=True, metavar="KEY_ID", help="A key that the successor no longer names.")
 @click.option("--extend", multiple=True, metavar="KEY_ID=TIME", help="A key that stays valid until then.")
-@click.option("--expires", type=TIME_TYPE, metavar="TIME", help="The end of the successor.  [default: as long again]")
+@click.option(
+    "--expires",
+    type=TIME_TYPE,
+    metavar="TIME",
+    help="The end of the successor.  [default: after the same lifetime as ROOT]",
+)
 @click.option("--notary-threshold", type=click.IntRange(1), metavar="K", help="Notaries that a proof needs.")
 @click.option("--root-threshold", type=click.IntRange(1), metavar="K", help="Signers that a root needs.")
 @out_option(_OUT_HELP)

@@ -62,8 +62,9 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
 
     Without an archive that has every entry it is refused. With --lost-origin the log continues under the new origin of
     steward.toml, and its first entry there states what was lost. A publication whose metadata or files are lost stops
-    the restore; with --accept-lost it is listed, and must be published again. So does a table whose metadata is lost
-    and for which no receipt binds newer metadata; with --accept-unreadable it is listed, and stays unreadable.
+    the restore; with --accept-lost it is listed, and must be published again. A table whose metadata is lost and
+    for which no receipt binds newer metadata also stops the restore; with --accept-unreadable it is listed, and stays
+    unreadable.
 
     \b
     Examples:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @command_group("steward", short_help="Make, run and restore a Steward.")
 def steward() -> None:
-    """Make, run and restore a Steward on its own host. Each command takes its configuration, steward.toml.
+    """Make, run and restore a Steward on its own host. Each command takes its configuration, steward.toml;
+    only confirm-clock asks the service instead.
 
     \b
     Examples:

@@ -69,7 +69,13 @@ def template(table: str, source: str, file: str) -> str:
 @click.command("validate", short_help="Check a contract's file.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
-@click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of a workload; all, or none.")
+@click.option(
+    "--param",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of a workload; give all of them, or none.",
+)
 def validate(*, as_json: bool, file: Path, given: tuple[str, ...]) -> None:
     """Check a contract offline: its form, whether its parts are consistent, and the parameters.
 

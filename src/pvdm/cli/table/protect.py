@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.command("protect", short_help="Put a table, or a namespace, under a contract.")
 @json_option
-@click.argument("table", required=False, metavar="TABLE")
+@click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
 @click.option("--contract", "contract_file", type=PlaceType(), required=True, metavar="FILE", help="The contract.")
 @signing_options
@@ -71,7 +71,7 @@ def protect(
 
 @click.command("unprotect", short_help="End the protection of a table or a namespace.")
 @json_option
-@click.argument("table", required=False, metavar="TABLE")
+@click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @signing_options
@@ -111,7 +111,7 @@ def unprotect(
 
 @click.command("protections", short_help="List who protected what, or what is protected now.")
 @json_option
-@click.argument("table", required=False, metavar="TABLE")
+@click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--current", is_flag=True, help="What is protected now, with tables that were created protected.")
 @click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
 @service_options

@@ -112,8 +112,8 @@ def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: S
 def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -> None:
     """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
 
-    What is published of it stays. An append with published rows keeps its claim on its whole part: its other rows
-    cannot be appended under another id, and the output names the way to publish them (`way_on` in --json). Otherwise
+    What is published of it stays. An append with published rows still reserves all its rows, published or not: the
+    others cannot be appended under another id, and the output says how to publish them (`way_on` in --json). Otherwise
     another workload id can publish all of it. Abandoning again changes nothing; for a complete workload the command
     changes nothing and ends with 4.
 

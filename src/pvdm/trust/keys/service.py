@@ -183,7 +183,7 @@ def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
 
 
 def release(service: KeyService, context: AttemptContext, *, closed: bool) -> AttemptKeys:
-    """The keys of a closed attempt, for an auditor (`proof open`). They reveal its digests."""
+    """The keys of an ended attempt, for an auditor (`proof open`). They reveal its digests."""
     if closed is not True:
         message = f"attempt {context.attempt_id} is not closed"
         raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")

@@ -95,7 +95,7 @@ def bundle(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
 
 @router.post("/v1/proofs/{proof_id}/open", tags=["proofs"])
 def open_proof(notary: NotaryPart, grant: Caller, proof_id: Hash, body: ReasonBody) -> OpenedProof:
-    """A closed attempt's keys, so that its digests can be computed from the data; noted in the step log."""
+    """An ended attempt's keys, so that its digests can be computed from the data; noted in the step log."""
     context, keys = notary.proofs.open(proof_id, grant, reason=body.reason)
     row_hash, commitment = dict(keys.row_hash), dict(keys.commitment)
     return OpenedProof(
