@@ -227,6 +227,28 @@ def test_a_checkpoint_that_one_key_signed_twice_is_found(folder: Path) -> None:
     assert refusal(folder) == ("fsck_checkpoint_malformed", "checkpoint")
 
 
+def test_a_checkpoint_may_have_64_signature_lines_and_no_more(folder: Path) -> None:
+    line = f"— witness.example {base64.b64encode(b'x' * 68).decode()}\n".encode()
+    note = (folder / "checkpoint").read_bytes()
+    (folder / "checkpoint").write_bytes(note + 63 * line)
+    assert fsck(folder, [VKEY]).size == SIZE
+    (folder / "checkpoint").write_bytes(note + 64 * line)
+    assert refusal(folder) == ("fsck_checkpoint_malformed", "checkpoint")
+
+
+def test_a_checkpoint_may_have_16_extension_lines_and_no_more(folder: Path) -> None:
+    text = (folder / "checkpoint").read_text("utf-8").partition("\n\n")[0] + "\n"
+
+    def write(extended: str) -> None:
+        line = base64.b64encode(KEY.key_id + SIGNER.sign(extended.encode())).decode()
+        (folder / "checkpoint").write_text(f"{extended}\n— {ORIGIN} {line}\n", "utf-8")
+
+    write(text + 16 * "more\n")
+    assert fsck(folder, [VKEY]).size == SIZE
+    write(text + 17 * "more\n")
+    assert refusal(folder) == ("fsck_checkpoint_malformed", "checkpoint")
+
+
 def test_a_verifier_key_that_is_given_twice_is_accepted(folder: Path) -> None:
     assert fsck(folder, [VKEY, VKEY]).size == SIZE
 

@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from pvdm.errors import Code, VerificationError
 
 _NOTE_BYTES: Final = 131_072
+_SIGNATURE_LINES: Final = 64
+_EXTENSION_LINES: Final = 16
 _BUNDLE_BYTES: Final = 256 * (2 + 65_535)
 _TILE_BYTES: Final = 256 * 32
 _ENTRIES: Final = -1
@@ -143,9 +145,13 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
         _fail("fsck_checkpoint_malformed", place, "the checkpoint is not UTF-8", "UTF-8", error.reason)
     if any(ord(char) < 32 and char != "\n" for char in text + block) or not block.endswith("\n"):
         _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "a signed note", "something else")
+    lines = block.split("\n")[:-1]
+    if len(lines) > _SIGNATURE_LINES:
+        most = f"at most {_SIGNATURE_LINES}"
+        _fail("fsck_checkpoint_malformed", place, "there are too many signature lines", most, str(len(lines)))
     message = (text + "\n").encode()
     signed: set[tuple[str, bytes]] = set()
-    for line in block.split("\n")[:-1]:
+    for line in lines:
         match = _SIGNATURE.fullmatch(line)
         raw = _base64(match[2]) if match is not None else None
         if match is None or raw is None or len(raw) < 5:
@@ -181,6 +187,9 @@ def _parse_head(text: str, names: set[str], place: str) -> _Head:
     lines = text.split("\n")
     if len(lines) < 3 or not all(lines) or _NUMBER.fullmatch(lines[1]) is None or int(lines[1]) >= 1 << 63:
         _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "origin, size, root", text[:80])
+    if len(lines) > 3 + _EXTENSION_LINES:
+        most = f"at most {_EXTENSION_LINES}"
+        _fail("fsck_checkpoint_malformed", place, "there are too many extension lines", most, str(len(lines) - 3))
     root = _base64(lines[2])
     if root is None or len(root) != 32:
         _fail("fsck_checkpoint_malformed", place, "the checkpoint's root is malformed", "32 bytes", lines[2][:80])
