@@ -388,7 +388,7 @@ def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
 def test_proofs_are_paged_back_from_the_newest_by_domain(unit: Unit) -> None:
     record = failed(unit)
     assert proofs.page(unit, domain="sales") == proofs.page(unit, domain=None) == [(record, 0)]
-    assert proofs.page(unit, domain="risk") == proofs.page(unit, domain=None, after=0) == []
+    assert proofs.page(unit, domain="risk") == proofs.page(unit, domain=None, before_index=0) == []
     assert proofs.domain_of(unit, record.proof_id) == "sales"
 
 

@@ -36,7 +36,7 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
     s3_server.lend_to(monkeypatch)
     with open_shop(tmp_path, rows=200, seed=7, store=bucket.store_file(tmp_path / "store.toml")) as shop:
         first = next(iter(play(shop)))
-        seen = shop.seen(ORDERS)
+        seen = shop.consumer_totals(ORDERS)
         assert (first.result.outcome, seen.rows > 0) == (SCRIPTS[0].outcome, True)
         token = shop.steward.token_for(Role.CONSUMER, DOMAIN)
         with warnings.catch_warnings():
@@ -51,7 +51,7 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
         # The command line starts a Spark of its own, which has to find its way into the store as well.
         told = run_by_command(shop.steward, "2026-11-15")
         assert told.returncode == 0, told.stderr
-        assert shop.seen(ORDERS).rows == 200
+        assert shop.consumer_totals(ORDERS).rows == 200
 
 
 def run_by_command(steward: EmbeddedSteward, day: str) -> subprocess.CompletedProcess[str]:

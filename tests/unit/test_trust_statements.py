@@ -248,14 +248,14 @@ def test_a_bundle_is_read_back_as_it_was_written() -> None:
 
 def test_a_bundle_says_that_equality_is_the_notarys_word() -> None:
     checked = check_bundle(BUNDLE, ROOT, EveryLeaf(), threshold=1, now=NOW)
-    assert "only the notary signed that" in " ".join(checked.not_shown)
+    assert "only the notary signed that" in " ".join(checked.not_proved)
 
 
 def test_a_bundle_of_an_embedded_notary_says_so() -> None:
     part = replace(notary_part(), isolation=Isolation.EMBEDDED)
     envelope = sign_statement(Proof(CORE, part), SIGNERS["notary-a"]).to_bytes()
     bundle = ProofBundle((LoggedEnvelope(envelope, NOW, "x"),)).to_bytes()
-    assert "embedded" in " ".join(check_bundle(bundle, ROOT, EveryLeaf(), threshold=1, now=NOW).not_shown)
+    assert "embedded" in " ".join(check_bundle(bundle, ROOT, EveryLeaf(), threshold=1, now=NOW).not_proved)
 
 
 def test_a_bundle_is_judged_at_the_time_of_its_log_entry() -> None:

@@ -12,7 +12,7 @@ from pvdm.durable.coordinator import Build, Coordinator
 from pvdm.durable.outcome import Committed, Outcome
 from pvdm.errors import Code, PvdmError
 from pvdm.evaluation.attacks import replay, swap_bytes, unsigned_override
-from pvdm.evaluation.shop import DAYS, DOMAIN, ORDERS, PRODUCER, RETURNS, SHOPS, SOURCE, OrderTotals, Shop
+from pvdm.evaluation.shop import DAYS, DOMAIN, ORDERS, PRODUCER_CATALOG, RETURNS, SHOPS, SOURCE, OrderTotals, DemoLake
 from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DROPPED_ROWS: Final = 6
 FIRST, SECOND = (f"orders-{day}" for day in DAYS)
-INSERT: Final = f"INSERT INTO {PRODUCER}.{ORDERS} SELECT * FROM {PRODUCER}.{SOURCE}"  # noqa: S608 - our own names
+INSERT: Final = f"INSERT INTO {PRODUCER_CATALOG}.{ORDERS} SELECT * FROM {PRODUCER_CATALOG}.{SOURCE}"  # noqa: S608 - our own names
 _CENT: Final = Decimal("0.01")
 _NOTHING: Final = OrderTotals(0, Decimal("0.00"))
 _EXCEPTION: Final = "Exception: "
@@ -84,7 +84,7 @@ class Script:
 class Story:
     """The state that scenes share; `failed` is the id of the last FAIL proof."""
 
-    shop: Shop
+    shop: DemoLake
     failed: str | None = None
     lost: list[int] = field(default_factory=list)
     changed: int = 0
@@ -199,14 +199,16 @@ SCRIPTS: Final = (
 )
 
 
-def play(shop: Shop) -> Iterator[Scene]:
+def play(shop: DemoLake) -> Iterator[Scene]:
     """Play every scene in order. Raises if one does not end as its script says."""
     story, published = Story(shop), shop.orders.totals(DAYS[0])
     names = {shop.table_uuid(table): table for table in (ORDERS, RETURNS)}
     in_store = shop.steward.notary.config.s3 is not None
     for each in SCRIPTS:
         script = replace(each, code=each.code_in_store) if in_store and each.code_in_store else each
-        scene = Scene(script.name, script.title, script.table, script.act(story), shop.seen(script.table), names)
+        scene = Scene(
+            script.name, script.title, script.table, script.act(story), shop.consumer_totals(script.table), names
+        )
         require_as_scripted(script, scene, published if script.table == ORDERS else _NOTHING)
         yield scene
 

@@ -47,8 +47,8 @@ SOURCE: Final = "raw.orders"
 ORDERS: Final = "sales.orders"
 RETURNS: Final = "sales.returns"
 DOMAIN: Final = "sales"
-PRODUCER: Final = "lake"
-CONSUMER: Final = "shop"
+PRODUCER_CATALOG: Final = "lake"
+CONSUMER_CATALOG: Final = "shop"
 OPERATOR: Final = "tom"
 _HOUR_MICROS: Final = 3_600_000_000
 
@@ -118,8 +118,8 @@ def _make_orders(rows: int, rng: random.Random) -> pa.Table:
 
 
 @dataclass(slots=True)
-class Shop:
-    """The Steward, the session, and the catalog in it once as a producer and once as a consumer has it."""
+class DemoLake:
+    """The Steward, and a Spark session that has its catalog twice: with a producer's and with a consumer's token."""
 
     folder: Path
     steward: EmbeddedSteward
@@ -127,9 +127,9 @@ class Shop:
     orders: Orders
     catalogs: list[SparkCatalog] = field(default_factory=list)
 
-    def seen(self, table: str) -> OrderTotals:
+    def consumer_totals(self, table: str) -> OrderTotals:
         """The totals that a consumer reads from a table through Spark."""
-        found = self.spark.table(f"{CONSUMER}.{table}").selectExpr("count(*)", "sum(amount)").collect()[0]
+        found = self.spark.table(f"{CONSUMER_CATALOG}.{table}").selectExpr("count(*)", "sum(amount)").collect()[0]
         return OrderTotals(int(found[0]), Decimal("0.00") if found[1] is None else found[1])
 
     def wire(self, name: str, role: Role) -> None:
@@ -145,7 +145,7 @@ class Shop:
 
 
 @contextlib.contextmanager
-def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[Shop]:
+def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[DemoLake]:
     """A shop in a folder, with source rows and two protected tables; `store` names an object store for them."""
     kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
@@ -153,7 +153,7 @@ def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) 
         create_key_pair(key)
         person = Person.from_file(OPERATOR, RootRole.OPERATOR, key.with_name(f"{OPERATOR}.pem.pub"))
         with pvdm.Steward.embedded(folder / "steward", people=[person], store=store) as steward:
-            shop = Shop(folder, steward, spark, Orders(rows, seed))
+            shop = DemoLake(folder, steward, spark, Orders(rows, seed))
             try:
                 _set_up(shop, open_key_pair(key))
                 yield shop
@@ -162,22 +162,24 @@ def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) 
                     unwire(spark, catalog)
 
 
-def _set_up(shop: Shop, key: OperatorKey) -> None:
-    shop.wire(PRODUCER, Role.PRODUCER)
-    shop.wire(CONSUMER, Role.CONSUMER)
+def _set_up(shop: DemoLake, key: OperatorKey) -> None:
+    shop.wire(PRODUCER_CATALOG, Role.PRODUCER)
+    shop.wire(CONSUMER_CATALOG, Role.CONSUMER)
     for namespace in ("raw", "sales"):
-        shop.spark.sql(f"create namespace {PRODUCER}.{namespace}")
+        shop.spark.sql(f"create namespace {PRODUCER_CATALOG}.{namespace}")
     for table, partition in ((SOURCE, "shop"), (ORDERS, "day"), (RETURNS, "day")):
-        shop.spark.sql(f"create table {PRODUCER}.{table} ({COLUMNS}) using iceberg partitioned by ({partition})")
+        shop.spark.sql(
+            f"create table {PRODUCER_CATALOG}.{table} ({COLUMNS}) using iceberg partitioned by ({partition})"
+        )
     delivered = shop.folder / "delivered.parquet"
     pq.write_table(shop.orders.table, delivered)
-    shop.spark.read.parquet(str(delivered)).writeTo(f"{PRODUCER}.{SOURCE}").append()
+    shop.spark.read.parquet(str(delivered)).writeTo(f"{PRODUCER_CATALOG}.{SOURCE}").append()
     for table in (ORDERS, RETURNS):
         _protect(shop, table, key)
 
 
-def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
-    """Sign the table as it is with its contract, as `pvdm protect` does, and submit it."""
+def _protect(shop: DemoLake, table: str, key: OperatorKey) -> None:
+    """Sign a protection of the table's present state under its contract, as `pvdm protect` does, and submit it."""
     product = table.rpartition(".")[2]
     path = shop.folder / f"{product}.yaml"
     path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
@@ -186,7 +188,7 @@ def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
     if found.metadata is None:
         raise AssertionError("a table has metadata")
     named = TableRef(found.catalog, found.id, found.name)
-    said = Protection(
+    protection = Protection(
         operator=OPERATOR,
         reason=f"{product} go live",
         action=ProtectionAction.PROTECT,
@@ -196,7 +198,7 @@ def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
         issued_at=now,
         expires_at=now + _HOUR_MICROS,
     )
-    shop.steward.submit_protection(sign_statement(said, key).to_bytes())
+    shop.steward.submit_protection(sign_statement(protection, key).to_bytes())
 
 
 @contextlib.contextmanager
@@ -257,8 +259,8 @@ def _errors_to(path: Path) -> Iterator[None]:
 
 
 def _not_started(log: Path, error: Exception) -> PvdmError:
-    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     with contextlib.suppress(OSError):
-        said += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]
-    got = " / ".join(dict.fromkeys((said[0], said[-1])))[:400] if said else type(error).__name__
+        lines += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]
+    got = " / ".join(dict.fromkeys((lines[0], lines[-1])))[:400] if lines else type(error).__name__
     return Code.SPARK_NOT_STARTED(expected=f"Spark with {ICEBERG_RUNTIME}", got=got)

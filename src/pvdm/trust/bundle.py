@@ -73,12 +73,12 @@ class ProofBundle(Document, title="the bundle", format="pvdm-bundle/v1"):
 
 @dataclass(frozen=True, slots=True)
 class CheckedBundle:
-    """A valid bundle, with sentences about what the check shows and what it does not show."""
+    """A valid bundle, with sentences about what the check proves and what it does not prove."""
 
     proof: VerifiedProof
     logged_at: tuple[int, ...]
-    shown: tuple[str, ...]
-    not_shown: tuple[str, ...]
+    proved: tuple[str, ...]
+    not_proved: tuple[str, ...]
 
 
 def parse_bundle(data: bytes) -> ProofBundle:
@@ -96,7 +96,7 @@ def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, thresho
         require_logged_before(logged, now)
     times = tuple(logged.logged_at for logged in bundle.proofs)
     proof = verify_threshold([logged.envelope for logged in bundle.proofs], root, threshold=threshold, now=max(times))
-    return CheckedBundle(proof, times, _list_shown(proof), _list_not_shown(proof))
+    return CheckedBundle(proof, times, _list_proved(proof), _list_not_proved(proof))
 
 
 def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
@@ -106,7 +106,7 @@ def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
         raise refused("bundle_logged_in_future", f"at most {latest}", logged.logged_at)
 
 
-def _list_shown(proof: VerifiedProof) -> tuple[str, ...]:
+def _list_proved(proof: VerifiedProof) -> tuple[str, ...]:
     names = ", ".join(statement.key.identity for statement in proof.statements)
     core = proof.core
     return (
@@ -117,7 +117,7 @@ def _list_shown(proof: VerifiedProof) -> tuple[str, ...]:
     )
 
 
-def _list_not_shown(proof: VerifiedProof) -> tuple[str, ...]:
+def _list_not_proved(proof: VerifiedProof) -> tuple[str, ...]:
     sentences: tuple[str, ...] = (
         "that the digests of intent and staged are equal: only the notary signed that, and the commitments cannot be"
         " compared with the data without the attempt's keys (`pvdm proof open`)",

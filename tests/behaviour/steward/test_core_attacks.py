@@ -167,8 +167,8 @@ def test_a_producer_does_not_take_back_what_is_in_the_stewards_hands(stand: Stan
 
 def test_the_last_epoch_is_kept_even_if_two_are_revoked_at_once(stand: Stand) -> None:
     notary = rotated(stand)
-    notary.keys.revoke_epoch(1, "leaked", keep_one=True)
-    assert code_of(lambda: notary.keys.revoke_epoch(2, "leaked", keep_one=True)) == "epoch_last"
+    notary.keys.revoke_epoch(1, "leaked", keep_a_signing_epoch=True)
+    assert code_of(lambda: notary.keys.revoke_epoch(2, "leaked", keep_a_signing_epoch=True)) == "epoch_last"
 
 
 def test_a_trust_root_that_revokes_the_stewards_own_keys_makes_it_not_ready(stand: Stand) -> None:

@@ -285,7 +285,7 @@ def test_a_bundle_from_another_log_is_refused(stand: Stand, tmp_path: Path) -> N
     assert code == "note_key_unknown"
 
 
-def test_the_keys_of_a_closed_attempt_are_those_derived_directly(stand: Stand) -> None:
+def test_the_keys_of_an_ended_attempt_are_those_derived_directly(stand: Stand) -> None:
     recorded = stand.proved(passed=False)
     end(stand, core_of("one"))
     context, keys = stand.notary.proofs.open(recorded.statement_id, stand.grant(Role.AUDITOR), reason="audit 12")
@@ -311,7 +311,7 @@ def test_opening_a_proof_leaves_a_note_in_the_step_log(stand: Stand) -> None:
     )
 
 
-def test_an_attempt_that_is_not_closed_is_not_opened(stand: Stand) -> None:
+def test_an_attempt_that_has_not_ended_is_not_opened(stand: Stand) -> None:
     recorded = stand.proved()
     opening = stand.notary.proofs.open
     assert code_of(lambda: opening(recorded.statement_id, stand.grant(), reason="early")) == "attempt_not_closed"

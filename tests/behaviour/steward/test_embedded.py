@@ -90,7 +90,7 @@ def test_a_proof_says_embedded_and_holds_offline(shared: EmbeddedSteward) -> Non
     statement = checked.proof.statements[0].predicate
     assert isinstance(statement, Proof)
     assert statement.notary.isolation is Isolation.EMBEDDED
-    assert any("embedded" in sentence for sentence in checked.not_shown)
+    assert any("embedded" in sentence for sentence in checked.not_proved)
 
 
 @pytest.mark.parametrize("role", list(Role))

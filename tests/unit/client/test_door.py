@@ -79,7 +79,7 @@ def refusal(**changed: Any) -> tuple[type[PvdmError], str]:
 
 def test_a_bundle_is_checked_by_a_pinned_chain_or_a_root_that_was_judged_before() -> None:
     assert checked().proof.proof_ids == checked(trust_root=ROOT, pin=None).proof.proof_ids
-    assert checked().not_shown
+    assert checked().not_proved
 
 
 def test_a_chain_without_a_pin_is_not_believed() -> None:

@@ -219,7 +219,7 @@ def test_what_was_there_before_the_oldest_receipt_is_told(filled: History, empty
     for history in (filled, empty):
         publish(history, "first", "second")
         expire_all_but(history, 1)
-    told = [[each for each in history.audit().not_shown if "about 1 file that" in each] for history in (filled, empty)]
+    told = [[each for each in history.audit().not_proved if "about 1 file that" in each] for history in (filled, empty)]
     assert [len(each) for each in told] == [1, 0]
 
 
@@ -307,7 +307,7 @@ def test_what_there_is_one_of_is_told_in_the_singular(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.protect()
     history.publish(history.data_file("only"))
-    told = history.audit(again=True).shown
+    told = history.audit(again=True).proved
     assert told[0].startswith("1 of 1 snapshot of main has a receipt")
     assert told[2] == "the 1 manifest that main shows has the hash that its receipt binds"
     assert told[3] == "1 data file was read, and compared with what the proofs bind, by SHA-256"

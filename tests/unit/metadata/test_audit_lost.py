@@ -25,7 +25,7 @@ def test_what_was_lost_is_accepted_by_its_snapshot_and_stays_named(history: Hist
     evidence = replace(history.evidence(), metadata=before)
     report = history.audit(evidence=evidence, accept_lost=frozenset(lost))
     assert report.holds
-    assert [str(each) in told for each, told in zip(lost, report.not_shown, strict=False)] == [True, True]
+    assert [str(each) in told for each, told in zip(lost, report.not_proved, strict=False)] == [True, True]
     assert codes(history.audit(evidence=evidence, accept_lost=frozenset(lost[:1]))) == {
         "audit_receipt_without_snapshot"
     }

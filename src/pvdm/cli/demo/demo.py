@@ -18,7 +18,7 @@ from pvdm.model.printable import counted, printable
 
 if TYPE_CHECKING:
     from pvdm.evaluation.scenes import Scene, SceneResult
-    from pvdm.evaluation.shop import Shop
+    from pvdm.evaluation.shop import DemoLake
     from pvdm.metadata.audit.report import AuditedSnapshot, AuditReport
 
 
@@ -111,7 +111,7 @@ def play(
     return played, report
 
 
-def audit_orders(shop: Shop) -> AuditReport:
+def audit_orders(shop: DemoLake) -> AuditReport:
     """Audit the table and read every live file again, as `pvdm audit --rehash` does."""
     from pvdm.cli.common.trust_roots import judge_by
     from pvdm.cli.evidence.audit import ServedFiles, files_of, gather

@@ -205,7 +205,7 @@ def _audit(
     lost = frozenset(accept_lost)
     with watch_on_screen() as watch:
         report = audit(evidence, files, judged, again=again, accepted=accepted, accept_lost=lost, watch=watch)
-    return report if judge.pin is not None else replace(report, not_shown=(UNPINNED, *report.not_shown))
+    return report if judge.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
 
 
 def _show(report: AuditReport, judge: Judge, export: Path | None, *, own: bool, as_json: bool) -> None:

@@ -31,7 +31,7 @@ _WORDS = {
 }
 _APPROVALS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
 _WIDTH = 20
-_COUNTED = {"before-protection": "older than the protection (not covered)"}
+_COUNT_LABELS = {"before-protection": "older than the protection (not covered)"}
 
 
 def report_lines(report: AuditReport) -> Iterator[Line]:
@@ -57,10 +57,10 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
     yield from _summary(report)
 
 
-def _is_due(approval: ApprovalEntry, before: AuditedSnapshot, to_come: Collection[int]) -> bool:
-    """Whether it happened before this snapshot, by a protection's snapshot or a migration's time."""
+def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, to_come: Collection[int]) -> bool:
+    """A protection is due once its snapshot has been printed, a migration once its time has passed."""
     if approval.kind == "migration":
-        return approval.logged_at <= before.timestamp_ms * 1_000 + 999
+        return approval.logged_at <= next_snapshot.timestamp_ms * 1_000 + 999
     return approval.snapshot_id not in to_come
 
 
@@ -92,6 +92,7 @@ def _approval(each: ApprovalEntry) -> Iterator[Line]:
 
 
 def _gap(gap: Gap) -> Iterator[Line]:
+    # The gap starts with the end of a protection, and ends when the next one begins.
     since, until = _moment(gap.ended), "now" if gap.begun is None else _moment(gap.begun)
     style = "bold yellow" if gap.accepted else ALERT
     accepted = " (accepted)" if gap.accepted else ""
@@ -104,18 +105,18 @@ def _undecided(found: UndecidedGaps) -> Iterator[Line]:
     """What cannot be assigned to one of several gaps, below all of them."""
     yield f"IN ONE OF THE GAPS {', '.join(found.gap_ids)}: no proof shows in which", ALERT
     if found.snapshot_ids:
-        yield f"    snapshots without a proof in it: {len(found.snapshot_ids)}", None
+        yield f"    snapshots without a proof: {len(found.snapshot_ids)}", None
     if found.uncovered is not None and found.uncovered.files:
         yield f"    main shows {_counts(found.uncovered)} that no proof covers", None
     if found.bytes_proved is not None and found.bytes_proved.files:
         yield f"      {_proved_words(found.bytes_proved)}", None
     if found.lost is not None and found.lost.files:
-        yield f"    main no longer shows at most {_counts(found.lost)} of before; no proof removed them", None
+        yield f"    at most {_counts(found.lost)} that main showed before are gone; no proof removed them", None
 
 
 def _proved_words(found: CountedFiles) -> str:
     return (
-        f"of these, {_counts(found)} have the path and size of proved files; no receipt covers how the table lists them"
+        f"of these, {_counts(found)} have the path and size of proved files; no receipt covers their manifest entries"
     )
 
 
@@ -128,13 +129,14 @@ def _gap_facts(gap: Gap) -> Iterator[str]:
         shown = snapshot_text(gap.ended.snapshot_id)
         yield f"main showed {shown} before and after; what it showed in between is unknown"
     elif gap.snapshots_expired:
-        yield f"snapshots without a proof in it: {len(gap.snapshot_ids)}, and others may have expired"
+        yield f"snapshots in this gap without a proof: {len(gap.snapshot_ids)}, and others may have expired"
     else:
-        yield f"snapshots without a proof in it: {len(gap.snapshot_ids)}"
+        yield f"snapshots in this gap without a proof: {len(gap.snapshot_ids)}"
     if gap.publications_expired:
-        yield f"{counted(gap.publications_expired, 'publication')} from before it expired from the table"
+        verb = "has" if gap.publications_expired == 1 else "have"
+        yield f"{counted(gap.publications_expired, 'publication')} older than the gap {verb} expired"
     if gap.uncovered is None or gap.lost is None:
-        yield "what it left without a proof is unknown: what main shows cannot be read"
+        yield "unknown how many rows lack a proof: main's manifests cannot be read"
         return
     yield f"main shows {_counts(gap.uncovered)} that no proof covers"
     if gap.bytes_proved is not None and gap.bytes_proved.files:
@@ -143,7 +145,7 @@ def _gap_facts(gap: Gap) -> Iterator[str]:
         yield f"  {counted(gap.delete_files, 'delete file')} without a proof may hide rows"
     if gap.lost.files:
         at_most = "at most " if gap.snapshots_expired else ""
-        yield f"main no longer shows {at_most}{_counts(gap.lost)} of before; no proof removed them"
+        yield f"{at_most}{_counts(gap.lost)} that main showed before are gone; no proof removed them"
 
 
 def _counts(found: CountedFiles) -> str:
@@ -163,7 +165,7 @@ def _change(added: int | None, removed: int | None) -> str:
 
 
 def _summary(report: AuditReport) -> Iterator[Line]:
-    counts = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in report.counts.items() if count)
+    counts = ", ".join(f"{count:,} {_COUNT_LABELS.get(name, name)}" for name, count in report.counts.items() if count)
     if report.gaps:
         counts = f"{counts}, {counted(len(report.gaps), 'gap')} in protection"
     if report.holds:
@@ -174,4 +176,4 @@ def _summary(report: AuditReport) -> Iterator[Line]:
         found = report.rehashed
         files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")
         yield f"{files} and {manifests} read, {found.bytes:,} bytes", None
-    yield from proved_lines(report.shown, report.not_shown)
+    yield from proved_lines(report.proved, report.not_proved)

@@ -192,7 +192,7 @@ def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: b
 
 def _not_proved(checked: CheckedBundle, judge: Judge) -> tuple[str, ...]:
     unpinned = () if judge.pin is not None else (UNPINNED,)
-    return (*unpinned, *checked.not_shown, *(() if checked.proof.core.verdict.passed else (_WAIVED,)))
+    return (*unpinned, *checked.not_proved, *(() if checked.proof.core.verdict.passed else (_WAIVED,)))
 
 
 def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> dict[str, object]:
@@ -206,7 +206,7 @@ def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshol
         "origin": origin,
         "trust_root": judge.to_json(),
         "judged_at": judge.at,
-        "proved": list(checked.shown),
+        "proved": list(checked.proved),
         "not_proved": list(_not_proved(checked, judge)),
     }
 
@@ -222,7 +222,7 @@ def _checked_lines(checked: CheckedBundle, judge: Judge, *, origin: str, thresho
     times = ", ".join(utc(time) for time in checked.logged_at)
     logged = f"logged {times} in {origin}; keys were judged as of then"
     agreed = f"at least {threshold} of the notaries that trust root {judge.root.version} names agree"
-    yield from proved_lines([*checked.shown, logged, agreed], _not_proved(checked, judge))
+    yield from proved_lines([*checked.proved, logged, agreed], _not_proved(checked, judge))
 
 
 def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[Line]:

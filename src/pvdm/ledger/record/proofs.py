@@ -39,14 +39,17 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. The same again is no change; a second proof of one notary is refused."""
+    """Store a proof with its envelope. The same again is no change.
+
+    A unique constraint refuses a second proof of a notary for the same nonce.
+    """
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
-    both = workloads.c.workload_id == attempts.c.workload_id
-    wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, both)
+    same_workload = workloads.c.workload_id == attempts.c.workload_id
+    wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
     home = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
     if home is None:
         raise Code.ATTEMPT_UNKNOWN(got=ascii(proof.attempt_id[:80]))
-    _insert(unit, proof, home["workload_id"], domain=home["domain"], held_nonce=proof.nonce)
+    _insert(unit, proof, home["workload_id"], domain=home["domain"], nonce_in_ledger=proof.nonce)
 
 
 def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
@@ -55,13 +58,14 @@ def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain:
         nonce_table.c.nonce == proof.nonce, nonce_table.c.attempt_id == proof.attempt_id
     )
     held = unit.row(wanted)
-    _insert(unit, proof, workload_id, domain=domain, held_nonce=None if held is None else proof.nonce)
+    _insert(unit, proof, workload_id, domain=domain, nonce_in_ledger=None if held is None else proof.nonce)
 
 
-def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, held_nonce: str | None) -> None:
+def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, nonce_in_ledger: str | None) -> None:
+    """Add the row. `nonce_in_ledger` is None if a restore lost the nonce's row."""
     home = {"workload_id": ids.require_workload_id(workload_id), "domain": ids.require_name(domain, "domain")}
     ids.require_name(proof.notary, "notary")
-    new = unit.insert_new(proofs, **asdict(proof), **home, held_nonce=held_nonce)
+    new = unit.insert_new(proofs, **asdict(proof), **home, held_nonce=nonce_in_ledger)
     if not new and get(unit, proof.proof_id) != proof:
         raise Code.STATEMENT_DIFFERS("other facts are stored under this proof", got=proof.proof_id)
 
@@ -115,17 +119,17 @@ def page(
     domain: str | None,
     workload_id: str | None = None,
     attempt_id: str | None = None,
-    after: int | None = None,
+    before_index: int | None = None,
     count: int = 100,
 ) -> list[tuple[ProofRecord, int]]:
-    """The newest proofs with their log indexes, going back from the index `after`."""
-    placed = statements_table.c.statement_id == proofs.c.proof_id
-    wanted = select(proofs, statements_table.c.log_index).join(statements_table, placed)
+    """The newest proofs with their log indexes, going back from before `before_index`."""
+    same_statement = statements_table.c.statement_id == proofs.c.proof_id
+    wanted = select(proofs, statements_table.c.log_index).join(statements_table, same_statement)
     wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
     c = proofs.c
     wanted = where_given(wanted, (c.domain, domain), (c.workload_id, workload_id), (c.attempt_id, attempt_id))
-    if after is not None:
-        wanted = wanted.where(statements_table.c.log_index < after)
+    if before_index is not None:
+        wanted = wanted.where(statements_table.c.log_index < before_index)
     return [(record_from(ProofRecord, row), row["log_index"]) for row in unit.rows(wanted)]
 
 
@@ -142,7 +146,7 @@ class OverrideRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredOverride:
-    """An override with the state of its nonce: RESERVED until it is used, COMMITTED once it has been."""
+    """An override with the state of its nonce: RESERVED until it is used, then COMMITTED, or ABORTED by a restore."""
 
     record: OverrideRecord
     state: NonceState
@@ -184,15 +188,15 @@ def find_live_override(unit: Unit, fail_proof_id: str) -> str | None:
 
 
 def overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
-    """The overrides of these proofs, by proof id."""
+    """The newest override of each of these proofs, by proof id."""
     wanted = select(overrides).where(overrides.c.fail_proof_id.in_(proof_ids)).order_by(overrides.c.at_micros)
     return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
 
 
 def overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """For each workload that published by break-glass, the override of each snapshot."""
-    mine = proofs.c.workload_id.in_(list(workload_ids))
-    wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, mine)
+    of_workloads = proofs.c.workload_id.in_(list(workload_ids))
+    wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, of_workloads)
     found: dict[str, dict[str, str]] = {}
     for row in unit.rows(wanted.add_columns(nonce_table.c.snapshot_id, proofs.c.workload_id)):
         found.setdefault(row["workload_id"], {})[row["snapshot_id"]] = row["override_id"]

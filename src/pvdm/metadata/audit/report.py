@@ -128,9 +128,9 @@ class CountedFiles(Document, title="counted files"):
 class Gap(Document, title="a gap"):
     """A time without protection after a protection. Counts are None if they are unknown.
 
-    `begun` is None while the table is not protected. `uncovered` counts live files that no proof covers. Of these,
-    `bytes_proved` counts files with path and size of a proved file. `lost` counts files that are gone without a proof;
-    its rows are an upper bound. What may belong to another gap is counted in `UndecidedGaps` only.
+    `ended` is the statement that ended the protection, and `begun` the next one that began it: None while the table is
+    not protected. `uncovered` counts live files that no proof covers. Of these, `bytes_proved` counts files with path and
+    size of a proved file. `lost` counts files that are gone without a proof; its rows are an upper bound. What may belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str
@@ -178,8 +178,8 @@ class AuditReport:
     gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
     rehashed: RehashCounts | None
-    shown: tuple[str, ...] = ()
-    not_shown: tuple[str, ...] = ()
+    proved: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
     undecided: UndecidedGaps | None = None
 
     @property
@@ -206,6 +206,6 @@ class AuditReport:
             "undecided_gaps": None if self.undecided is None else self.undecided.to_json(),
             "findings": [each.to_json() for each in self.findings],
             "rehashed": None if self.rehashed is None else self.rehashed.to_json(),
-            "proved": list(self.shown),
-            "not_proved": list(self.not_shown),
+            "proved": list(self.proved),
+            "not_proved": list(self.not_proved),
         }

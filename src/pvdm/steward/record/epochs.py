@@ -67,7 +67,7 @@ class Epochs:
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
         self._require_book_current()
-        changes = self.keys.revoke_epoch(number, reason, keep_one=True)
+        changes = self.keys.revoke_epoch(number, reason, keep_a_signing_epoch=True)
         self.log_missing(reason)
         return changes
 

@@ -131,7 +131,7 @@ class Proofs:
         require_attempt(grant, wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
-                unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, after=after, count=count
+                unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, before_index=after, count=count
             )
             waived = proofs.overrides_of_proofs(unit, [record.proof_id for record, _ in found])
         self.recorder.require_covered(max((index + 1 for _, index in found), default=0))
@@ -167,7 +167,7 @@ class Proofs:
         if record.context is None or attempt is None:
             raise Code.PROOF_WITHOUT_DIGEST(got=record.proof_id)
         context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
-        keys = release(self.keys, context, closed=attempt.state not in ATTEMPT.live())
+        keys = release(self.keys, context, ended=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
         self.ledger.transact(
             lambda unit: events.note(unit, "proof_opened", "proofs", proof_id, facts), at_micros=self.clock.now_micros()

@@ -45,8 +45,8 @@ Fingerprints: TypeAlias = tuple[tuple[ProjectionName, bytes], ...]
 class AttemptContext:
     """Everything that an attempt's keys are bound to. It has the freeze roots, so it exists only after the freeze."""
 
-    row_hash: ClassVar = Purpose.ROW_HASH
-    commitment: ClassVar = Purpose.COMMITMENT
+    row_hash_purpose: ClassVar = Purpose.ROW_HASH
+    commitment_purpose: ClassVar = Purpose.COMMITMENT
     holder: ClassVar = "an attempt"
 
     epoch: int
@@ -116,8 +116,8 @@ class AttemptContext:
 class SourceContext:
     """Everything that the keys of a source attestation are bound to: source snapshot, attestor and challenge."""
 
-    row_hash: ClassVar = Purpose.SOURCE_ROW_HASH
-    commitment: ClassVar = Purpose.SOURCE_COMMITMENT
+    row_hash_purpose: ClassVar = Purpose.SOURCE_ROW_HASH
+    commitment_purpose: ClassVar = Purpose.SOURCE_COMMITMENT
     holder: ClassVar = "a source attestation"
 
     epoch: int
@@ -146,7 +146,7 @@ def _message(
     named: tuple[bytes, ...],
     roots: tuple[bytes, ...] = (),
 ) -> bytes:
-    if purpose not in (context.row_hash, context.commitment):
+    if purpose not in (context.row_hash_purpose, context.commitment_purpose):
         raise _invalid("purpose", f"a purpose of {context.holder}", purpose.value)
     fingerprint = dict(context.fingerprints).get(projection)
     if fingerprint is None:

@@ -189,14 +189,16 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         wanted = self._from(number, EpochStage.ACTIVE, EpochStage.RETIRED)
         return self._apply_steps([(wanted, EpochStage.RETIRED)], reason)
 
-    def revoke(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+    def revoke(
+        self, number: int, reason: str, *, keep_a_signing_epoch: bool = False
+    ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         """The book with this epoch REVOKED. An ACTIVE epoch is RETIRED first, and both changes are returned.
 
-        `keep_one` refuses to revoke the last epoch that can sign, because no key could sign that change.
+        `keep_a_signing_epoch` refuses to revoke the last epoch that can sign, because no key could sign that change.
         """
         judge_reason(reason)
         epoch = self.epoch(number)
-        if keep_one and not any(each.number != number and each.can_sign for each in self.epochs):
+        if keep_a_signing_epoch and not any(each.number != number and each.can_sign for each in self.epochs):
             raise Code.EPOCH_LAST(f"epoch {number} is the only one that can sign", got="none")
         if epoch.state is EpochStage.ACTIVE:
             return self._apply_steps([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)

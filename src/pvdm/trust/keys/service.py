@@ -99,9 +99,12 @@ class KeyService:
         """ACTIVE → RETIRED."""
         return self._change(lambda book: book.retire(number, reason))
 
-    def revoke_epoch(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochChange, ...]:
-        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED. Its keys never derive or sign again."""
-        return self._change(lambda book: book.revoke(number, reason, keep_one=keep_one))
+    def revoke_epoch(self, number: int, reason: str, *, keep_a_signing_epoch: bool = False) -> tuple[EpochChange, ...]:
+        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED. Its keys never derive or sign again.
+
+        `keep_a_signing_epoch` refuses to revoke the last epoch that can sign.
+        """
+        return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
         """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless it is revoked."""
@@ -109,12 +112,12 @@ class KeyService:
 
     def row_hash_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> DigestKey:
         """The digest key of one projection, of an attempt or of a source snapshot."""
-        message = context.message(context.row_hash, projection)
+        message = context.message(context.row_hash_purpose, projection)
         return DigestKey(self._mac(KeyRole.ROW_HASH, context.epoch, message), epoch=context.epoch)
 
     def commitment_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> CommitmentKey:
         """The key for commitments to digests, in the proof of an attempt or in a source attestation."""
-        message = context.message(context.commitment, projection)
+        message = context.message(context.commitment_purpose, projection)
         return CommitmentKey(self._mac(KeyRole.COMMITMENT, context.epoch, message), epoch=context.epoch)
 
     def public_key(self, role: KeyRole, number: int) -> PublicKey:
@@ -152,7 +155,9 @@ class KeyService:
             book, changes = step(self._store.load())
             if self._store.replace(book):
                 return changes
-        raise Code.EPOCH_CONTENTION(expected=f"a quiet moment in {BOOK_TRIES_MAX} tries", got="none")
+        raise Code.EPOCH_CONTENTION(
+            expected=f"no other change of the epoch book during {BOOK_TRIES_MAX} tries", got="one each time"
+        )
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
         # The book is read at every use, so that a revocation by another process applies at once.
@@ -169,7 +174,7 @@ class KeyService:
                 "the key home signed with another key than the epoch book names, or signed other bytes",
                 expected=_public(entry).key_id,
                 got="a signature that does not verify",
-                hint="compare the epoch book with the key home; nothing was signed",
+                hint="the signature was discarded; compare the epoch book with the key home",
             ) from None
         return signature
 
@@ -182,10 +187,10 @@ def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
     )
 
 
-def release(service: KeyService, context: AttemptContext, *, closed: bool) -> AttemptKeys:
+def release(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
     """The keys of an ended attempt, for an auditor (`proof open`). They reveal its digests."""
-    if closed is not True:
-        message = f"attempt {context.attempt_id} is not closed"
+    if ended is not True:
+        message = f"attempt {context.attempt_id} has not ended"
         raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")
     return attempt_keys(service, context)
 
@@ -201,5 +206,5 @@ def _require_mac_size(mac: bytes) -> bytes:
     if size == KEY_BYTES:
         return mac
     del mac
-    message = "the key home gave another MAC"
+    message = "the key home returned a MAC of the wrong length"
     raise Code.KEY_HOME_INCONSISTENT(message, expected=f"{KEY_BYTES} bytes", got=f"{size} bytes")
