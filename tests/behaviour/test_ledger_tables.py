@@ -333,15 +333,15 @@ def dropped(unit: Unit, *, protected: bool = False) -> Namespace:
 
 def test_a_table_that_was_never_protected_comes_back_to_its_own_place(unit: Unit) -> None:
     namespace = dropped(unit)
-    row = put(unit, namespace, returning=True, location="file:///lake//orders/", table_uuid=UUID.upper())
+    row = put(unit, namespace, may_reuse_uuid=True, location="file:///lake//orders/", table_uuid=UUID.upper())
     assert tables.find_by_uuid(unit, UUID) == row
 
 
 def test_a_table_that_came_back_and_moved_comes_back_to_where_it_was_last(unit: Unit) -> None:
     namespace = dropped(unit)
-    row = put(unit, namespace, returning=True)
+    row = put(unit, namespace, may_reuse_uuid=True)
     tables.drop(unit, tables.swap(unit, row, row.pointer, location="/lake/moved"))
-    again = put(unit, namespace, returning=True, location="/lake/moved")
+    again = put(unit, namespace, may_reuse_uuid=True, location="/lake/moved")
     assert tables.find_by_uuid(unit, UUID) == again
 
 
@@ -349,9 +349,9 @@ def test_a_table_that_came_back_and_moved_comes_back_to_where_it_was_last(unit: 
     ("protected", "changes"),
     [
         (False, {}),
-        (False, {"returning": True, "location": "/lake/elsewhere"}),
-        (False, {"returning": True, "domain": "risk"}),
-        (True, {"returning": True}),
+        (False, {"may_reuse_uuid": True, "location": "/lake/elsewhere"}),
+        (False, {"may_reuse_uuid": True, "domain": "risk"}),
+        (True, {"may_reuse_uuid": True}),
     ],
     ids=["a new table", "another place", "another domain", "protected once"],
 )

@@ -76,7 +76,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, room: Any, name: str, end_all: Calla
     monkeypatch.setattr(room, name, ended)
 
 
-STEPS = [(tables, "lock"), (tables, "require_not_scheduled"), (tables, "swap"), (Unit, "_log_request")]
+STEPS = [(tables, "lock"), (tables, "require_not_scheduled_for_deletion"), (tables, "swap"), (Unit, "_log_request")]
 """The last of them notes whose request it is."""
 
 

@@ -145,7 +145,7 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
 
     home = core.get_namespace()
     with fault.armed("catalog.after_metadata_file", fault.Call(sleep)), pytest.raises(ConflictError) as caught:
-        core.commits.create(OPERATOR, home, "gone", state.metadata, returning=True)
+        core.commits.create(OPERATOR, home, "gone", state.metadata, may_reuse_uuid=True)
     assert (swept, caught.value.reason) == ([1], "table_moved")
 
 

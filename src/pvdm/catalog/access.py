@@ -29,7 +29,7 @@ from pvdm.model.states import AttemptState
 
 _WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
 _GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
-_MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+_MANAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 class CatalogAccess:
@@ -51,23 +51,23 @@ class CatalogAccess:
                 hint="use a token of the domain that owns it",
             )
 
-    def require_making(self, grant: Grant) -> None:
+    def require_may_manage(self, grant: Grant) -> None:
         """Only producers and operators create, drop, rename and register tables and namespaces."""
-        if grant.role not in _MAKING or grant.attempt_id is not None:
+        if grant.role not in _MANAGING_ROLES or grant.attempt_id is not None:
             raise Code.ROLE_WRONG(
                 "the token's role does not allow this",
-                expected=" or ".join(sorted(_MAKING)),
+                expected=" or ".join(sorted(_MANAGING_ROLES)),
                 got=grant.role if grant.attempt_id is None else "a token for one attempt",
             )
 
     def require_create(
-        self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, instead_of: TableRow | None = None
+        self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, replaces: TableRow | None = None
     ) -> None:
         """A new table lies in its own place. In a protected namespace it begins empty.
 
         Only an operator brings back a UUID that is protected in the log.
         """
-        self.require_making(grant)
+        self.require_may_manage(grant)
         with self._ledger.read() as unit:
             # A restore may have lost the table of a UUID that is protected in the log.
             operates = grant.role is Role.OPERATOR
@@ -76,8 +76,8 @@ class CatalogAccess:
             require_no_view(unit, namespace.namespace_id, name)
             taken = tables.find(unit, namespace.namespace_id, name)
         # The swap reports a taken name.
-        self.require_place(grant, namespace.levels, after.location, of=instead_of or taken)
-        self._require_write_paths(grant, {}, after, of=instead_of or taken)
+        self.require_place(grant, namespace.levels, after.location, of=replaces or taken)
+        self._require_write_paths(grant, {}, after, of=replaces or taken)
         if grant.role is not Role.OPERATOR:
             sanity.require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
@@ -87,7 +87,7 @@ class CatalogAccess:
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
         """A protected table is not renamed, dropped or replaced."""
-        self.require_making(grant)
+        self.require_may_manage(grant)
         if row.protected:
             raise rule.main_gated_error(row.name, what, to="have an operator unprotect it first")
 
@@ -162,7 +162,7 @@ class CatalogAccess:
         owners = namespaces.list_owners(unit)
         return [(namespace_folder(self._warehouse, levels), levels, domain) for levels, domain in owners]
 
-    def require_writing(self, grant: Grant, row: TableRow) -> None:
+    def require_may_write(self, grant: Grant, row: TableRow) -> None:
         """The role may write, and to tables of this kind. Checked before anything is disclosed."""
         if grant.role not in _WRITING:
             raise Code.ROLE_WRONG("this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role)
@@ -174,7 +174,7 @@ class CatalogAccess:
     ) -> None:
         """Compare the state before and after. On a protected table `main` changes by permit only."""
         name = before.row.name
-        self.require_writing(grant, before.row)
+        self.require_may_write(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
             raise Code.TABLE_UUID_CHANGED(
                 f"{name} keeps its UUID", expected=before.row.table_uuid, got=str(after.table_uuid)
@@ -208,7 +208,7 @@ class CatalogAccess:
         rule.require_snapshots_on_branches(before.metadata, after, name)
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         rule.require_branches_whole(before.metadata, after, name)
-        shared = shares_numbers(grant, before.row)
+        shared = may_reuse_sequence_numbers(grant, before.row)
         sanity.require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
         sanity.require_document(data)
         additions = self.staged_additions(grant, before, after)
@@ -246,7 +246,7 @@ class CatalogAccess:
         return attempt.branch, (parse_location(attempt.prefix),)
 
 
-def shares_numbers(grant: Grant, row: TableRow) -> bool:
+def may_reuse_sequence_numbers(grant: Grant, row: TableRow) -> bool:
     """Whether the commit may reuse sequence numbers and row ids that another branch was given meanwhile.
 
     Attempts stage at the same time, each on its own branch, which no reader combines with others. The gate writes what

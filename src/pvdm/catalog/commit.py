@@ -1,4 +1,7 @@
-"""Commits: checked on exactly the documents that the swap compares. Files are written and synced before the swap."""
+"""Commits. Each is checked against the same metadata document that the compare-and-swap of the pointer expects.
+
+Files are written and synced before the swap.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pvdm import fault
-from pvdm.catalog.access import CatalogAccess, require_free, require_staging, shares_numbers
+from pvdm.catalog.access import CatalogAccess, may_reuse_sequence_numbers, require_free, require_staging
 from pvdm.catalog.cleanup import superseded
-from pvdm.catalog.requests import after_change
+from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.responses import published_view, sees_all
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
 from pvdm.catalog.sanity import StagedAdditions
@@ -39,18 +42,18 @@ _MOVED: Final = frozenset(
     {Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, Code.UPSTREAM_MOVED}
 )
 
-COMMIT_TURN_MAX_SECONDS: Final = 10
+COMMIT_WAIT_MAX_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A client's change of a table or view. `made` gives the updates for the base of each try, if they depend on it."""
+    """A client's change of a table or view. `make_updates` makes updates that depend on the base, at each try."""
 
     levels: Levels
     name: str
     requirements: Sequence[Json]
     updates: Sequence[Json]
-    made: Callable[[TableState], Sequence[Json]] | None = None
+    make_updates: Callable[[TableState], Sequence[Json]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,18 @@ class _PlannedStep:
     before: TableState | None
     after: TableMetadata
     file: StoredFile
-    instead_of: TableRow | None = None
-    returning: bool = False
+    replaces: TableRow | None = None
+    may_reuse_uuid: bool = False
     additions: StagedAdditions | None = None
 
 
-_Found = tuple[Namespace, TableRow | None]
+_NamespaceAndRow = tuple[Namespace, TableRow | None]
 # Checks the base that the swap compares and the new bytes. It is called again after a conflict.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
 
-def retry_moved(work: Callable[[], _T]) -> _T:
-    """Repeat the work if a row has moved since it was read, up to `COMMIT_TRIES_MAX` times."""
+def retry_if_row_changed(work: Callable[[], _T]) -> _T:
+    """Repeat the work if a row has changed since it was read, up to `COMMIT_TRIES_MAX` times."""
     for _ in range(COMMIT_TRIES_MAX - 1):
         try:
             return work()
@@ -107,26 +110,27 @@ class Commits:
         transact: Transact | None = None,
         then: Callable[[], None] | None = None,
     ) -> list[TableState]:
-        """Make all of the changes or none; `extra` runs in the same transaction. A moved base is checked again.
+        """Make all of the changes or none. If a base has changed, the changes are checked again on the new one.
 
-        `then` runs after the commit and before the next one's turn.
+        `extra` runs in the swap's transaction, and `transact` runs the swap inside a larger transaction. `then` runs
+        after the commit and before the next one's turn.
         """
         _require_distinct(changes)
         # Also before the turn: a caller that may not write to a table must not make others wait for it.
-        found = [self._find(grant, change) for change in changes]
+        first_try_rows: list[_NamespaceAndRow] | None = [self._find(grant, change) for change in changes]
         with self.turn([(change.levels, change.name) for change in changes]) as at_once:
             if not at_once:
-                found.clear()
+                first_try_rows = None
 
             def attempt() -> list[TableState]:
+                nonlocal first_try_rows
                 # Rows read before the turn are used for one try only. If they have moved, the swap fails.
-                places = found or [self._find(grant, change) for change in changes]
-                try:
-                    return self._commit(grant, list(zip(changes, places, strict=True)), permit, extra, transact)
-                finally:
-                    found.clear()
+                rows, first_try_rows = first_try_rows, None
+                if rows is None:
+                    rows = [self._find(grant, change) for change in changes]
+                return self._commit(grant, list(zip(changes, rows, strict=True)), permit, extra, transact)
 
-            states = retry_moved(attempt)
+            states = retry_if_row_changed(attempt)
             if then is not None:
                 then()
             return states
@@ -139,31 +143,35 @@ class Commits:
         """
         names = [namespaces.dotted_name((*levels, name)) for levels, name in tables]
         with self._queues.turn(tables) as at_once, self._ledger.take_turn(names):
+            # On SQLite there is only one Steward, so nobody else can have changed the tables.
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
         self,
         grant: Grant,
-        changes: Sequence[tuple[Change, _Found]],
+        changes: Sequence[tuple[Change, _NamespaceAndRow]],
         permit: PermitMaker | None,
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
-        extra = _require_staging_too(grant, extra)
+        extra = _with_staging_check(grant, extra)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
             return [self._forward(grant, changes, permit, extra, transact)]
         planned: list[_PlannedStep | TableState] = []
-        written = (step.file for step in planned if isinstance(step, _PlannedStep))  # read after the loop below
+        written: list[StoredFile] = []
         with remove_uncommitted(self._files, written):
             for change, found in changes:
-                planned.append(self._plan(grant, change, found, permit))
+                step = self._plan(grant, change, found, permit)
+                planned.append(step)
+                if isinstance(step, _PlannedStep):
+                    written.append(step.file)
             rows = self._swap(planned, extra, transact)
         return self._finish(planned, rows)
 
     def _forward(
         self,
         grant: Grant,
-        changes: Sequence[tuple[Change, _Found]],
+        changes: Sequence[tuple[Change, _NamespaceAndRow]],
         permit: PermitMaker | None,
         extra: Extra | None,
         transact: Transact | None,
@@ -175,15 +183,17 @@ class Commits:
         before = self._states.of(row)
         sees_staged = sees_all(grant.role) or permit is not None
         if not sees_staged:
-            require_proved(self._ledger, before)  # a tag must not mark what is not proved
+            require_proved(self._ledger, before)  # this role can only tag: refuse if main has unproved snapshots
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
         after, updates = self._check_change(grant, before, change, permit, now_ms)
         additions = self._access.staged_additions(grant, before, after)
+        # Other roles' requirements were checked on the published view, which the upstream does not know. A change with
+        # a permit has none.
         required = change.requirements if sees_all(grant.role) else ()
         state = self._forwarding.forward(Step(before, after, required, updates, additions), extra, transact)
         if not sees_staged:
-            with after_change():
-                require_proved(self._ledger, state)  # nor does the response show what was added meanwhile
+            with failures_mean_state_unknown():
+                require_proved(self._ledger, state)  # the upstream may have got unproved snapshots meanwhile
         return state
 
     def create(
@@ -193,28 +203,31 @@ class Commits:
         name: str,
         after: TableMetadata,
         *,
-        instead_of: TableRow | None = None,
-        returning: bool = False,
+        replaces: TableRow | None = None,
+        may_reuse_uuid: bool = False,
         extra: Extra | None = None,
     ) -> TableState:
-        """Create a table with its first document. `instead_of` is dropped; `returning` may have existed before."""
-        self._states.upstreams.require_own(namespace.levels, f"{name} would be made")
-        self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
+        """Create a table with its first document; the table `replaces` is dropped.
+
+        `may_reuse_uuid`: it is registered from its own metadata, so a dropped table may have had its UUID.
+        """
+        self._states.upstreams.require_not_upstream(namespace.levels, attempted=f"create {name}")
+        self._access.require_create(grant, namespace, name, after, replaces=replaces)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
         change = Change(namespace.levels, name, (), ())
-        step = _PlannedStep(change, namespace, None, after, file, instead_of, returning)
+        step = _PlannedStep(change, namespace, None, after, file, replaces, may_reuse_uuid)
         with remove_uncommitted(self._files, [file]):
             rows = self._swap([step], extra)
         return self._finish([step], rows)[0]
 
     def _plan(
-        self, grant: Grant, change: Change, found: _Found, permit: PermitMaker | None
+        self, grant: Grant, change: Change, found: _NamespaceAndRow, permit: PermitMaker | None
     ) -> _PlannedStep | TableState:
         namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
-            self._states.upstreams.require_own(namespace.levels, f"{change.name} would be made")
+            self._states.upstreams.require_not_upstream(namespace.levels, attempted=f"create {change.name}")
             check_requirements(None, change.requirements)
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
@@ -235,7 +248,7 @@ class Commits:
         """Check the change and return the table after it, with its updates. The same document if nothing changes."""
         if sees_all(grant.role) or permit is not None:
             check_requirements(before.metadata, change.requirements)
-            updates = change.updates if change.made is None else change.made(before)
+            updates = change.updates if change.make_updates is None else change.make_updates(before)
             return self._apply(grant, before, updates, permit, now_ms), updates
         # Checked on the published view, so that hidden parts are neither changed nor disclosed by a refusal.
         seen = published_view(before.metadata)
@@ -259,9 +272,9 @@ class Commits:
             updates,
             now_ms=now_ms,
             previous_location=before.row.pointer.location,
-            shared_numbers=permit is None and shares_numbers(grant, before.row),
+            shared_numbers=permit is None and may_reuse_sequence_numbers(grant, before.row),
             # A migration of the contract alone also writes a new document. An upstream writes its own documents.
-            always=permit is not None and before.row.upstream is None,
+            write_if_unchanged=permit is not None and before.row.upstream is None,
         )
         if after is not before.metadata or permit is not None:
             data = after.to_bytes()
@@ -269,38 +282,41 @@ class Commits:
             self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
         return after
 
-    def _find(self, grant: Grant, change: Change) -> _Found:
+    def _find(self, grant: Grant, change: Change) -> _NamespaceAndRow:
         """The change's namespace and table, if the grant may change it at all. No file is read before that."""
         creating = is_create(change.requirements)
         namespace, row = self.find(grant, change.levels, change.name)
         if row is not None:
-            self._access.require_writing(grant, row)
+            self._access.require_may_write(grant, row)
         elif creating:
-            self._access.require_making(grant)
+            self._access.require_may_manage(grant)
         else:
             raise unknown_table(change.levels, change.name)
         return namespace, row
 
     def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
-        """The namespace, for grants of its domain, and its table. A table of an upstream is noted first."""
+        """The namespace, for grants of its domain, and its table.
+
+        An upstream's table that the ledger lacks is added first.
+        """
         with self._ledger.read() as unit:
             namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is None:
             raise unknown_table(levels, name)
         self._access.require_namespace(grant, namespace)
-        return namespace, row or self._states.upstreams.noted(namespace, name)
+        return namespace, row or self._states.upstreams.add_from_upstream(namespace, name)
 
     def _swap(
         self, planned: Sequence[_PlannedStep | TableState], extra: Extra | None, transact: Transact | None = None
     ) -> list[TableRow]:
-        """Swap all pointers in one transaction. Nothing after it can fail."""
+        """Swap all pointers in one transaction. A failure after the swap is reported as state unknown."""
         steps = [step for step in planned if isinstance(step, _PlannedStep)]
         if not steps and extra is None:
             return [step.row for step in planned if isinstance(step, TableState)]
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
-            tables.require_not_scheduled(unit, [step.file.name for step in steps])
+            tables.require_not_scheduled_for_deletion(unit, [step.file.name for step in steps])
             rows = [_write_step(unit, step) for step in planned]
             if extra is not None:
                 extra(unit, rows)
@@ -311,13 +327,16 @@ class Commits:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _finish(self, planned: Sequence[_PlannedStep | TableState], rows: Sequence[TableRow]) -> list[TableState]:
-        with after_change():
+        with failures_mean_state_unknown():
             fault.point("catalog.after_swap")
             pairs = zip(planned, rows, strict=True)
-            return [step if isinstance(step, TableState) else self._keep(step, row) for step, row in pairs]
+            return [step if isinstance(step, TableState) else self._cache_and_prune(step, row) for step, row in pairs]
 
-    def _keep(self, step: _PlannedStep, row: TableRow) -> TableState:
-        """Cache the new document, and delete old ones that are no longer needed. A later sweep deletes what fails."""
+    def _cache_and_prune(self, step: _PlannedStep, row: TableRow) -> TableState:
+        """Cache the new document, and delete old ones that are no longer needed.
+
+        Files that cannot be deleted now are left to a later sweep.
+        """
         self._states.keep(step.file.sha256, step.after)
         for location in [] if step.before is None else superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
@@ -356,19 +375,28 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
     else:
         home, table_uuid = step.namespace, _uuid(step)
         namespaces.require_unchanged(unit, home)
-        if step.instead_of is not None:
-            tables.drop(unit, step.instead_of)
+        if step.replaces is not None:
+            tables.drop(unit, step.replaces)
         # A UUID that is protected in the log stays protected, even if a restored ledger has lost its table.
-        contract = home.protected_by or protections.current_contract(unit, table_uuid)
-        new = (home.namespace_id, step.change.name, home.domain, table_uuid, step.after.location, pointer, contract)
-        row = tables.create(unit, NewTable(*new, step.returning))
+        contract_hash = home.protected_by or protections.current_contract(unit, table_uuid)
+        new = NewTable(
+            namespace_id=home.namespace_id,
+            name=step.change.name,
+            domain=home.domain,
+            table_uuid=table_uuid,
+            location=step.after.location,
+            pointer=pointer,
+            contract_hash=contract_hash,
+            may_reuse_uuid=step.may_reuse_uuid,
+        )
+        row = tables.create(unit, new)
     if step.before is None or step.before.row.location != row.location:
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
     return row
 
 
-def _require_staging_too(grant: Grant, extra: Extra | None) -> Extra | None:
+def _with_staging_check(grant: Grant, extra: Extra | None) -> Extra | None:
     """`extra`, and for a token of one attempt a check in the swap's transaction that it is still STAGING."""
     attempt_id = grant.attempt_id
     if attempt_id is None:
@@ -401,7 +429,7 @@ class TableQueues:
     at the database (`Ledger.take_turn`).
     """
 
-    def __init__(self, *, seconds: float = COMMIT_TURN_MAX_SECONDS) -> None:
+    def __init__(self, *, seconds: float = COMMIT_WAIT_MAX_SECONDS) -> None:
         self._seconds = seconds
         self._queues = KeyedLocks[tuple[Levels, str], FairLock](FairLock)
 

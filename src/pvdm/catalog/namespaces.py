@@ -44,10 +44,10 @@ class Namespaces:
             return namespaces.list_children(unit, parent, domain=domain, after=after, count=count)
 
     def create(
-        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, once: RequestKey | None = None
+        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, idempotency_key: RequestKey | None = None
     ) -> Namespace:
         """Create a namespace, in its parent's domain and under its parent's protection, if it has a parent."""
-        self._access.require_making(grant)
+        self._access.require_may_manage(grant)
         if self._upstreams.mount_of(levels) is not None:
             # An operator decides to which domain the namespace belongs.
             if grant.role is not Role.OPERATOR:
@@ -62,15 +62,15 @@ class Namespaces:
             made = namespaces.create(unit, levels, domain=domain, properties=shown)
             if parent is not None and parent.protected_by is not None:
                 namespaces.protect(unit, made, parent.protected_by)
-            if once is not None:
-                once.note(unit, {"namespace": list(levels), "properties": shown})
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {"namespace": list(levels), "properties": shown})
             return made
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def drop(self, grant: Grant, levels: Levels, *, once: RequestKey | None = None) -> None:
+    def drop(self, grant: Grant, levels: Levels, *, idempotency_key: RequestKey | None = None) -> None:
         """Drop an empty namespace. Only an operator drops one that protects its tables."""
-        self._access.require_making(grant)
+        self._access.require_may_manage(grant)
 
         def work(unit: Unit) -> None:
             found = self._get(unit, grant, levels)
@@ -82,8 +82,8 @@ class Namespaces:
                     hint="ask an operator; nothing was changed",
                 )
             namespaces.drop(unit, found)
-            if once is not None:
-                once.note(unit, {}, status=204)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {}, status=204)
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
@@ -94,10 +94,10 @@ class Namespaces:
         updates: Mapping[str, str],
         removals: Sequence[str],
         *,
-        once: RequestKey | None = None,
+        idempotency_key: RequestKey | None = None,
     ) -> dict[str, list[str]]:
         """Set some properties, remove others. Returns the names, as the protocol's response has them."""
-        self._access.require_making(grant)
+        self._access.require_may_manage(grant)
         both = sorted(set(updates) & set(removals))
         if both:
             raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(both)[:200])
@@ -114,8 +114,8 @@ class Namespaces:
                 "removed": [name for name in gone if name in found.properties],
                 "updated": list(updates),
             }
-            if once is not None:
-                once.note(unit, changed)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, changed)
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())

@@ -37,7 +37,7 @@ class RequestKey:
 
 
 @contextlib.contextmanager
-def after_change() -> Iterator[None]:
+def failures_mean_state_unknown() -> Iterator[None]:
     """Turn any failure after a change into StateUnknownError, so that it never looks like "nothing happened"."""
     try:
         yield
@@ -53,7 +53,7 @@ class Requests:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def once(self, grant: Grant, key: str, asked: bytes) -> RequestKey:
+    def identify(self, grant: Grant, key: str, asked: bytes) -> RequestKey:
         """The request by its caller, key and bytes. Tokens of one holder are one caller."""
         try:
             spelled = str(uuid.UUID(key))
@@ -64,13 +64,13 @@ class Requests:
         identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
         return RequestKey(hashlib.sha256(identity.encode()).hexdigest(), spelled, hashlib.sha256(asked).hexdigest())
 
-    def earlier(self, once: RequestKey) -> Mapping[str, object] | None:
+    def earlier(self, idempotency_key: RequestKey) -> Mapping[str, object] | None:
         """What the first response was made of, or None. Raises `idempotency_key_reused` for another request."""
         with self._ledger.read() as unit:
-            found = requests.find(unit, once.identity, once.key)
+            found = requests.find(unit, idempotency_key.identity, idempotency_key.key)
         if found is None:
             return None
-        if found.request_sha256 != once.request_sha256:
+        if found.request_sha256 != idempotency_key.request_sha256:
             raise Code.IDEMPOTENCY_KEY_REUSED(got="an old one")
         answer: Mapping[str, object] = json.loads(found.answer)
         return answer

@@ -95,7 +95,7 @@ class States:
         with self._ledger.read() as unit:
             namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is not None and row is None:
-            row = self.upstreams.noted(namespace, name)
+            row = self.upstreams.add_from_upstream(namespace, name)
         if row is None:
             raise unknown_table(levels, name)
         return self.of(row)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.commit import Change, Commits, retry_moved
+from pvdm.catalog.commit import Change, Commits, retry_if_row_changed
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.purge import Leftover, Purge
@@ -86,15 +86,17 @@ class Tables:
             self._parts.access.require_create(grant, namespace, name, after)
         return after
 
-    def create(self, grant: Grant, levels: Levels, request: Json, *, once: RequestKey | None = None) -> TableState:
+    def create(
+        self, grant: Grant, levels: Levels, request: Json, *, idempotency_key: RequestKey | None = None
+    ) -> TableState:
         """Create a table without rows."""
 
         def make() -> TableState:
             namespace, name, after = self._made(grant, levels, request)
             with name_conflicts(levels, name):
-                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(once))
+                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(idempotency_key))
 
-        return retry_moved(make)
+        return retry_if_row_changed(make)
 
     def register(
         self,
@@ -104,11 +106,11 @@ class Tables:
         metadata_location: str,
         *,
         overwrite: bool = False,
-        once: RequestKey | None = None,
+        idempotency_key: RequestKey | None = None,
     ) -> TableState:
         """Create a table from its metadata file elsewhere. The Steward keeps its own copy."""
         access = self._parts.access
-        access.require_making(grant)
+        access.require_may_manage(grant)
         namespace, old = self._place(grant, levels, require_name(name, "the table's name"))
         if old is not None and not overwrite:
             raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
@@ -121,27 +123,31 @@ class Tables:
             _require_own_files(after, place, self._parts.warehouse)
         with name_conflicts(levels, name):
             return self._parts.commits.create(
-                grant, namespace, name, after, instead_of=old, returning=True, extra=_note_pointers(once)
+                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, extra=_note_pointers(idempotency_key)
             )
 
-    def commit(self, grant: Grant, changes: Sequence[Change], *, once: RequestKey | None = None) -> list[TableState]:
+    def commit(
+        self, grant: Grant, changes: Sequence[Change], *, idempotency_key: RequestKey | None = None
+    ) -> list[TableState]:
         """Change tables, all or none."""
         alone = len(changes) == 1
         with name_conflicts(changes[0].levels, changes[0].name) if alone else contextlib.nullcontext():
-            return self._parts.commits.commit(grant, changes, extra=_note_pointers(once))
+            return self._parts.commits.commit(grant, changes, extra=_note_pointers(idempotency_key))
 
-    def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> TableState:
-        """The state after an earlier request with the same key."""
+    def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
+        """The state of an earlier request with the same key: `pointer` is its location and hash."""
         row = self._row(grant, levels, name)
-        location, sha256 = (str(fact) for fact in facts)
+        location, sha256 = (str(part) for part in pointer)
         return self._proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(self, grant: Grant, source: TableName, target: TableName, *, once: RequestKey | None = None) -> None:
+    def rename(
+        self, grant: Grant, source: TableName, target: TableName, *, idempotency_key: RequestKey | None = None
+    ) -> None:
         """Rename the table, perhaps into another namespace of the same domain."""
         require_name(target[1], "the table's new name")
         with name_conflicts(*target):
             try:
-                retry_moved(lambda: self._rename(grant, source, target, once))
+                retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
             except ConflictError as error:
                 if error.code != Code.NAME_OF_VIEW:
                     raise
@@ -149,10 +155,10 @@ class Tables:
                     f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. View already exists"
                 ) from None
 
-    def _rename(self, grant: Grant, source: TableName, target: TableName, once: RequestKey | None) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
         row = self._row(grant, *source)
         for levels, _ in (source, target):
-            self._parts.states.upstreams.require_own(levels, "a table would get another name")
+            self._parts.states.upstreams.require_not_upstream(levels, attempted="rename a table")
         self._parts.access.require_change(grant, row, "its name would change")
         namespace = self._parts.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
@@ -168,19 +174,19 @@ class Tables:
         def work(unit: Unit) -> None:
             namespaces.require_unchanged(unit, namespace)
             tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
-            if once is not None:
-                once.note(unit, {}, status=204)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def drop(
-        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: RequestKey | None = None
+        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, idempotency_key: RequestKey | None = None
     ) -> Leftover | None:
         """Drop the table; with `purge` also delete the files in its place. Returns what is left of them, and why.
 
         Raises `purge_refused`, and does not drop the table, if files would be left.
         """
-        row = retry_moved(lambda: self._drop(grant, levels, name, once, purge=purge))
+        row = retry_if_row_changed(lambda: self._drop(grant, levels, name, idempotency_key, purge=purge))
         return self.purge(row.location, row.domain) if purge else None
 
     def purge(self, location: str, domain: str) -> Leftover | None:
@@ -191,9 +197,11 @@ class Tables:
         parts = self._parts
         return Purge(parts.ledger, parts.states, parts.warehouse, parse_location(location), domain)
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None, *, purge: bool) -> TableRow:
+    def _drop(
+        self, grant: Grant, levels: Levels, name: str, idempotency_key: RequestKey | None, *, purge: bool
+    ) -> TableRow:
         row = self._row(grant, levels, name)
-        self._parts.states.upstreams.require_own(levels, f"{name} would be dropped")
+        self._parts.states.upstreams.require_not_upstream(levels, attempted=f"drop {name}")
         self._parts.access.require_change(grant, row, "it would be dropped")
         left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
         if left is not None:
@@ -203,8 +211,8 @@ class Tables:
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
-            if once is not None:
-                once.note(unit, {"purge": [row.location, row.domain] if purge else []}, status=204)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {"purge": [row.location, row.domain] if purge else []}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         return row
@@ -230,7 +238,7 @@ class Tables:
     def _made(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
         node = Node(request, "$")
         name = require_name(node.text("name"), "the table's name")
-        self._parts.access.require_making(grant)
+        self._parts.access.require_may_manage(grant)
         namespace, old = self._place(grant, levels, name)
         if old is not None:
             raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
@@ -267,13 +275,13 @@ def dotted_table(levels: Levels, name: str) -> str:
     return namespaces.dotted_name((*levels, name))
 
 
-def _note_pointers(once: RequestKey | None) -> Extra | None:
-    if once is None:
+def _note_pointers(idempotency_key: RequestKey | None) -> Extra | None:
+    if idempotency_key is None:
         return None
 
     def note(unit: Unit, rows: Sequence[TableRow]) -> None:
         pointers: list[canonical_json.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
-        once.note(unit, {"pointers": pointers})
+        idempotency_key.note(unit, {"pointers": pointers})
 
     return note
 

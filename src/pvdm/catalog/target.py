@@ -12,7 +12,7 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import Change, retry_moved
+from pvdm.catalog.commit import Change, retry_if_row_changed
 from pvdm.catalog.names import full_name
 from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import FENCE_PREFIX
@@ -72,7 +72,7 @@ class CatalogTarget:
         tried: list[Next] = []
         shown: list[PublishedSnapshot] = []
 
-        def made(before: TableState) -> Sequence[Json]:
+        def make_updates(before: TableState) -> Sequence[Json]:
             tried[:] = [make(base_of(self._catalog, levels, before))]
             return tried[0].updates
 
@@ -82,7 +82,7 @@ class CatalogTarget:
         def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
             shown[:] = [carry_out(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
 
-        change = Change(levels, row.name, (), (), made)
+        change = Change(levels, row.name, (), (), make_updates)
         self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=lambda: then(shown[0]))
 
     def read_back(self) -> Base:
@@ -147,7 +147,7 @@ class UpstreamTarget:
         """Announce, commit, read back, settle. A moved base is tried again."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
         with self._catalog.commits.turn([(levels, row.name)]):
-            then(retry_moved(lambda: self._try(make, in_transaction)))
+            then(retry_if_row_changed(lambda: self._try(make, in_transaction)))
 
     def read_back(self) -> Base:
         """The table through new connections to ledger and upstream."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm import fault
-from pvdm.catalog.requests import after_change
+from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import added_snapshots, ref_changes
 from pvdm.catalog.sanity import StagedAdditions
@@ -156,7 +156,7 @@ class Forwarding:
         fault.point("upstream.before_commit")
         seen = UpstreamState(before.row.pointer.location, before.metadata)
         self._upstreams.commit(before.row, seen, pins_of(before.metadata, step.after, step.requirements), step.updates)
-        with after_change():
+        with failures_mean_state_unknown():
             fault.point("upstream.after_commit")
             now = self._states.of(before.row)
             return replace(now, row=self._noted(step, now.row, extra, None))

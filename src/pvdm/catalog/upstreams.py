@@ -67,14 +67,14 @@ class Upstreams:
         """The mount of a namespace, or None."""
         return next((each for each in self._mounts.values() if levels[: len(each.levels)] == each.levels), None)
 
-    def require_own(self, levels: Levels, what: str) -> None:
+    def require_not_upstream(self, levels: Levels, *, attempted: str) -> None:
         """Raise `upstream_owned` for a namespace of an upstream: its tables are created and dropped there."""
         mount = self.mount_of(levels)
         if mount is not None:
             raise Code.UPSTREAM_OWNED(
-                f"{what}: the namespace belongs to the upstream catalog {mount.name}",
+                f"cannot {attempted}: the namespace belongs to the upstream catalog {mount.name}",
                 got="one through this catalog",
-                hint="nothing was changed; tables of an upstream are made, named and dropped there",
+                hint="nothing was changed; tables of an upstream are created, renamed and dropped there",
             )
 
     def require_namespace(self, levels: Levels) -> None:
@@ -97,8 +97,8 @@ class Upstreams:
         there = _upstream_levels(mount, levels)
         return mount.upstream.names(there) if there else []
 
-    def noted(self, namespace: Namespace, name: str) -> TableRow | None:
-        """Note a table of the upstream that is not in the ledger yet. None if the upstream has no such table."""
+    def add_from_upstream(self, namespace: Namespace, name: str) -> TableRow | None:
+        """Add a table of the upstream that the ledger lacks. None if the upstream has no such table."""
         mount = self.mount_of(namespace.levels)
         if mount is None or not _upstream_levels(mount, namespace.levels):
             return None
@@ -190,7 +190,7 @@ class Upstreams:
                 pointer,
                 namespace.protected_by,
                 # The upstream may replace the table under this name, and bring it back later.
-                returning=True,
+                may_reuse_uuid=True,
                 upstream=mount.name,
             )
             unit.lock_name("places")

@@ -9,9 +9,9 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.access import require_free
-from pvdm.catalog.commit import Change, remove_uncommitted, retry_moved
+from pvdm.catalog.commit import Change, remove_uncommitted, retry_if_row_changed
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
-from pvdm.catalog.requests import RequestKey, after_change
+from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
 from pvdm.catalog.tables import CatalogParts, TableName, dotted_table, name_conflicts
 from pvdm.errors import Code, ConflictError, PvdmError
 from pvdm.lake.files import MetadataFiles, StoredFile
@@ -65,7 +65,9 @@ class Views:
         with self._parts.ledger.read() as unit:
             return [row.name for row in views.page(unit, home.namespace_id, after=after, count=count)]
 
-    def create(self, grant: Grant, levels: Levels, request: Json, *, once: RequestKey | None = None) -> ViewState:
+    def create(
+        self, grant: Grant, levels: Levels, request: Json, *, idempotency_key: RequestKey | None = None
+    ) -> ViewState:
         """Create a view."""
         node = Node(request, "$")
         name = require_name(node.text("name"), "the view's name")
@@ -77,40 +79,48 @@ class Views:
             location = node.optional_text("location") or str(own)
             now_ms = self._parts.clock.now_micros() // 1_000
             after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
-            return self._create(grant, home, name, after, once)
+            return self._create(grant, home, name, after, idempotency_key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
-            return retry_moved(make)
+            return retry_if_row_changed(make)
 
     def register(
-        self, grant: Grant, levels: Levels, name: str, metadata_location: str, *, once: RequestKey | None = None
+        self,
+        grant: Grant,
+        levels: Levels,
+        name: str,
+        metadata_location: str,
+        *,
+        idempotency_key: RequestKey | None = None,
     ) -> ViewState:
         """Create a view from its metadata file elsewhere. The Steward keeps its own copy."""
         require_name(name, "the view's name")
 
         def make() -> ViewState:
             home = self._home(grant, levels)
-            after = self._foreign(grant, home, metadata_location)
-            return self._create(grant, home, name, after, once)
+            after = self._read_registered_metadata(grant, home, metadata_location)
+            return self._create(grant, home, name, after, idempotency_key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
-            return retry_moved(make)
+            return retry_if_row_changed(make)
 
-    def commit(self, grant: Grant, change: Change, *, once: RequestKey | None = None) -> ViewState:
-        """Replace the view, or change its properties. A moved base is checked again."""
-        return retry_moved(lambda: self._commit(grant, change, once))
+    def commit(self, grant: Grant, change: Change, *, idempotency_key: RequestKey | None = None) -> ViewState:
+        """Replace the view, or change its properties. After a conflict the change is checked again on the new base."""
+        return retry_if_row_changed(lambda: self._commit(grant, change, idempotency_key))
 
-    def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> ViewState:
-        """The state after an earlier request with the same key."""
+    def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> ViewState:
+        """The state of an earlier request with the same key: `pointer` is its location and hash."""
         _, row = self._row(grant, levels, name)
-        location, sha256 = (str(fact) for fact in facts)
+        location, sha256 = (str(part) for part in pointer)
         return self._state(replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(self, grant: Grant, source: TableName, target: TableName, *, once: RequestKey | None = None) -> None:
+    def rename(
+        self, grant: Grant, source: TableName, target: TableName, *, idempotency_key: RequestKey | None = None
+    ) -> None:
         """Rename the view, perhaps into another namespace of the same domain."""
         require_name(target[1], "the view's new name")
         try:
-            retry_moved(lambda: self._rename(grant, source, target, once))
+            retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
         except ConflictError as error:
             taken: dict[str, str] = {Code.VIEW_EXISTS: "View", Code.NAME_OF_TABLE: "Table"}
             what = taken.get(error.code)
@@ -119,62 +129,62 @@ class Views:
             message = f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. {what} already exists"
             raise ConflictError(error.reason, message) from None
 
-    def drop(self, grant: Grant, levels: Levels, name: str, *, once: RequestKey | None = None) -> None:
+    def drop(self, grant: Grant, levels: Levels, name: str, *, idempotency_key: RequestKey | None = None) -> None:
         """Drop the view. Its metadata files stay."""
-        retry_moved(lambda: self._drop(grant, levels, name, once))
+        retry_if_row_changed(lambda: self._drop(grant, levels, name, idempotency_key))
 
-    def _commit(self, grant: Grant, change: Change, once: RequestKey | None) -> ViewState:
+    def _commit(self, grant: Grant, change: Change, idempotency_key: RequestKey | None) -> ViewState:
         home, row = self._row(grant, change.levels, change.name)
-        self._require_changing(grant, home)
+        self._require_may_change(grant, home)
         before = self._state(row)
         check_view_requirements(before.metadata, change.requirements)
         now_ms = self._parts.clock.now_micros() // 1_000
         after = apply_view_updates(before.metadata, change.updates, now_ms=now_ms)
         if after is before.metadata:
-            if once is not None:  # only the answer for a repeated request is stored
+            if idempotency_key is not None:  # only the answer for a repeated request is stored
                 self._parts.ledger.transact(
-                    lambda unit: _note_pointer(unit, once, row), at_micros=self._parts.clock.now_micros()
+                    lambda unit: _note_pointer(unit, idempotency_key, row), at_micros=self._parts.clock.now_micros()
                 )
             return before
-        moved = after.location != before.metadata.location
-        if moved:
+        relocated = after.location != before.metadata.location
+        if relocated:
             self._parts.access.require_place(grant, change.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             put = views.swap(unit, home, row, pointer, location=after.location)
-            if moved:
+            if relocated:
                 _require_free_place(unit, after.location)
             return put
 
-        return self._put(after, row.revision + 1, swap, once)
+        return self._put(after, row.revision + 1, swap, idempotency_key)
 
-    def _rename(self, grant: Grant, source: TableName, target: TableName, once: RequestKey | None) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
         old, row = self._row(grant, *source)
-        self._require_changing(grant, old)
+        self._require_may_change(grant, old)
         new = self._home(grant, target[0])
         if new.domain != row.domain:
             raise Code.DOMAIN_WRONG("a view stays in its domain", expected=row.domain, got=new.domain)
 
         def work(unit: Unit) -> None:
             views.rename(unit, row, (old, new), target[1])
-            if once is not None:
-                once.note(unit, {}, status=204)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, once: RequestKey | None) -> None:
+    def _drop(self, grant: Grant, levels: Levels, name: str, idempotency_key: RequestKey | None) -> None:
         home, row = self._row(grant, levels, name)
-        self._require_changing(grant, home)
+        self._require_may_change(grant, home)
 
         def work(unit: Unit) -> None:
             views.drop(unit, home, row)
-            if once is not None:
-                once.note(unit, {}, status=204)
+            if idempotency_key is not None:
+                idempotency_key.note(unit, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def _create(
-        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, once: RequestKey | None
+        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, idempotency_key: RequestKey | None
     ) -> ViewState:
         self._parts.access.require_place(grant, home.levels, after.location)
 
@@ -183,27 +193,30 @@ class Views:
             _require_free_place(unit, row.location)
             return row
 
-        return self._put(after, 0, swap, once)
+        return self._put(after, 0, swap, idempotency_key)
 
-    def _put(self, after: ViewMetadata, revision: int, swap: Swap, once: RequestKey | None) -> ViewState:
-        """Write and sync the file, then swap the pointer. Nothing after it can fail."""
+    def _put(self, after: ViewMetadata, revision: int, swap: Swap, idempotency_key: RequestKey | None) -> ViewState:
+        """Write and sync the file, then swap the pointer. A failure after the swap is reported as state unknown."""
         file = self._files.write(after.view_uuid, revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
 
         def work(unit: Unit) -> ViewRow:
             row = swap(unit, Pointer(file.location, file.sha256))
-            if once is not None:
-                _note_pointer(unit, once, row)
+            if idempotency_key is not None:
+                _note_pointer(unit, idempotency_key, row)
             return row
 
         with remove_uncommitted(self._files, [file]):
             row = self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
-        with after_change():
+        with failures_mean_state_unknown():
             fault.point("catalog.after_swap")
         return ViewState(row, after)
 
-    def _foreign(self, grant: Grant, home: Namespace, metadata_location: str) -> ViewMetadata:
-        """An operator may register any file; others one in the view's own place, or one their domain dropped."""
+    def _read_registered_metadata(self, grant: Grant, home: Namespace, metadata_location: str) -> ViewMetadata:
+        """Read a metadata file that is to be registered.
+
+        An operator may register any file; others one in the view's own place, or one that their domain dropped.
+        """
         place = parse_location(metadata_location)
         inside = is_inside(self._parts.warehouse, place)
         with self._parts.ledger.read() as unit:
@@ -218,15 +231,15 @@ class Views:
 
     def _home(self, grant: Grant, levels: Levels) -> Namespace:
         """A namespace in which the grant may create a view."""
-        self._parts.access.require_making(grant)
-        self._parts.states.upstreams.require_own(levels, "a view would be made")
+        self._parts.access.require_may_manage(grant)
+        self._parts.states.upstreams.require_not_upstream(levels, attempted="create a view")
         home = self._parts.namespaces.get(grant, levels)
-        self._require_changing(grant, home)
+        self._require_may_change(grant, home)
         return home
 
-    def _require_changing(self, grant: Grant, home: Namespace) -> None:
+    def _require_may_change(self, grant: Grant, home: Namespace) -> None:
         """A view is read by name like a table, so only an operator changes views among protected tables."""
-        self._parts.access.require_making(grant)
+        self._parts.access.require_may_manage(grant)
         if home.protected_by is not None and grant.role is not Role.OPERATOR:
             where = namespaces.dotted_name(home.levels)
             raise Code.NAMESPACE_GATED(
@@ -259,8 +272,8 @@ def _require_free_place(unit: Unit, location: str) -> None:
     require_free(unit, location)
 
 
-def _note_pointer(unit: Unit, once: RequestKey, row: ViewRow) -> None:
-    once.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
+def _note_pointer(unit: Unit, idempotency_key: RequestKey, row: ViewRow) -> None:
+    idempotency_key.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 
 def _outside_error(expected: str, got: str) -> PvdmError:

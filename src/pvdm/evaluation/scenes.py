@@ -12,7 +12,7 @@ from pvdm.durable.coordinator import Build, Coordinator
 from pvdm.durable.outcome import Committed, Outcome
 from pvdm.errors import Code, PvdmError
 from pvdm.evaluation.attacks import replay, swap_bytes, unsigned_override
-from pvdm.evaluation.shop import DAYS, DOMAIN, ORDERS, PRODUCER_CATALOG, RETURNS, SHOPS, SOURCE, OrderTotals, DemoLake
+from pvdm.evaluation.shop import DAYS, DOMAIN, ORDERS, PRODUCER_CATALOG, RETURNS, SHOPS, SOURCE, DemoLake, OrderTotals
 from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
 

@@ -9,7 +9,7 @@ from typing import Generic
 
 from pvdm.api.protection import ProtectionView, TargetKind
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import retry_moved
+from pvdm.catalog.commit import retry_if_row_changed
 from pvdm.catalog.names import full_name
 from pvdm.catalog.upstream_commit import record_history
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, VerificationError
@@ -242,7 +242,7 @@ class Protections:
             self._recorder.store([document], work)
 
         with refuse_replay(judged):
-            retry_moved(store)
+            retry_if_row_changed(store)
 
     def _prepare_table(
         self, judged: Judged[Protection], target: TableTarget, grant: Grant

@@ -103,7 +103,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
 ) -> None:
     """Its transaction has begun, and becomes visible after the first look."""
     inside, go = threading.Event(), threading.Event()
-    require_none = tables.require_not_scheduled
+    require_none = tables.require_not_scheduled_for_deletion
 
     def slow(unit: Unit, names: list[str]) -> None:
         require_none(unit, names)
@@ -115,7 +115,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
         _, path = published(bench)
         assert listed(bench)
         bench.scene.stand.time.pass_by(SECOND)
-        monkeypatch.setattr(tables, "require_not_scheduled", slow)
+        monkeypatch.setattr(tables, "require_not_scheduled_for_deletion", slow)
 
         def work() -> None:
             bench.write_snapshot("sums", SALES, "other", [write(path, ROWS)], role=Role.PRODUCER)

@@ -167,7 +167,9 @@ class World:
         state = self.state(name)
         previous = state.row.pointer.location
         try:
-            after = apply_updates(state.metadata, updates, now_ms=self.now_ms, previous_location=previous, always=True)
+            after = apply_updates(
+                state.metadata, updates, now_ms=self.now_ms, previous_location=previous, write_if_unchanged=True
+            )
         except PvdmError:
             return None
         sha256 = hashlib.sha256(after.to_bytes()).hexdigest()

@@ -66,9 +66,9 @@ class Yard:
     def keyed(self, name: str, key: str, branch: str) -> TableRow:
         """A commit under a key, in this process: a new branch at what `main` shows."""
         catalog, producer = self.stand.notary.catalog, self.stand.grant(Role.PRODUCER, "sales", "job")
-        once = catalog.requests.once(producer, key, branch.encode())
+        identified = catalog.requests.identify(producer, key, branch.encode())
         change = Change(LEVELS, name, (), [set_ref(branch, FIRST)])
-        (state,) = catalog.tables.commit(producer, [change], once=once)
+        (state,) = catalog.tables.commit(producer, [change], idempotency_key=identified)
         return state.row
 
     def change(self, work: Any) -> None:

@@ -94,7 +94,7 @@ class NewTable:
     location: str
     pointer: Pointer
     contract_hash: str | None
-    returning: bool = False  # registered from its own metadata: it may have been dropped before
+    may_reuse_uuid: bool = False  # registered from its own metadata, so a dropped table may have had its UUID
     upstream: str | None = None
 
 
@@ -355,7 +355,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     latest = max(int(row["dropped_micros"]) for row in rows)
     place = place_key(parse_location(new.location))
     last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
-    if not new.returning or (new.domain, place, new.upstream) not in last:
+    if not new.may_reuse_uuid or (new.domain, place, new.upstream) not in last:
         raise Code.TABLE_UUID_TAKEN("a dropped table had this UUID", got=new.table_uuid)
 
 
@@ -396,7 +396,7 @@ def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
         )
 
 
-def require_not_scheduled(unit: Unit, names: Sequence[str]) -> None:
+def require_not_scheduled_for_deletion(unit: Unit, names: Sequence[str]) -> None:
     """Raise `table_moved` if a file is scheduled for deletion. The caller holds the table's lock."""
     if any(unit.row(_SCHEDULED, of_name=name) is not None for name in names):
         raise Code.TABLE_MOVED("the new metadata file was swept before the commit", expected="a new file")

@@ -129,8 +129,9 @@ class Gap(Document, title="a gap"):
     """A time without protection after a protection. Counts are None if they are unknown.
 
     `ended` is the statement that ended the protection, and `begun` the next one that began it: None while the table is
-    not protected. `uncovered` counts live files that no proof covers. Of these, `bytes_proved` counts files with path and
-    size of a proved file. `lost` counts files that are gone without a proof; its rows are an upper bound. What may belong to another gap is counted in `UndecidedGaps` only.
+    not protected. `uncovered` counts live files that no proof covers. Of these, `bytes_proved` counts files with path
+    and size of a proved file. `lost` counts files that are gone without a proof; its rows are an upper bound. What may
+    belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str

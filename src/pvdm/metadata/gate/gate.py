@@ -160,7 +160,7 @@ class _Swap:
         (base, made), signed = self._tried, self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
         # The written files can be swept while this process is paused. Then the commit is tried again.
-        tables.require_not_scheduled(unit, [file.name for file in made.files])
+        tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         checks_statements.check_2_again(signed, unit, now=now)
         checks_statements.check_5_target(signed, base, row)

@@ -147,7 +147,7 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
     """Create the tables that the backup lacks, and set the chosen metadata files."""
     for each in found.advances:
         tables.lock(unit, [each.table.uuid])
-        tables.require_not_scheduled(unit, [each.pointer.location.rpartition("/")[2]])
+        tables.require_not_scheduled_for_deletion(unit, [each.pointer.location.rpartition("/")[2]])
         if each.created is None:
             row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
@@ -156,7 +156,9 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
             continue
         home, ref, place = each.created, each.table, (each.location, each.pointer)
         name = parse_full_name(ref.name)[-1]
-        new = NewTable(home.namespace_id, name, home.domain, ref.uuid, *place, each.contract_sha256, returning=True)
+        new = NewTable(
+            home.namespace_id, name, home.domain, ref.uuid, *place, each.contract_sha256, may_reuse_uuid=True
+        )
         row = tables.create(unit, new)
         unit.lock_name("places")
         require_free(unit, row.location, of=row)

@@ -55,11 +55,11 @@ def apply_updates(
     now_ms: int,
     previous_location: str | None,
     shared_numbers: bool = False,
-    always: bool = False,
+    write_if_unchanged: bool = False,
 ) -> TableMetadata:
     """Apply the updates to `base`, whose metadata file is `previous_location`. Returns `base` if nothing changes.
 
-    With `always` the result is a new document even then.
+    With `write_if_unchanged` the result is a new document even then.
 
     With `shared_numbers` a new snapshot's sequence number must only be above its parent's: another branch may have the
     same number and row ids. Without it, as in Iceberg, it must be above every number of the table.
@@ -67,7 +67,7 @@ def apply_updates(
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _actions(updates):
         apply(draft, node)
-    draft.changed = draft.changed or always
+    draft.changed = draft.changed or write_if_unchanged
     return draft.finish(previous_location)
 
 

@@ -85,7 +85,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
     properties = body.strings("properties") if body.has("properties") else {}
 
     def work(key: RequestKey | None) -> Response:
-        return _namespace_response(catalog.namespaces.create(grant, levels, properties, once=key))
+        return _namespace_response(catalog.namespaces.create(grant, levels, properties, idempotency_key=key))
 
     return Once.of(request, catalog, grant).respond(work, _again)
 
@@ -106,7 +106,9 @@ def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
 @router.delete(_NAMESPACE)
 def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
     """End an empty namespace."""
-    return Once.of(request, catalog, grant).change(lambda key: catalog.namespaces.drop(grant, levels, once=key))
+    return Once.of(request, catalog, grant).change(
+        lambda key: catalog.namespaces.drop(grant, levels, idempotency_key=key)
+    )
 
 
 @router.post(f"{_NAMESPACE}/properties")
@@ -116,7 +118,7 @@ def change(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     removals = body.texts("removals") if body.has("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
-        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, once=key)}
+        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, idempotency_key=key)}
         return json_response(facts)
 
     return Once.of(request, catalog, grant).respond(work, _again)

@@ -17,7 +17,7 @@ from pvdm import fault
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.names import parse_levels, require_levels, require_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
-from pvdm.catalog.requests import RequestKey, after_change
+from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
 from pvdm.catalog.responses import SnapshotMode
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.json_document import Json, Node, dump_json, parse_json
@@ -119,12 +119,12 @@ class Once:
             return cls(catalog, None)
         scope = request.scope
         line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
-        return cls(catalog, catalog.requests.once(grant, key, line + context_of(scope).body))
+        return cls(catalog, catalog.requests.identify(grant, key, line + context_of(scope).body))
 
     def respond(self, work: Callable[[RequestKey | None], Response], again: _Again) -> Response:
         """Do the work; `again` makes the response of a repeated request, even if both come at once."""
         response = work(None) if self.key is None else self._work_once(self.key, work, again)
-        with after_change():
+        with failures_mean_state_unknown():
             fault.point("catalog.before_answer")
         return response
 
@@ -149,7 +149,7 @@ class Once:
                 earlier = self.catalog.requests.earlier(key)
                 if earlier is None:
                     raise
-        with after_change():  # the table may be renamed or dropped by now; the change was made
+        with failures_mean_state_unknown():  # the table may be renamed or dropped by now; the change was made
             return again(earlier)
 
 

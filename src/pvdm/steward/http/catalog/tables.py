@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.purge import Leftover
-from pvdm.catalog.requests import RequestKey, after_change
+from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code
@@ -66,7 +66,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
         return _table_response(catalog.responses.staged(grant, made, delegated=_delegated(request)))
 
     def work(key: RequestKey | None) -> Response:
-        made = catalog.tables.create(grant, levels, body.raw, once=key)
+        made = catalog.tables.create(grant, levels, body.raw, idempotency_key=key)
         return _changed(catalog, grant, made, delegated=_delegated(request))
 
     return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, body.text("name")))
@@ -79,7 +79,7 @@ def register(request: Request, catalog: CatalogPart, grant: Caller, levels: Leve
     overwrite = body.has("overwrite") and body.flag("overwrite")
 
     def work(key: RequestKey | None) -> Response:
-        made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, once=key)
+        made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, idempotency_key=key)
         return _changed(catalog, grant, made)
 
     return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, name))
@@ -124,7 +124,7 @@ def commit(request: Request) -> Response:
         raise Code.IDENTIFIER_DIFFERS("path and body name different tables", expected="one table")
 
     def work(key: RequestKey | None) -> Response:
-        (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], once=key)
+        (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], idempotency_key=key)
         return _changed(catalog, grant, state)
 
     return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, table))
@@ -135,7 +135,9 @@ def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: Bod
     """Change several tables, all or none."""
     body.items("table-changes")
     changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
-    return Once.of(request, catalog, grant).change(lambda key: catalog.tables.commit(grant, changes, once=key))
+    return Once.of(request, catalog, grant).change(
+        lambda key: catalog.tables.commit(grant, changes, idempotency_key=key)
+    )
 
 
 @router.delete(_TABLE)
@@ -150,7 +152,7 @@ def drop(
     """End the table, with its files if the caller wants that."""
 
     def work(key: RequestKey | None) -> Response:
-        return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, once=key))
+        return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, idempotency_key=key))
 
     def again(facts: Mapping[str, object]) -> Response:
         match facts.get("purge"):
@@ -176,7 +178,9 @@ def _purged(table: str, left: Leftover | None) -> Response:
 def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """Give a table another name."""
     source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    return Once.of(request, catalog, grant).change(lambda key: catalog.tables.rename(grant, source, target, once=key))
+    return Once.of(request, catalog, grant).change(
+        lambda key: catalog.tables.rename(grant, source, target, idempotency_key=key)
+    )
 
 
 @router.post(f"{_TABLE}/metrics")
@@ -203,7 +207,7 @@ def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool
 
 def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
     """The response to a change that was made; an error here must not read as if nothing was changed."""
-    with after_change():
+    with failures_mean_state_unknown():
         return _table(catalog, grant, state, delegated=delegated)
 
 
@@ -212,4 +216,6 @@ def _table_response(response: TableResponse) -> Response:
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    return show_pointer(lambda pointer: _table(catalog, grant, catalog.tables.again(grant, pointer, levels, name)))
+    return show_pointer(
+        lambda pointer: _table(catalog, grant, catalog.tables.state_of_repeated_request(grant, pointer, levels, name))
+    )

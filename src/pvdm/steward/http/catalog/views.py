@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import require_name
-from pvdm.catalog.requests import after_change
+from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.views import ViewState
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
@@ -60,7 +60,7 @@ def views(
 def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A new view."""
     return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.create(grant, levels, body.raw, once=key)),
+        lambda key: _changed(catalog.views.create(grant, levels, body.raw, idempotency_key=key)),
         _again(catalog, grant, levels, body.text("name")),
     )
 
@@ -70,7 +70,7 @@ def register(request: Request, catalog: CatalogPart, grant: Caller, levels: Leve
     """A view from its metadata file."""
     name, location = body.text("name"), body.text("metadata-location")
     return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.register(grant, levels, name, location, once=key)),
+        lambda key: _changed(catalog.views.register(grant, levels, name, location, idempotency_key=key)),
         _again(catalog, grant, levels, name),
     )
 
@@ -105,7 +105,7 @@ def replace(
     requirements = body.items("requirements") if body.has("requirements") else []
     change = Change(levels, view, requirements, body.items("updates"))
     return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.commit(grant, change, once=key)),
+        lambda key: _changed(catalog.views.commit(grant, change, idempotency_key=key)),
         _again(catalog, grant, levels, view),
     )
 
@@ -113,14 +113,18 @@ def replace(
 @router.delete(_VIEW)
 def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
     """End the view."""
-    return Once.of(request, catalog, grant).change(lambda key: catalog.views.drop(grant, levels, view, once=key))
+    return Once.of(request, catalog, grant).change(
+        lambda key: catalog.views.drop(grant, levels, view, idempotency_key=key)
+    )
 
 
 @router.post("/catalog/v1/views/rename")
 def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """Give a view another name."""
     source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    return Once.of(request, catalog, grant).change(lambda key: catalog.views.rename(grant, source, target, once=key))
+    return Once.of(request, catalog, grant).change(
+        lambda key: catalog.views.rename(grant, source, target, idempotency_key=key)
+    )
 
 
 def _view_response(state: ViewState) -> Response:
@@ -132,9 +136,11 @@ def _view_response(state: ViewState) -> Response:
 
 def _changed(state: ViewState) -> Response:
     """The response to a change that was made; an error here must not read as if nothing was changed."""
-    with after_change():
+    with failures_mean_state_unknown():
         return _view_response(state)
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    return show_pointer(lambda pointer: _view_response(catalog.views.again(grant, pointer, levels, name)))
+    return show_pointer(
+        lambda pointer: _view_response(catalog.views.state_of_repeated_request(grant, pointer, levels, name))
+    )
