@@ -189,7 +189,7 @@ class UpstreamTarget:
     def _try(self, make: _Make, in_transaction: _InTransaction) -> PublishedSnapshot:
         self._await_turn()
         base = self.load()
-        self._catalog.upstreams.require_kept(base.row, _upstream_state(base))
+        self._catalog.upstreams.require_lossless(base.row, _upstream_state(base))
         made = make(base)
         # A fence is a ref, and a ref needs a snapshot.
         if not any(name in base.metadata.refs for name in made.branches):

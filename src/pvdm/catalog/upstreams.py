@@ -13,7 +13,7 @@ from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.upstream import CommitRequest, Place, Upstream, UpstreamState, moved
+from pvdm.lake.upstream import CommitRequest, TableIdentifier, Upstream, UpstreamState, moved
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -103,7 +103,7 @@ class Upstreams:
         if mount is None or not _upstream_levels(mount, namespace.levels):
             return None
         try:
-            seen = mount.upstream.load(Place(_upstream_levels(mount, namespace.levels), name))
+            seen = mount.upstream.load(TableIdentifier(_upstream_levels(mount, namespace.levels), name))
         except InputError as error:
             if error.code != Code.TABLE_UNKNOWN:
                 raise
@@ -144,10 +144,10 @@ class Upstreams:
                 got=str(metadata.last_sequence_number),
             )
 
-    def require_kept(self, row: TableRow, seen: UpstreamState) -> None:
+    def require_lossless(self, row: TableRow, seen: UpstreamState) -> None:
         """Raise unless a commit to the table would keep all of its document."""
         mount, _ = self._place(row)
-        mount.upstream.require_kept(seen)
+        mount.upstream.require_lossless(seen)
 
     def commit(self, row: TableRow, seen: UpstreamState, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """One compare-and-swap at the upstream, on what was seen there."""
@@ -160,7 +160,7 @@ class Upstreams:
                 raise
             raise moved(mount.name, place, error.got or Code.UPSTREAM_REJECTED) from None
 
-    def _place(self, row: TableRow) -> tuple[Mount, Place]:
+    def _place(self, row: TableRow) -> tuple[Mount, TableIdentifier]:
         mount = self._mounts.get(row.upstream or "")
         with self._ledger.read() as unit:
             home = namespaces.find_by_id(unit, row.namespace_id)
@@ -171,7 +171,7 @@ class Upstreams:
                 expected=row.upstream or "",
                 got=", ".join(sorted(self._mounts)) or "none",
             )
-        return mount, Place(_upstream_levels(mount, home.levels), row.name)
+        return mount, TableIdentifier(_upstream_levels(mount, home.levels), row.name)
 
     def _note(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())

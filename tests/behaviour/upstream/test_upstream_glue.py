@@ -22,7 +22,7 @@ from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.stores.s3_client import S3Settings, open_client, open_config
-from pvdm.lake.upstream import CommitRequest, Place
+from pvdm.lake.upstream import CommitRequest, TableIdentifier
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_mounts
@@ -329,7 +329,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     there.create_namespace(shop)
     there.create_table((shop, "orders"), pa.schema({"id": pa.int64()}), location=f"s3://{bucket}/orders")
     (mount,) = open_mounts([UpstreamConfig("glue", SALES, (shop,), GlueUpstreamConfig(REGION, moto))], store)
-    place = Place((shop,), "orders")
+    place = TableIdentifier((shop,), "orders")
     seen = mount.upstream.load(place)
     assert seen.metadata.location == f"s3://{bucket}/orders"
     held: Doc = {"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}
@@ -345,7 +345,7 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
     address = urlsplit(moto)
     with silent_proxy(str(address.hostname), address.port or 0) as quiet:
         upstream = GlueUpstream("glue", GlueSettings(REGION, quiet.url, timeout_seconds=3))
-        place = Place((scene.shop,), "orders")
+        place = TableIdentifier((scene.shop,), "orders")
         assert upstream.load(place).metadata.location
         quiet.silent = True
         with pytest.raises(UnavailableError):
@@ -367,6 +367,6 @@ def test_a_connection_that_breaks_is_no_silence(moto: str) -> None:
     upstream = GlueUpstream("glue", GlueSettings(REGION, "http://127.0.0.1:1"))
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:
-            upstream.load(Place(("shop",), "orders"))
+            upstream.load(TableIdentifier(("shop",), "orders"))
         assert caught.value.got == "EndpointConnectionError"
     upstream.close()

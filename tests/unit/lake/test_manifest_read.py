@@ -105,7 +105,7 @@ def test_an_unknown_transform_is_read_with_the_type_that_the_file_tells() -> Non
 
 def test_the_header_may_be_silent_where_the_table_tells() -> None:
     keys = ("schema", "schema-id", "partition-spec", "partition-spec-id", "format-version", "content")
-    found = read_manifest(spun(MANIFEST, meta=dict.fromkeys(keys)), silent=header())
+    found = read_manifest(spun(MANIFEST, meta=dict.fromkeys(keys)), defaults=header())
     assert found.entries == read_manifest(MANIFEST).entries
 
 

@@ -18,16 +18,16 @@ import requests
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.stores import circuit_breaker
-from pvdm.lake.upstream import CommitRequest, Place, UpstreamState
+from pvdm.lake.upstream import CommitRequest, TableIdentifier, UpstreamState
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
-from pvdm.lake.upstream.sessions import bounded
+from pvdm.lake.upstream.sessions import limit_session
 from pvdm.model.secret import Secret
 from tests.support.catalog.core import NOW_MS, request
 from tests.support.lake.metadata import document_of
 
 SOON = 3
 """Seconds after which a test gives up an upstream: no honest answer takes as long, however busy the machine is."""
-PLACE = Place(("sales",), "orders")
+PLACE = TableIdentifier(("sales",), "orders")
 TABLE = new_table(request(2), location="/lake/t", table_uuid="9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11", now_ms=NOW_MS)
 LOADED = {"metadata-location": "/lake/t/metadata/0.metadata.json", "metadata": document_of(TABLE)}
 
@@ -268,5 +268,5 @@ def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
 def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
     with hostile() as there, requests.Session() as session:
         there.config = {"long": "x" * 8_000_000}
-        bounded(session, seconds=5, most=1_000_000, breaker=circuit_breaker.CircuitBreaker())
+        limit_session(session, seconds=5, most=1_000_000, breaker=circuit_breaker.CircuitBreaker())
         assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000

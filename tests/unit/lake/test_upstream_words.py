@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.upstream import Place, rejected, unavailable, unknown
+from pvdm.lake.upstream import TableIdentifier, rejected, unavailable, unknown
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 
-PLACE = Place(("sales",), "orders")
+PLACE = TableIdentifier(("sales",), "orders")
 
 
 def test_an_upstream_that_is_down_is_told_by_its_name_and_not_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

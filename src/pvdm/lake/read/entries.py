@@ -79,7 +79,7 @@ def read_listed(metadata: TableMetadata, listed: ManifestFile, reader: FileReade
     """Read one manifest. Raises if its entry in the list is wrong."""
     # The list may give any length.
     data = reader.read(listed.manifest_path, most=min(max(listed.manifest_length, 0), MANIFEST_MAX_BYTES))
-    manifest = read_manifest(data, silent=header_of(metadata, listed.partition_spec_id, listed.content))
+    manifest = read_manifest(data, defaults=header_of(metadata, listed.partition_spec_id, listed.content))
     check_listed(manifest, listed, size=len(data))
     return ListedManifest(listed, manifest.header, inherit(manifest, listed))
 

@@ -60,7 +60,7 @@ class StoreHealth(_Health):
 
     def _check(self) -> PvdmError | None:
         if self._client is None:
-            self._client = open_client(self._settings, asks_always=True)
+            self._client = open_client(self._settings, ignores_breaker=True)
             weakref.finalize(self, self._client.close)
         for bucket in self._buckets:
             try:

@@ -79,11 +79,11 @@ def own_settings() -> S3Settings:
 
 
 def open_client(
-    settings: S3Settings, service: str = "s3", *, endpoint: str | None = None, asks_always: bool = False
+    settings: S3Settings, service: str = "s3", *, endpoint: str | None = None, ignores_breaker: bool = False
 ) -> Any:
     """A client of one service. It follows no redirect to another host.
 
-    With `asks_always` it also calls a server that was silent just now.
+    With `ignores_breaker` it also calls a server that was silent just now.
     """
     try:
         from botocore.config import Config
@@ -116,7 +116,7 @@ def open_client(
         words = "the settings of the object store cannot be used"
         raise Code.S3_SETTINGS(words, expected=expected, got=type(error).__name__) from None
     client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
-    limit_tries(client, service, None if asks_always else settings.tries)
+    limit_tries(client, service, None if ignores_breaker else settings.tries)
     return client
 
 

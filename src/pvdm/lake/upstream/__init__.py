@@ -14,7 +14,7 @@ UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableIdentifier:
     """The name of a table at the upstream."""
 
     levels: tuple[str, ...]
@@ -44,16 +44,16 @@ class CommitRequest:
 class Upstream(Protocol):
     """One upstream catalog. Its compare-and-swap alone decides whether a commit happened."""
 
-    def load(self, place: Place) -> UpstreamState:
+    def load(self, place: TableIdentifier) -> UpstreamState:
         """The table's current state; it is never cached."""
 
-    def commit(self, place: Place, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
         """Compare and swap, once.
 
         Raises `upstream_moved` or `upstream_rejected` if nothing happened, `upstream_unknown` if it may have happened.
         """
 
-    def require_kept(self, seen: UpstreamState) -> None:
+    def require_lossless(self, seen: UpstreamState) -> None:
         """Raise if a commit to this state would lose a part of its document. Nothing is sent."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
@@ -69,19 +69,19 @@ class Upstream(Protocol):
         """Close the connections."""
 
 
-def moved(name: str, place: Place, why: str) -> PvdmError:
+def moved(name: str, place: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that lost against another one."""
     words = f"{place} has changed at the upstream catalog {name} since it was read"
     return Code.UPSTREAM_MOVED(words, expected="the state that was read", got=_short(why))
 
 
-def rejected(name: str, place: Place, why: str) -> PvdmError:
+def rejected(name: str, place: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that the upstream does not accept."""
     words = f"the upstream catalog {name} does not accept the commit to {place}"
     return Code.UPSTREAM_REJECTED(words, got=_short(why))
 
 
-def unknown(name: str, place: Place, why: str | Exception) -> PvdmError:
+def unknown(name: str, place: TableIdentifier, why: str | Exception) -> PvdmError:
     """The error of a commit whose outcome is not known."""
     words = f"it is not known whether the upstream catalog {name} made the commit to {place}"
     return Code.UPSTREAM_UNKNOWN(words, expected="an answer that says so", got=_short(why))
@@ -93,13 +93,13 @@ def unavailable(name: str, what: str, why: str | Exception) -> PvdmError:
     return Code.UPSTREAM_UNAVAILABLE(words, expected="its answer", got=_short(why))
 
 
-def answer_wrong(name: str, place: Place) -> PvdmError:
+def answer_wrong(name: str, place: TableIdentifier) -> PvdmError:
     """The error of an answer without a metadata location."""
     words = f"the upstream catalog {name} names no metadata file"
     return Code.UPSTREAM_ANSWER_WRONG(words, got=str(place)[:200])
 
 
-def no_table(place: Place) -> PvdmError:
+def no_table(place: TableIdentifier) -> PvdmError:
     """The error of a request for a table that does not exist."""
     return Code.TABLE_UNKNOWN(f"Table does not exist: {place}")
 

@@ -35,7 +35,7 @@ from pvdm.lake.stores.s3_client import (
 )
 from pvdm.lake.upstream import (
     CommitRequest,
-    Place,
+    TableIdentifier,
     UpstreamState,
     answer_wrong,
     moved,
@@ -44,7 +44,7 @@ from pvdm.lake.upstream import (
     unavailable,
     unknown,
 )
-from pvdm.lake.upstream.models import as_models, lossy, require_kept
+from pvdm.lake.upstream.models import as_models, lossy, require_lossless
 
 GLUE_FORMAT_MAX: Final = 2
 _ICEBERG: Final = "ICEBERG"
@@ -74,9 +74,9 @@ class GlueUpstream:
     """One Glue catalog; its databases are namespaces of one level."""
 
     def __init__(
-        self, name: str, settings: GlueSettings, session: boto3.Session | None = None, *, asks_always: bool = False
+        self, name: str, settings: GlueSettings, session: boto3.Session | None = None, *, ignores_breaker: bool = False
     ) -> None:
-        """A Glue that was silent just now is not called again at once, unless with `asks_always`."""
+        """A Glue that was silent just now is not called again at once, unless with `ignores_breaker`."""
         self._name = name
         self._settings = settings
         limits = Config(
@@ -94,10 +94,10 @@ class GlueUpstream:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
         for each in _ASKS:
             # Each call has one try, and one broken connection does not mean that the server is silent.
-            limit_tries(self._client, each, None if asks_always else 1, broken=False)
+            limit_tries(self._client, each, None if ignores_breaker else 1, broken=False)
         self._catalog = OwnGlue(name, client=self._client, **self._properties())
 
-    def load(self, place: Place) -> UpstreamState:
+    def load(self, place: TableIdentifier) -> UpstreamState:
         """The document of the file that Glue names. Raises for a later format than 2."""
         location = self._location(place)
         try:
@@ -112,10 +112,10 @@ class GlueUpstream:
             raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=most, got=got)
         return UpstreamState(location, metadata)
 
-    def commit(self, place: Place, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table` on exactly the file that was read; Glue compares versions."""
         self._require_times(place, asked)
-        self.require_kept(asked.seen)
+        self.require_lossless(asked.seen)
         requirements, updates = as_models(_judgeable(asked), asked.updates)
         pinned = Pinned(self._name, self._client, asked.seen.location, self._properties())
         named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
@@ -133,13 +133,13 @@ class GlueUpstream:
         except Exception as error:
             raise unknown(self._name, place, _kind(error)) from error
 
-    def require_kept(self, seen: UpstreamState) -> None:
+    def require_lossless(self, seen: UpstreamState) -> None:
         """PyIceberg writes the next document from its own types, so these must hold all of this one."""
         try:
             known = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
         except ValidationError as error:
             raise lossy("a document that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
-        require_kept(seen.metadata, TableMetadata.parse(known.model_dump_json(exclude_none=True).encode()))
+        require_lossless(seen.metadata, TableMetadata.parse(known.model_dump_json(exclude_none=True).encode()))
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The Iceberg tables of a database."""
@@ -158,13 +158,13 @@ class GlueUpstream:
 
     def reconnect(self) -> GlueUpstream:
         """The same catalog with new connections. It is called even if others found it silent."""
-        return GlueUpstream(self._name, self._settings, self._session, asks_always=True)
+        return GlueUpstream(self._name, self._settings, self._session, ignores_breaker=True)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _location(self, place: Place) -> str:
+    def _location(self, place: TableIdentifier) -> str:
         if len(place.levels) != 1:
             raise no_table(place)
         with self._asking(f"the table {place}"):
@@ -190,7 +190,7 @@ class GlueUpstream:
         except (BotoCoreError, ClientError, TimeoutError) as error:
             raise unavailable(self._name, what, _kind(error)) from error
 
-    def _require_times(self, place: Place, asked: CommitRequest) -> None:
+    def _require_times(self, place: TableIdentifier, asked: CommitRequest) -> None:
         """Raise for a snapshot that is older than the table: PyIceberg takes its time as the table's last update."""
         least = asked.seen.metadata.last_updated_ms - _CLOCKS_MS
         for update in asked.updates:

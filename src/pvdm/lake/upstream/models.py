@@ -37,7 +37,7 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
     return made
 
 
-def require_kept(before: TableMetadata, after: TableMetadata) -> None:
+def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
     """Raise with the name of the first part of the table's document that is missing in `after`."""
     parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
         ("table", structure_of),

@@ -32,7 +32,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.stores.circuit_breaker import breaker_of
 from pvdm.lake.upstream import (
     CommitRequest,
-    Place,
+    TableIdentifier,
     UpstreamState,
     answer_wrong,
     moved,
@@ -42,14 +42,14 @@ from pvdm.lake.upstream import (
     unknown,
 )
 from pvdm.lake.upstream.models import as_models
-from pvdm.lake.upstream.sessions import bounded, together
+from pvdm.lake.upstream.sessions import limit_session, shared_deadline
 from pvdm.model.secret import Secret
 
 # A response has a location and a configuration besides the document.
 _ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
-_TAKEN: Final = ("prefix", "namespace-separator")
+_ACCEPTED_CONFIG_KEYS: Final = ("prefix", "namespace-separator")
 _REFUSED: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
-_AGAIN: Final = (HTTPStatus.UNAUTHORIZED, 419)
+_TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +66,19 @@ class RestSettings:
 class _Catalog(RestCatalog):
     """PyIceberg's client with a time limit for every request."""
 
-    def __init__(self, name: str, seconds: int, *, asks_always: bool, **properties: str) -> None:
+    def __init__(self, name: str, seconds: int, *, ignores_breaker: bool, **properties: str) -> None:
         self._seconds = seconds
-        self._asks_always = asks_always
+        self._ignores_breaker = ignores_breaker
         super().__init__(name, **properties)
 
     def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
-        # This is called first for a new session, and may request a token with it.
-        bounded(
+        # The limits are set here because PyIceberg calls this before the session's first request.
+        limit_session(
             session,
             seconds=self._seconds,
             most=_ANSWER_MAX_BYTES,
             breaker=breaker_of(self.properties[URI]),
-            asks_always=self._asks_always,
+            ignores_breaker=self._ignores_breaker,
         )
         return super()._create_legacy_oauth2_auth_manager(session)
 
@@ -91,12 +91,12 @@ class _Catalog(RestCatalog):
         super()._fetch_config()
         answered, self.properties = self.properties, own
         if str(answered[URI]).rstrip("/") != own[URI].rstrip("/"):
-            words = f"the upstream catalog {self.name} says that it is somewhere else"
-            raise Code.UPSTREAM_ELSEWHERE(words, got="another one")
+            words = f"the configuration of the upstream catalog {self.name} names another address"
+            raise Code.UPSTREAM_ELSEWHERE(words, got="another address")
         self.uri = own[URI]
-        self.properties.update({key: str(answered[key]) for key in _TAKEN if key in answered})
+        self.properties.update({key: str(answered[key]) for key in _ACCEPTED_CONFIG_KEYS if key in answered})
 
-    def get(self, place: Place) -> requests.Response:
+    def get(self, place: TableIdentifier) -> requests.Response:
         """Request the table with all its snapshots."""
         parts = self._split_identifier_for_path((*place.levels, place.name))
         url = str(self.url(Endpoints.load_table, prefixed=True, **parts))
@@ -106,15 +106,15 @@ class _Catalog(RestCatalog):
 class RestUpstream:
     """One REST catalog; it connects at the first request."""
 
-    def __init__(self, name: str, settings: RestSettings, *, asks_always: bool = False) -> None:
-        """A server that was silent just now is not called again at once, unless with `asks_always`."""
+    def __init__(self, name: str, settings: RestSettings, *, ignores_breaker: bool = False) -> None:
+        """A server that was silent just now is not called again at once, unless with `ignores_breaker`."""
         self._name = name
         self._settings = settings
-        self._asks_always = asks_always
+        self._ignores_breaker = ignores_breaker
         self._lock = threading.Lock()
         self._known: _Catalog | None = None
 
-    def load(self, place: Place) -> UpstreamState:
+    def load(self, place: TableIdentifier) -> UpstreamState:
         """The whole document from the response; PyIceberg's own types would lose fields."""
         node = self._answer(place)
         location = node.optional_text("metadata-location")
@@ -122,7 +122,7 @@ class RestUpstream:
             raise answer_wrong(self._name, place)
         return UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
 
-    def commit(self, place: Place, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
         requirements, updates = as_models(asked.requirements, asked.updates)
         catalog = self._catalog()
@@ -139,13 +139,13 @@ class RestUpstream:
         except Exception as error:
             raise unknown(self._name, place, error) from error
 
-    def require_kept(self, seen: UpstreamState) -> None:
-        """Do nothing: the server writes the next document."""
+    def require_lossless(self, seen: UpstreamState) -> None:
+        """Nothing to check: the server itself applies the updates, so no field is lost."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The tables of a namespace."""
         catalog = self._catalog()
-        with _asking(self._name, "a namespace"), together(self._settings.timeout_seconds):
+        with _asking(self._name, "a namespace"), shared_deadline(self._settings.timeout_seconds):
             try:
                 return sorted(str(each[-1]) for each in catalog.list_tables(levels))
             except NoSuchNamespaceError:
@@ -159,7 +159,7 @@ class RestUpstream:
 
     def reconnect(self) -> RestUpstream:
         """The same catalog with new connections. It is called even if others found it silent."""
-        return RestUpstream(self._name, self._settings, asks_always=True)
+        return RestUpstream(self._name, self._settings, ignores_breaker=True)
 
     def close(self) -> None:
         """Close the connections."""
@@ -168,12 +168,12 @@ class RestUpstream:
         if known is not None:
             known.close()
 
-    def _answer(self, place: Place) -> Node:
+    def _answer(self, place: TableIdentifier) -> Node:
         for last in (False, True):
             catalog = self._catalog()
             with _asking(self._name, f"the table {place}"):
                 answer = catalog.get(place)
-                if answer.status_code in _AGAIN and not last:
+                if answer.status_code in _TOKEN_EXPIRED_STATUSES and not last:
                     self.close()  # the token has expired; a new session gets another one
                     continue
                 if answer.status_code == HTTPStatus.NOT_FOUND:
@@ -188,8 +188,8 @@ class RestUpstream:
         with self._lock:
             if self._known is None:
                 with _asking(self._name, "its configuration"):
-                    seconds, always = self._settings.timeout_seconds, self._asks_always
-                    self._known = _Catalog(self._name, seconds, asks_always=always, **self._properties())
+                    seconds, ignores = self._settings.timeout_seconds, self._ignores_breaker
+                    self._known = _Catalog(self._name, seconds, ignores_breaker=ignores, **self._properties())
             return self._known
 
     def _properties(self) -> dict[str, str]:

@@ -97,13 +97,13 @@ class _Adapter(HTTPAdapter):
         manager.pool_classes_by_scheme = {scheme: _noting(pool) for scheme, pool in pools.items()}
 
 
-def bounded(
-    session: requests.Session, *, seconds: float, most: int, breaker: CircuitBreaker, asks_always: bool = False
+def limit_session(
+    session: requests.Session, *, seconds: float, most: int, breaker: CircuitBreaker, ignores_breaker: bool = False
 ) -> None:
     """Limit each request of the session in time and size, and refuse redirects.
 
     A redirect would send a commit twice, and a credential to another server. A request that only reads is refused
-    while the server is silent, unless with `asks_always`. Requests that change something are always sent.
+    while the server is silent, unless with `ignores_breaker`. Requests that change something are always sent.
     """
     send = session.request
     for scheme in ("http://", "https://"):
@@ -111,7 +111,7 @@ def bounded(
 
     def request(method: str, url: str, **more: Any) -> requests.Response:
         asking = method.upper() in _ASKS
-        begun = breaker.begin() if asking and not asks_always else time.monotonic()
+        begun = breaker.begin() if asking and not ignores_breaker else time.monotonic()
         left = min(seconds, _until() - begun)
         if left <= 0:
             raise TimeoutError
@@ -133,7 +133,7 @@ def bounded(
 
 
 @contextlib.contextmanager
-def together(seconds: float) -> Iterator[None]:
+def shared_deadline(seconds: float) -> Iterator[None]:
     """Give all requests of this thread one common time limit: a list may have any number of pages."""
     before, _ASKING.until = _until(), time.monotonic() + seconds
     try:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.errors import Code
-from pvdm.metadata.audit.carried import NONE_FOUND, judge_carried
+from pvdm.metadata.audit.carried import NONE_FOUND, check_oldest_snapshot
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
@@ -70,7 +70,7 @@ def audit(
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         if done == 0:
-            before = judge_carried(walk)  # first, because the oldest snapshot is the next to expire
+            before = check_oldest_snapshot(walk)  # first, because the oldest snapshot is the next to expire
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
     lost = _judge_lost(walk.lost(), statements, notes, accept_lost)

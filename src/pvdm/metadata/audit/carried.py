@@ -17,36 +17,36 @@ from pvdm.trust.refusal import refused
 NONE_FOUND = CountedFiles(0, 0)
 
 
-def judge_carried(walk: Walk) -> CountedFiles:
+def check_oldest_snapshot(walk: Walk) -> CountedFiles:
     """Check every live file of the oldest snapshot: a proof binds it, or it is older than all receipts.
 
     The walk checks all later changes, so that every file is covered. Returns the counts of the older files.
     """
     first = walk.walked[0] if walk.walked else None
-    if first is None or not walk.has_expired or not walk.leads_back:
+    if first is None or not walk.has_expired or not walk.older_history_is_clean:
         return NONE_FOUND
     live: list[ManifestEntry] = []
     with first.notes.collect(changed=True):
-        live.extend(read_live(walk, first, bound=True))
+        live.extend(read_live(walk, first, check_receipt=True))
     if first.notes.findings:
         return NONE_FOUND
     published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
     proved_entries, others = _divide(walk, first, live, published)
     first.notes.check(require_no_deletes, [entry.data_file for entry in proved_entries])
-    first.notes.check(require_carried, proved_entries, published)
+    first.notes.check(require_files_of_proofs, proved_entries, published)
     first.notes.check(require_rows, proved_entries, published)
     found = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
     return CountedFiles(len(found), sum(each.record_count for each in found))
 
 
-def read_live(walk: Walk, each: WalkedSnapshot, *, bound: bool) -> Iterator[ManifestEntry]:
-    """The live entries of a snapshot; with `bound` from the very manifests that its receipt binds."""
+def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Iterator[ManifestEntry]:
+    """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash in its receipt."""
     snapshot, manifests = each.snapshot, walk.manifests
     listed = manifests.listed(snapshot)
-    hashes = checks.require_bound(listed) if bound else {}
+    hashes = checks.require_bound(listed) if check_receipt else {}
     for one in listed.manifests:
         entries = manifests.entries(snapshot.snapshot_id, [one])
-        if bound:
+        if check_receipt:
             walk.files.read(snapshot.snapshot_id, one.manifest_path, most=MANIFEST_MAX_BYTES)
             checks.require_manifests(hashes, [(one.manifest_path, walk.files.seen[one.manifest_path][1])])
         yield from (entry for entry in entries if entry.is_live)
@@ -55,8 +55,8 @@ def read_live(walk: Walk, each: WalkedSnapshot, *, bound: bool) -> Iterator[Mani
 def _divide(
     walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """The entries that publications wrote, and older ones. There are no older ones if receipts reach the beginning."""
-    if walk.past.cut_at is None:
+    """The entries that publications wrote, and older ones. There are none if every expired snapshot has a receipt."""
+    if walk.past.first_without_receipt is None:
         return list(live), []
     own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
     chunks = [chunk for each in published for chunk in each.chunks]
@@ -68,7 +68,7 @@ def _divide(
     return proved_entries, others
 
 
-def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
+def require_files_of_proofs(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
     """The live files are exactly those that the proofs added and did not remove, by path and size."""
     proved: dict[str, int] = {}
     for each in published:
@@ -81,7 +81,10 @@ def require_carried(proved_entries: Iterable[ManifestEntry], published: Iterable
 
 
 def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
-    """A chunk whose files are all live has as many rows as were verified. A FAIL may have no row count."""
+    """A chunk whose files are all live has as many rows as were verified.
+
+    A FAIL published by break-glass may have no row count.
+    """
     rows = {entry.data_file.file_path: entry.data_file.record_count for entry in proved_entries}
     for chunk in (chunk for each in published for chunk in each.chunks):
         paths, staged = [file.published_path for file in chunk.proof.core.files.added], chunk.proof.core.rows.staged

@@ -107,7 +107,7 @@ class GapJudge:
         self._published = list(self._read_published(notes))
         self._now: _LiveEntries | None = None
         with notes.collect():
-            self._now = self._read_shown(walk.walked[-1], bound=False) if walk.walked else _LiveEntries()
+            self._now = self._read_shown(walk.walked[-1], check_receipt=False) if walk.walked else _LiveEntries()
         self._before = [self._read_before(each) for each in gaps]
         self._found = [self._find(at) for at in range(len(gaps))]
         self._shared = self._find_shared()
@@ -190,14 +190,14 @@ class GapJudge:
         if each is None or each.receipt is None or each.notes.findings:
             return None
         with Notes().collect():
-            return self._read_shown(each, bound=True)
+            return self._read_shown(each, check_receipt=True)
         return None
 
-    def _read_shown(self, each: WalkedSnapshot, *, bound: bool) -> _LiveEntries:
-        """The live entries of a snapshot. With `bound`, the manifests must have the hashes that its receipt binds."""
+    def _read_shown(self, each: WalkedSnapshot, *, check_receipt: bool) -> _LiveEntries:
+        """The live entries of a snapshot. With `check_receipt`, each manifest must have the hash in its receipt."""
         data: list[tuple[EntryFacts, DataFile]] = []
         deletes: list[tuple[EntryFacts, DataFile]] = []
-        for entry in read_live(self._walk, each, bound=bound):
+        for entry in read_live(self._walk, each, check_receipt=check_receipt):
             file = entry.data_file
             (data if file.content is FileContent.DATA else deletes).append((entry_facts(entry), file))
         return _LiveEntries(tuple(data), tuple(deletes))

@@ -39,13 +39,13 @@ class Edge:
 class Past:
     """The history of `main`: the places of its snapshots, and the ids of older ones that have expired.
 
-    `cut_at` is the first expired snapshot without a receipt; nothing is known of those before it. It is None if
-    receipts lead back to the table's beginning.
+    `first_without_receipt` is the first expired snapshot without a receipt; nothing is known of those before it. It is
+    None if every expired snapshot has a receipt.
     """
 
     places: Mapping[int, int]
     older: AbstractSet[int]
-    cut_at: int | None
+    first_without_receipt: int | None
 
     def place(self, snapshot_id: int | None) -> int | None:
         """The place of the snapshot: `BEFORE_ALL` for none and for expired ones, None if it is not in the history."""
@@ -97,11 +97,11 @@ def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
 
     This is not required if protection ended before the first snapshot, or if the head at its end has expired too.
     """
-    if edges[at].snapshot_id is not None or past.cut_at is None:
+    if edges[at].snapshot_id is not None or past.first_without_receipt is None:
         return
     ended = next((each for each in edges[at:] if not each.begins), None)
     if ended is None or (ended.snapshot_id is not None and past.place(ended.snapshot_id) is not None):
-        raise refused("audit_receipt_missing", f"a receipt of snapshot {past.cut_at}", "no valid one")
+        raise refused("audit_receipt_missing", f"a receipt of snapshot {past.first_without_receipt}", "no valid one")
 
 
 def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
@@ -114,7 +114,7 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
         each.snapshot_id is not None and past.place(each.snapshot_id) is not None for each in edges[:at]
     )
     ended_out_of_sight = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
-    if past.cut_at is None or older_in_sight or not ended_out_of_sight:
+    if past.first_without_receipt is None or older_in_sight or not ended_out_of_sight:
         message = (
             f"main does not descend from its head at the {'begin' if edges[at].begins else 'end'} of the protection"
         )

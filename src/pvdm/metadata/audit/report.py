@@ -48,7 +48,10 @@ class Notes:
         self.findings: list[AuditFinding] = []
 
     def collect(self, *, changed: bool = False) -> _Collector:
-        """Note a refusal that is raised inside. Other errors, such as an unreachable store, end the audit."""
+        """Note a refusal that is raised inside. With `changed`, it means that bytes are not those that were published.
+
+        Other errors, such as an unreachable store, end the audit.
+        """
         return _Collector(self, changed)
 
     def check(self, require: Callable[_P, object], *arguments: _P.args, **named: _P.kwargs) -> None:

@@ -119,14 +119,14 @@ class Walk:
             receipts = self.statements.receipts.get(at, ())
             good = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
             if good is None:
-                return Past(self.places, older, cut_at=at)
+                return Past(self.places, older, first_without_receipt=at)
             self.expired.append(good)
             at = good.predicate.old_snapshot_id
         if at is not None:
             with self._notes.collect():
                 message = "the receipts of snapshots that have expired lead in a circle"
                 raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", at, message=message)
-        return Past(self.places, older, cut_at=None)
+        return Past(self.places, older, first_without_receipt=None)
 
     def _mark_wanted(self) -> None:
         """Mark the snapshots after a head that a protection binds: they need a receipt, whatever their timestamp."""
@@ -178,7 +178,7 @@ class Walk:
         return bool(self.walked) and self.walked[0].snapshot.parent_id is not None
 
     @property
-    def leads_back(self) -> bool:
+    def older_history_is_clean(self) -> bool:
         """Whether the oldest snapshot and all expired publications before it have no finding so far."""
         first = self.walked[0]
         return first.receipt is not None and not first.notes.findings and self._expired_hold

@@ -20,6 +20,7 @@ MANIFEST_ENTRIES_MAX: Final = 500_000
 
 MANIFEST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_MAX_BYTES, records_max=MANIFEST_ENTRIES_MAX)
 _CONTENT: Final = {"data": ManifestContent.DATA, "deletes": ManifestContent.DELETES}
+_SEQUENCE_NUMBER_ID: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,10 @@ class ManifestHeader:
         return schema_from_text(self.schema_text)[0]
 
     def partition_types(self) -> tuple[Type | None, ...]:
-        """The type of each partition field; None if only the file's schema has it."""
+        """The type of each partition field.
+
+        None if the table's schema no longer has the source column, and only the Avro schema gives the type.
+        """
         return self.spec.result_types(self.table_schema())
 
 
@@ -56,69 +60,73 @@ _PARSED: Final[ParsedFiles[Manifest]] = ParsedFiles(lambda manifest: manifest.fi
 
 
 def read_manifest(
-    data: bytes, *, silent: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
+    data: bytes, *, defaults: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
 ) -> Manifest:
-    """Read a manifest. `silent` has the table's values for what the header does not say."""
-    return _PARSED.get(data, (silent, limits), lambda: _parse(data, silent, limits))
+    """Read a manifest. `defaults` has the table's values for what the header leaves out."""
+    return _PARSED.get(data, (defaults, limits), lambda: _parse(data, defaults, limits))
 
 
-def _parse(data: bytes, silent: ManifestHeader | None, limits: AvroLimits) -> Manifest:
+def _parse(data: bytes, defaults: ManifestHeader | None, limits: AvroLimits) -> Manifest:
     file = read_avro(data, limits)
-    header = _header(file, silent)
+    header = _header(file, defaults)
     check_iceberg_schema(header.iceberg_schema, file.schema)
     reader = EntryReader(file.schema, header.spec, header.partition_types())
     entries = tuple(reader.entry(raw, header.content) for raw in file.records)
     return Manifest(header, entries, {key: kind for key, (_, kind) in reader.partition.items()}, file)
 
 
-def _header(file: AvroFile, silent: ManifestHeader | None) -> ManifestHeader:
-    by_schema = 1 if file.schema.position(3) is None else 2
-    version = header_version(file.text("format-version"), None if silent is None else silent.format_version, by_schema)
+def _header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:
+    # Manifests of format 1 have no sequence_number.
+    by_schema = 1 if file.schema.position(_SEQUENCE_NUMBER_ID) is None else 2
+    version = header_version(
+        file.text("format-version"), None if defaults is None else defaults.format_version, by_schema
+    )
     schema_text = file.text("schema")
     if schema_text is None:
-        schema_text = _otherwise("schema", None if silent is None else silent.schema_text)
+        if defaults is None:
+            raise _header_missing("schema")
+        schema_text = defaults.schema_text
     schema_id = schema_from_text(schema_text)[1]
     named = header_number("schema-id", file.text("schema-id"))
     if named is not None and schema_id is not None and named != schema_id:
         raise Code.MANIFEST_INVALID(reason="manifest_header_conflict", expected=str(named), got=str(schema_id))
     return ManifestHeader(
         format_version=version,
-        content=_content(file.text("content"), version, silent),
+        content=_content(file.text("content"), version, defaults),
         schema_text=schema_text,
-        spec=_spec(file, version, silent),
+        spec=_spec(file, version, defaults),
         schema_id=schema_id if named is None else named,
         iceberg_schema=file.text("iceberg.schema"),
     )
 
 
-def _otherwise(key: str, known: str | None) -> str:
-    if known is None:
-        raise Code.MANIFEST_INVALID(reason="manifest_header_missing", expected=f"header value {key!r}", got="none")
-    return known
+def _header_missing(key: str) -> PvdmError:
+    return Code.MANIFEST_INVALID(reason="manifest_header_missing", expected=f"header value {key!r}", got="none")
 
 
-def _content(text: str | None, version: int, silent: ManifestHeader | None) -> ManifestContent:
+def _content(text: str | None, version: int, defaults: ManifestHeader | None) -> ManifestContent:
     if text is None:
-        if silent is not None:
-            return silent.content
-        text = "data" if version == 1 else _otherwise("content", None)
+        if defaults is not None:
+            return defaults.content
+        if version != 1:
+            raise _header_missing("content")
+        text = "data"
     if text not in _CONTENT or (version == 1 and text != "data"):
         raise Code.MANIFEST_INVALID(reason="manifest_header_content_unknown", got=repr(text)[:40])
     return _CONTENT[text]
 
 
-def _spec(file: AvroFile, version: int, silent: ManifestHeader | None) -> PartitionSpec:
+def _spec(file: AvroFile, version: int, defaults: ManifestHeader | None) -> PartitionSpec:
     fields, named = file.text("partition-spec"), file.text("partition-spec-id")
     if fields is None:
-        _otherwise("partition-spec", None if silent is None else "known")
-        assert silent is not None  # noqa: S101  the line above refuses
-        return silent.spec
+        if defaults is None:
+            raise _header_missing("partition-spec")
+        return defaults.spec
     spec_id = header_number("partition-spec-id", named)
     if spec_id is None:
-        if silent is not None:
-            spec_id = silent.spec.spec_id
-        else:
-            spec_id = 0 if version == 1 else int(_otherwise("partition-spec-id", None))
+        if defaults is None and version != 1:
+            raise _header_missing("partition-spec-id")
+        spec_id = 0 if defaults is None else defaults.spec.spec_id
     return PartitionSpec.from_text(spec_id, fields)
 
 
@@ -167,7 +175,7 @@ def check_listed(manifest: Manifest, listed: ManifestFile, *, size: int) -> None
     if listed.partition_spec_id != header.spec.spec_id:
         raise _lie("manifest_listed_spec_lies", "partition_spec_id", header.spec.spec_id, listed.partition_spec_id)
     if listed.content is not header.content:
-        raise _lie("manifest_listed_content_lies", "content", header.content, listed.content)
+        raise _lie("manifest_listed_content_lies", "content", header.content.name, listed.content.name)
     for status, files, rows in (
         (EntryStatus.ADDED, listed.added_files_count, listed.added_rows_count),
         (EntryStatus.EXISTING, listed.existing_files_count, listed.existing_rows_count),
@@ -194,6 +202,6 @@ def _check_sequence(manifest: Manifest, listed: ManifestFile) -> None:
         raise _lie("manifest_listed_minimum_lies", "min_sequence_number", min(live), least)
 
 
-def _lie(reason: str, what: str, found: int, claimed: int) -> PvdmError:
+def _lie(reason: str, what: str, found: int | str, claimed: int | str) -> PvdmError:
     words = f"{what} in the manifest list is not that of the manifest"
-    return Code.MANIFEST_INVALID(words, reason=reason, expected=str(int(found)), got=str(int(claimed)))
+    return Code.MANIFEST_INVALID(words, reason=reason, expected=str(found), got=str(claimed))
