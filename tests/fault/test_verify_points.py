@@ -9,7 +9,7 @@ import pytest
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
 from pvdm.ledger.record import shared_settings
-from pvdm.ledger.schema.work import DisposalWord, HandleWord
+from pvdm.ledger.schema.work import DisposalOutcome, HandleWord
 from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write
@@ -88,7 +88,7 @@ def test_after_a_crash_anywhere_a_fail_has_one_proof_and_is_cleaned_up(tmp_path:
             assert len(bench.quarantined(attempt)) == 1
             disposed = bench.disposed(attempt)
             assert disposed is not None
-            assert (disposed.outcome, disposed.note) == (DisposalWord.QUARANTINED, "")
+            assert (disposed.outcome, disposed.note) == (DisposalOutcome.QUARANTINED, "")
             assert attempt.branch not in bench.state().metadata.refs
 
 

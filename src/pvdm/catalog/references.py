@@ -67,11 +67,16 @@ class References:
         self._named = named or NamedFiles()
 
     def under(
-        self, folders: Sequence[Location], *, after_event: int, known: Mapping[str, int | None], entries: bool = True
+        self,
+        folders: Sequence[Location],
+        *,
+        after_event: int,
+        older_snapshots: Mapping[str, int | None],
+        entries: bool = True,
     ) -> Search:
         """A search for everything below these folders, metadata files too. Nothing there is older than the event.
 
-        `known` gives, by table UUID, a snapshot that existed before the folders. Its manifests and its
+        `older_snapshots` has, by table UUID, a snapshot that existed before the folders. Its manifests and its
         ancestors are skipped. Without `entries` no manifest is read, for folders without data files.
         """
         look = _FileWalk(
@@ -81,25 +86,32 @@ class References:
             entries=entries,
             reads_max=REFERENCES_READ_MAX,
         )
-        return Search(self._ledger, self._states, look, known, after_event)
+        return Search(self._ledger, self._states, look, older_snapshots, after_event)
 
-    def search(self, wanted: Collection[Location], *, after_event: int, known: Mapping[str, int | None]) -> Search:
-        """A search for these files, none of which is older than the event. `known` as above."""
+    def search(
+        self, wanted: Collection[Location], *, after_event: int, older_snapshots: Mapping[str, int | None]
+    ) -> Search:
+        """A search for these files, none of which is older than the event. `older_snapshots` as above."""
         sought = frozenset(wanted)
         look = _FileWalk(self._reader, self._named, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
-        return Search(self._ledger, self._states, look, known, after_event)
+        return Search(self._ledger, self._states, look, older_snapshots, after_event)
 
 
 class Search:
     """Finds files that tables name. Every list and manifest is read once; a second look reads only what is new."""
 
     def __init__(
-        self, ledger: Ledger, states: States, look: _FileWalk, known: Mapping[str, int | None], after_event: int
+        self,
+        ledger: Ledger,
+        states: States,
+        look: _FileWalk,
+        older_snapshots: Mapping[str, int | None],
+        after_event: int,
     ) -> None:
         self._ledger = ledger
         self._states = states
         self._look = look
-        self._known = known
+        self._older_snapshots = older_snapshots
         self._after_event = after_event
         self._pointers: dict[str, str] | None = None
 
@@ -121,8 +133,8 @@ class Search:
         self._pointers = {row.table_id: row.pointer.sha256 for row in rows}
         return self.referenced
 
-    def unnamed(self, places: Iterable[Location]) -> Iterator[Location]:
-        """The places that nothing names, each yielded soon after a look.
+    def unreferenced(self, places: Iterable[Location]) -> Iterator[Location]:
+        """The places that nothing references, each yielded soon after a look.
 
         A caller that deletes one before it asks for the next deletes none that was named before the last look.
         """
@@ -137,7 +149,7 @@ class Search:
     def _walk(self, row: TableRow) -> None:
         name = f"{row.name} ({row.table_uuid})"
         try:
-            self._look.at(self._states.of(row).metadata, self._known.get(row.table_uuid))
+            self._look.at(self._states.of(row).metadata, self._older_snapshots.get(row.table_uuid))
         except PvdmError as error:
             raise UndecidedError(f"the table {name} cannot be read: {error.reason}") from None
         except UndecidedError as why:
@@ -163,15 +175,15 @@ class _FileWalk:
     _snapshots: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
     found: set[Location] = field(default_factory=set, init=False)
 
-    def at(self, metadata: TableMetadata, known: int | None) -> None:
-        """Note everything that the table names in any snapshot, except the manifests of the known one."""
+    def at(self, metadata: TableMetadata, older_id: int | None) -> None:
+        """Note everything that the table names in any snapshot, except the manifests of the older one."""
         for file in (*metadata.statistics, *metadata.partition_statistics):
             self._note(file.path)
-        before = None if known is None else metadata.snapshot(known)
+        before = None if older_id is None else metadata.snapshot(older_id)
         older = set() if before is None else set(self._manifests(metadata, before))
         # Sequence numbers do not order snapshots: attempts may share one.
         past = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
-        # A list is read once: what a snapshot with the same list names has been noted, as long as the same is known.
+        # A list is read once for the same older snapshot: what it names has been noted.
         noted = self._snapshots.setdefault((metadata.table_uuid, None if before is None else before.snapshot_id), set())
         for snapshot in metadata.snapshots:
             if snapshot.snapshot_id in past or snapshot.manifest_list in noted:

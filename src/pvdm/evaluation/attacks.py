@@ -26,7 +26,7 @@ from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResul
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof, WorkloadStatement
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
 from pvdm.steward.pipeline.proposals import logged, read_verified
@@ -75,7 +75,7 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
     gate = Gate(
         notary.ledger,
         notary.clock,
-        CatalogTarget(notary.ledger, notary.catalog, table_uuid, OWN),
+        CatalogTarget(notary.ledger, notary.catalog, table_uuid, STEWARD_GRANT),
         notary.trust,
         vault,
         Files(stores),

@@ -22,9 +22,9 @@ ATTEMPT_TOKEN_SECONDS: Final = 3_600
 
 _MICROS: Final = 1_000_000
 # The grant of the Steward's own threads in the catalog; no token resolves to it.
-OWN: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, "steward", 2**62)
+STEWARD_GRANT: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, "steward", 2**62)
 # The Steward's role covers protected tables only; an unprotected table is cleaned up with an operator's rights.
-OWN_WHERE_UNPROTECTED: Final = replace(OWN, role=Role.OPERATOR)
+STEWARD_AS_OPERATOR_GRANT: Final = replace(STEWARD_GRANT, role=Role.OPERATOR)
 
 
 class Access:

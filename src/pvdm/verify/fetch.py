@@ -30,7 +30,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HashedFile:
     """A file as it was hashed, without its bytes; `version` pins the version that the store showed."""
 
     location: str
@@ -55,7 +55,7 @@ class Files:
             parts.append(piece)
         return Fetched(b"".join(parts), digest.hexdigest(), version)
 
-    def fetch_frozen(self, frozen: Seen) -> Fetched:
+    def fetch_frozen(self, frozen: HashedFile) -> Fetched:
         """Read a frozen file again; raises `file_changed` unless bytes and pinned version are those of the freeze."""
         try:
             fetched = self.fetch(frozen.location, most=frozen.size)
@@ -69,7 +69,7 @@ class Files:
             raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
         return fetched
 
-    def require_version(self, frozen: Seen) -> None:
+    def require_version(self, frozen: HashedFile) -> None:
         """Require that the store shows the frozen version now; no bytes are read."""
         place = parse_location(frozen.location)
         with _store_errors(place):
@@ -81,7 +81,7 @@ class Files:
         """Read the bytes of a metadata file of at most `most` bytes."""
         return b"".join(self._reading(parse_location(location), most)[1])
 
-    def hash(self, location: str, *, pinned: bool = False) -> Seen:
+    def hash(self, location: str, *, pinned: bool = False) -> HashedFile:
         """Size and SHA-256 of a file, without keeping it; `pinned` adds the version that the store shows."""
         place = parse_location(location)
         size, digest = 0, hashlib.sha256()
@@ -91,7 +91,7 @@ class Files:
             size += len(piece)
         if pinned and version is None:
             raise Code.FILE_WITHOUT_VERSION(got=str(place))
-        return Seen(location, size, digest.hexdigest(), version if pinned else None)
+        return HashedFile(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
         """Sync the files, so that they survive a power loss; a producer may have written them."""
@@ -122,7 +122,7 @@ class Files:
                 yield piece
 
 
-def fetch_source(files: Files, frozen: Iterable[Seen]) -> Fetch:
+def fetch_source(files: Files, frozen: Iterable[HashedFile]) -> Fetch:
     """A function that fetches these frozen files of the source; any other location is `source_not_frozen`."""
     known = {each.location: each for each in frozen}
 
@@ -134,7 +134,7 @@ def fetch_source(files: Files, frozen: Iterable[Seen]) -> Fetch:
     return fetch
 
 
-def _changed(frozen: Seen, got: str) -> PvdmError:
+def _changed(frozen: HashedFile, got: str) -> PvdmError:
     return Code.FILE_MISMATCH(
         f"{frozen.location} was changed after the freeze",
         reason="file_changed",
@@ -163,7 +163,7 @@ _FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"
 class Freeze:
     """Every file by its location, and the hash over all of them."""
 
-    files: Mapping[str, Seen]
+    files: Mapping[str, HashedFile]
     root: str
 
 
@@ -183,19 +183,19 @@ def freeze_found(
     """
     listed = _distinct(locations)
 
-    def hashed(location: str) -> Seen | VerificationError:
+    def hashed(location: str) -> HashedFile | VerificationError:
         try:
             return files.hash(location, pinned=pinned)
         except VerificationError as error:
             return error
 
     found = dict(zip(listed, mapped(threads, hashed, listed), strict=True))
-    seen = {location: each for location, each in found.items() if isinstance(each, Seen)}
+    seen = {location: each for location, each in found.items() if isinstance(each, HashedFile)}
     refused = {location: each for location, each in found.items() if isinstance(each, VerificationError)}
     return Freeze(MappingProxyType(seen), root_of(seen.values())), refused
 
 
-def root_of(seen: Iterable[Seen]) -> str:
+def root_of(seen: Iterable[HashedFile]) -> str:
     """SHA-256 over the files in the order of their locations, each field preceded by its length."""
     digest = hashlib.sha256(_FREEZE_DOMAIN)
     for each in sorted(seen, key=lambda file: file.location):

@@ -22,7 +22,7 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.fetch import Files, Freeze, Seen, freeze, freeze_found
+from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.locate import Bounds, Rows, locate
@@ -137,10 +137,10 @@ def _work(
     entries = sorted(staged.added, key=lambda entry: entry.data_file.file_path)
     rewrites = job.storage is Storage.COPIED
 
-    def keep(order: StagedOrder, data: bytes) -> Seen:
+    def keep(order: StagedOrder, data: bytes) -> HashedFile:
         uuid, attempt_id = job.table.uuid, job.attempt.attempt_id
         sha256 = hashlib.sha256(data).hexdigest()
-        return Seen(tools.vault.copy_in(uuid, attempt_id, order.position, data, sha256), len(data), sha256)
+        return HashedFile(tools.vault.copy_in(uuid, attempt_id, order.position, data, sha256), len(data), sha256)
 
     return Work(
         inputs=JobInputs(plan, job.metadata, job.bound, job.chunk, job.source, rewrites),

@@ -40,7 +40,7 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Files, Freeze, Seen, fetch_source
+from pvdm.verify.fetch import Files, Freeze, HashedFile, fetch_source
 from pvdm.verify.intent import Intent, files_of_chunk
 from pvdm.verify.readers import JobInputs, ReadFile
 from pvdm.verify.source import source_readable
@@ -316,7 +316,7 @@ class _Locator:
 
     def _frozen_bytes(self, file: ReadFile) -> bytes:
         """The bytes of a staged file; a copy of the Steward's is preferred, since no producer can change it."""
-        seen = Seen(file.added.published_path, *file.added.published_bytes)
+        seen = HashedFile(file.added.published_path, *file.added.published_size_and_hash)
         return self._files.fetch_frozen(seen).data
 
     def _identities(self, is_source: bool, file: int) -> Iterator[pa.RecordBatch]:

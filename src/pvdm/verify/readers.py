@@ -20,7 +20,7 @@ from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Fetched, Files, Seen, fetch_source
+from pvdm.verify.fetch import Fetched, Files, HashedFile, fetch_source
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.intent import Intent, IntentDigest
 from pvdm.verify.observed import Observed, observe
@@ -33,7 +33,7 @@ class StagedOrder:
 
     position: int
     entry: ManifestEntry
-    frozen: Seen
+    frozen: HashedFile
 
     @property
     def path(self) -> str:
@@ -51,7 +51,7 @@ class SourceOrder:
     """One file of the source, and everything frozen that must be fetched for it: itself and its delete files."""
 
     file: ScanFile
-    frozen: tuple[Seen, ...]
+    frozen: tuple[HashedFile, ...]
 
     @property
     def size(self) -> int:
@@ -90,7 +90,7 @@ class Work:
     inputs: JobInputs
     staged: tuple[StagedOrder, ...]
     source: tuple[SourceOrder, ...]
-    keep: Callable[[StagedOrder, bytes], Seen] | None = None
+    keep: Callable[[StagedOrder, bytes], HashedFile] | None = None
     """None where the staged files themselves are published."""
 
     @property

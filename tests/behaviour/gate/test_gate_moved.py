@@ -20,7 +20,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import VERIFY_AGAIN_CODES
 from pvdm.model.filter.claim import Claim
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from tests.support.catalog.core import to_ref
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import Doc, House, Row, contract, day, house_at
@@ -154,7 +154,7 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
         "schema-id": metadata.current_schema_id,
         "summary": {"operation": "delete", "total-delete-files": "1", "total-position-deletes": "1"},
     }
-    by = house.scene.grant() if branch == "main" else OWN
+    by = house.scene.grant() if branch == "main" else STEWARD_GRANT
     house.notary.catalog.commits.commit(by, [Change(SALES, "orders", (), to_ref(branch, snapshot))])
 
 

@@ -19,7 +19,7 @@ from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.projection import Projection
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile, ProofCore
 from pvdm.model.statements.proof import Storage
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.attacks import (
     BEFORE,
@@ -160,7 +160,7 @@ def test_a_table_of_format_1_is_not_published_to(house: House) -> None:
 
 def test_a_branch_that_moved_after_the_verdict_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    orders.commit((), attempt.branch, by=OWN)
+    orders.commit((), attempt.branch, by=STEWARD_GRANT)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
 
 
@@ -173,14 +173,14 @@ def test_a_branch_that_moves_before_the_swap_publishes_nothing(orders: House) ->
 
 
 def _moved(house: House, attempt: Attempt) -> None:
-    house.commit((), attempt.branch, by=OWN)
+    house.commit((), attempt.branch, by=STEWARD_GRANT)
 
 
 def test_a_branch_that_is_gone_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     update: Doc = {"action": "remove-snapshot-ref", "ref-name": attempt.branch}
     removal: Doc = {"action": "remove-snapshots", "snapshot-ids": [int(str(attempt.staged_snapshot_id))]}
-    orders.notary.catalog.commits.commit(OWN, [Change(SALES, "orders", (), [update, removal])])
+    orders.notary.catalog.commits.commit(STEWARD_GRANT, [Change(SALES, "orders", (), [update, removal])])
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
 
 
@@ -239,7 +239,7 @@ def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) ->
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
     files = orders.written(f"{orders.found().metadata.location}/data/others", NEW)
-    orders.commit(files, attempt.branch, by=OWN)
+    orders.commit(files, attempt.branch, by=STEWARD_GRANT)
     orders.prove(attempt, files, base)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
@@ -268,7 +268,7 @@ def test_one_file_under_two_names_is_not_published_twice(orders: House) -> None:
     base = orders.found().metadata.current_snapshot_id
     (file,) = orders.written(f"{attempt.prefix}/data", NEW[:1])
     both = (file, replace(file, file_path=file.file_path.replace("file:///", "file:/")))
-    orders.commit(both, attempt.branch, by=OWN)
+    orders.commit(both, attempt.branch, by=STEWARD_GRANT)
     orders.prove(attempt, both, base)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("file_listed_twice", 9)
 

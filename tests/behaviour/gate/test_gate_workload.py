@@ -15,7 +15,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Logged, Proposal
 from pvdm.model.statements.proof import WorkloadStatement
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.record.recorder import Document
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.statement import read_signed
@@ -180,7 +180,7 @@ def test_one_file_is_not_published_by_two_chunks(house: House) -> None:
     files = house.stage(first, [(10, 3, "Ulm")])
     house.prove(first, files, base)
     second = house.attempt("w", "b")
-    house.commit(files, second.branch, by=OWN)
+    house.commit(files, second.branch, by=STEWARD_GRANT)
     house.prove(second, files, base)
     third = chunk(house, "c", 12)
     error = refused(house, house.proposal(first, second, third))

@@ -14,7 +14,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.record import events
-from pvdm.ledger.schema.work import DisposalWord
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.role import Role
@@ -149,8 +149,8 @@ def test_what_another_steward_is_cleaning_up_is_left_to_it(bench: Bench) -> None
         with pytest.raises(InputError) as unknown:
             remove(bench, attempt)
         assert unknown.value.reason == "quarantine_unknown"
-        assert finish().outcome is DisposalWord.QUARANTINED
-    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.QUARANTINED
+        assert finish().outcome is DisposalOutcome.QUARANTINED
+    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalOutcome.QUARANTINED
     assert len(bench.quarantined(attempt)) == 1
 
 

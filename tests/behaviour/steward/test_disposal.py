@@ -18,7 +18,7 @@ from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.work import DisposalWord
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
@@ -122,7 +122,7 @@ def test_where_governance_says_delete_nothing_is_kept(tmp_path: Path) -> None:
         assert bench.left(attempt) == []
         disposed = bench.disposed(attempt)
         assert disposed is not None
-        assert disposed.outcome is DisposalWord.DELETED
+        assert disposed.outcome is DisposalOutcome.DELETED
 
 
 def test_copies_of_what_failed_go_into_quarantine_too(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_was_rolled_back_is_deleted(bench: Bench) -> None:
     bench.stage(attempt, ROWS[:50])
     give_up(bench, attempt)
     done = bench.disposal.dispose(attempt.attempt_id)
-    assert done.outcome is DisposalWord.DELETED
+    assert done.outcome is DisposalOutcome.DELETED
     assert bench.left(attempt) == []
     assert attempt.branch not in bench.state().metadata.refs
 
@@ -177,7 +177,7 @@ def test_of_what_is_published_only_leftovers_go(bench: Bench) -> None:
     bench.verify(attempt)
     bench.publish(attempt)
     done = bench.disposal.dispose(attempt.attempt_id)
-    assert done.outcome is DisposalWord.PUBLISHED
+    assert done.outcome is DisposalOutcome.PUBLISHED
     assert bench.left(attempt) == paths
     assert set(paths) <= set(live_files(bench))
     assert attempt.branch not in bench.state().metadata.refs
@@ -256,7 +256,7 @@ def test_a_long_history_before_the_attempt_is_not_read_to_clean_up_after_it(
         given_up = bench.attempt(reason="again")
         bench.stage(given_up, ROWS[:50])
         give_up(bench, given_up)
-        assert bench.disposal.dispose(given_up.attempt_id).outcome is DisposalWord.DELETED
+        assert bench.disposal.dispose(given_up.attempt_id).outcome is DisposalOutcome.DELETED
         assert bench.left(given_up) == []
 
 
@@ -459,4 +459,4 @@ def test_nothing_is_removed_by_a_steward_whose_log_is_not_the_one_known_outside(
     assert caught.value.reason == "checkpoint_goes_back"
     assert all(path.exists() for path in files)
     kept.with_name("away").rename(kept)
-    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.DELETED
+    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalOutcome.DELETED

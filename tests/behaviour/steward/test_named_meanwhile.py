@@ -22,7 +22,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.notary import Notary
 from tests.behaviour.steward.test_orphan_search import give_up, left_files, listed, published
@@ -167,7 +167,7 @@ def kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, 
     keep: dict[str, Json] = {"action": "set-snapshot-ref", "ref-name": "keep", "type": "branch", "snapshot-id": staged}
     operator = other.access.issue(Role.OPERATOR, domain="*", name="tom", lifetime_seconds=3_600)[1]
     other.catalog.commits.commit(operator, [Change(SALES, "sums", (), [keep])])
-    other.work.abort(OWN, attempt.attempt_id, "it is not wanted")
+    other.work.abort(STEWARD_GRANT, attempt.attempt_id, "it is not wanted")
     consistent = other.recorder.require_consistent
     return attempt, Disposal(other.ledger, other.clock, other.catalog, bench.vault, bench.files, consistent)
 

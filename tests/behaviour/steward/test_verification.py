@@ -25,7 +25,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.proposals import read_verified
 from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.keys.context import AttemptContext
-from pvdm.verify.fetch import Fetched, Files, Seen
+from pvdm.verify.fetch import Fetched, Files, HashedFile
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
@@ -63,7 +63,7 @@ class Meeting(Files):
         super().__init__()
         self._both = threading.Barrier(2, timeout=20)
 
-    def fetch_frozen(self, frozen: Seen) -> Fetched:
+    def fetch_frozen(self, frozen: HashedFile) -> Fetched:
         self._both.wait()
         return super().fetch_frozen(frozen)
 
@@ -211,12 +211,12 @@ class Meddling(Files):
         self._after_freeze = after_freeze
         self._after_fetch = after_fetch
 
-    def hash(self, location: str, *, pinned: bool = False) -> Seen:
+    def hash(self, location: str, *, pinned: bool = False) -> HashedFile:
         seen = super().hash(location, pinned=pinned)
         self._after_freeze(parse_location(location).local)
         return seen
 
-    def fetch_frozen(self, frozen: Seen) -> Fetched:
+    def fetch_frozen(self, frozen: HashedFile) -> Fetched:
         fetched = super().fetch_frozen(frozen)
         self._after_fetch(parse_location(frozen.location).local)
         return fetched

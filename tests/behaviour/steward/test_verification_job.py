@@ -9,7 +9,7 @@ import pytest
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
-from pvdm.verify.fetch import Fetched, Files, Seen
+from pvdm.verify.fetch import Fetched, Files, HashedFile
 from tests.support.verify.attempts import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")
@@ -62,7 +62,7 @@ def test_an_attempt_is_verified_by_one_steward_at_a_time(bench: Bench) -> None:
     refused: list[str] = []
 
     class Intruding(Files):
-        def fetch_frozen(self, frozen: Seen) -> Fetched:
+        def fetch_frozen(self, frozen: HashedFile) -> Fetched:
             with pytest.raises(UnavailableError) as caught:
                 bench.verification.verify(attempt.attempt_id)
             refused.append(caught.value.reason)

@@ -36,7 +36,7 @@ from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.root import TrustRoot
-from pvdm.verify.fetch import Seen
+from pvdm.verify.fetch import HashedFile
 from tests.support.ledger.log_storage import MemoryStorage, open_log
 from tools.proof_kit import (
     CONTRACT_TEXT,
@@ -82,9 +82,9 @@ class _MemoryFiles:
         assert len(data) <= most
         return data
 
-    def hash(self, location: str) -> Seen:
-        size, sha256 = {file.published_path: file.published_bytes for file in FILES.added}[location]
-        return Seen(location, size, sha256)
+    def hash(self, location: str) -> HashedFile:
+        size, sha256 = {file.published_path: file.published_size_and_hash for file in FILES.added}[location]
+        return HashedFile(location, size, sha256)
 
     def make_durable(self, locations: Sequence[str]) -> None:
         """Memory has nothing to sync."""

@@ -52,7 +52,7 @@ from pvdm.model.statements.core import Attempt as ProvedAttempt
 from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Outcome, Verdict
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline.proposals import Proposals, StatementSigner, verified_manifest
 from pvdm.steward.pipeline.publishing import Publishing
@@ -264,7 +264,7 @@ class House:
                 "type": "branch",
                 "snapshot-id": head,
             }
-            self.notary.catalog.commits.commit(OWN, [Change(SALES, name, (), [update])])
+            self.notary.catalog.commits.commit(STEWARD_GRANT, [Change(SALES, name, (), [update])])
         return opened
 
     def stage(

@@ -27,7 +27,7 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import OrphanSearch
 from pvdm.steward.pipeline.break_glass import OverridePublisher
@@ -146,7 +146,7 @@ class Bench:
         self.verification = self.verifying()
 
     def given_up(self, attempt_id: str, reason: str) -> None:
-        self.scene.notary.work.abort(OWN, attempt_id, reason)
+        self.scene.notary.work.abort(STEWARD_GRANT, attempt_id, reason)
 
     def bring_back(self, override_id: str) -> Attempt:
         return self.waiving.bring_back(self.scene.grant(), override_id)

@@ -10,7 +10,7 @@ from pvdm.errors import ConflictError, InputError
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.schema.record import VerdictWord
-from pvdm.ledger.schema.work import DisposalWord
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, verified
 from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, DisposalRecord, StoredFinding, VerifiedRecord
@@ -95,7 +95,7 @@ def test_an_ended_attempt_waits_until_it_is_cleaned_up(scratch: Unit) -> None:
     opened(scratch)
     attempt = in_state(scratch, AttemptState.ROLLED_BACK)
     assert [each.attempt_id for each in verified.list_undisposed(scratch)] == [attempt.attempt_id]
-    done = DisposalRecord(attempt.attempt_id, DisposalWord.DELETED, 3, 1, "note")
+    done = DisposalRecord(attempt.attempt_id, DisposalOutcome.DELETED, 3, 1, "note")
     assert verified.put_disposal(scratch, done) == done
     assert verified.put_disposal(scratch, replace(done, removed=0)) == done
     assert verified.list_undisposed(scratch) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.verify.fetch import Files, Seen
+from pvdm.verify.fetch import Files, HashedFile
 
 
 def _link(path: Path) -> None:
@@ -34,7 +34,7 @@ def test_what_is_no_plain_file_is_a_fact_about_it(
     held = len(list(Path("/proc/self/fd").iterdir()))
     for ask in (
         lambda: Files().hash(place),
-        lambda: Files().fetch_frozen(Seen(place, 1, "0" * 64)),
+        lambda: Files().fetch_frozen(HashedFile(place, 1, "0" * 64)),
         lambda: Files().end(place, 8),
         lambda: Files().read(place, most=8),
     ):

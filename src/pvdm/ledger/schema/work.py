@@ -185,7 +185,7 @@ handle_workers: Final = table(
 )
 
 
-class DisposalWord(StrEnum):
+class DisposalOutcome(StrEnum):
     """What became of an ended attempt's files."""
 
     PUBLISHED = "published"
@@ -225,7 +225,7 @@ disposals: Final = table(
     number("kept"),
     word("note"),
     time(),
-    one_of("outcome", DisposalWord),
+    one_of("outcome", DisposalOutcome),
 )
 
 # One row an attempt whose files are removed from quarantine, written before the first file is deleted.

@@ -13,7 +13,7 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import events, proofs
-from pvdm.ledger.schema.work import DisposalWord, disposals, quarantine_removals, verified, workloads
+from pvdm.ledger.schema.work import DisposalOutcome, disposals, quarantine_removals, verified, workloads
 from pvdm.ledger.schema.work import attempts as attempts_table
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import attempts
@@ -65,7 +65,7 @@ class DisposalRecord:
     """What became of an ended attempt's files. `kept` counts those that are still in use."""
 
     attempt_id: str
-    outcome: DisposalWord
+    outcome: DisposalOutcome
     removed: int
     kept: int
     note: str
@@ -250,7 +250,7 @@ def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
     wanted = wanted.outerjoin(quarantine_removals, gone)
     return wanted.where(
         attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
-        disposals.c.outcome == DisposalWord.QUARANTINED,
+        disposals.c.outcome == DisposalOutcome.QUARANTINED,
         or_(
             quarantine_removals.c.done.is_(None), quarantine_removals.c.done == 0, attempts_table.c.attempt_id.in_(back)
         ),

@@ -151,7 +151,7 @@ def _data(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
         for file in () if each.changed is None else each.changed.removed:
             live.pop(file.file_path, None)
         for path, proved in each.files.items():
-            live[path] = BoundFile(path, *proved.published_bytes, each.notes, proved.version_id)
+            live[path] = BoundFile(path, *proved.published_size_and_hash, each.notes, proved.version_id)
     yield from live.values()
 
 

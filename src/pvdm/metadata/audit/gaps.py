@@ -122,7 +122,7 @@ class GapJudge:
         shown = set() if self._now is None else self._now.paths
         proved = {file.published_path: file for each in self._published for file in added_files(each.chunks)}
         for path in sorted((shown & proved.keys()) - walked):
-            yield BoundFile(path, *proved[path].published_bytes, notes, proved[path].version_id)
+            yield BoundFile(path, *proved[path].published_size_and_hash, notes, proved[path].version_id)
 
     def undecided(self) -> UndecidedGaps | None:
         """What came or went in one of several gaps, without evidence in which; None if there is nothing."""

@@ -11,7 +11,7 @@ from typing import Final
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.metadata.audit.report import Notes, RehashCounts
 from pvdm.trust.refusal import refused
-from pvdm.verify.fetch import Files, Seen
+from pvdm.verify.fetch import Files, HashedFile
 
 _THREADS: Final = 8
 
@@ -44,7 +44,7 @@ def rehash(
     return RehashCounts(len(data), len(lists), total)
 
 
-def _hash(wanted: BoundFile, files: Files) -> Seen | PvdmError:
+def _hash(wanted: BoundFile, files: Files) -> HashedFile | PvdmError:
     try:
         return files.hash(wanted.location, pinned=wanted.version is not None)
     except VerificationError as error:
@@ -55,7 +55,7 @@ def _describe(size_bytes: int, sha256: str) -> str:
     return f"{size_bytes} bytes, SHA-256 {sha256}"
 
 
-def require_bytes(wanted: BoundFile, seen: Seen | PvdmError) -> int:
+def require_bytes(wanted: BoundFile, seen: HashedFile | PvdmError) -> int:
     """The size of the file, if its bytes are those that were published."""
     if isinstance(seen, PvdmError):
         raise seen

@@ -299,7 +299,7 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
 def _require_bytes(file: AddedFile, files: Files) -> None:
     with in_file(file.published_path):
         seen = files.hash(file.published_path)
-        if (seen.size, seen.sha256) != file.published_bytes:
+        if (seen.size, seen.sha256) != file.published_size_and_hash:
             message = f"a file was changed after it was verified: {file.published_path}"
             expected = f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}"
             got = f"{seen.size} bytes, SHA-256 {seen.sha256}"

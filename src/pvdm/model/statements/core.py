@@ -99,7 +99,7 @@ class AddedFile(Document, title="an added file"):
 
     def require_consistent(self) -> None:
         """A file that is published in place has the same bytes."""
-        if self.staged_path == self.published_path and self.staged_bytes != self.published_bytes:
+        if self.staged_path == self.published_path and self.staged_size_and_hash != self.published_size_and_hash:
             raise invalid("a file that is published in place", "one size and one hash", "two")
 
     @classmethod
@@ -108,12 +108,12 @@ class AddedFile(Document, title="an added file"):
         return cls(path, size_bytes, sha256, path, size_bytes, sha256, version_id)
 
     @property
-    def staged_bytes(self) -> tuple[int, str]:
+    def staged_size_and_hash(self) -> tuple[int, str]:
         """Size and SHA-256 of the file that the producer wrote."""
         return self.staged_size_bytes, self.staged_sha256
 
     @property
-    def published_bytes(self) -> tuple[int, str]:
+    def published_size_and_hash(self) -> tuple[int, str]:
         """Size and SHA-256 of the file that consumers read."""
         return self.published_size_bytes, self.published_sha256
 

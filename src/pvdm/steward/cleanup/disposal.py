@@ -26,7 +26,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs
-from pvdm.ledger.schema.work import DisposalWord
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import announced, attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import DisposalRecord
@@ -34,15 +34,15 @@ from pvdm.model.contract import OnFail
 from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
-from pvdm.steward.access import OWN, OWN_WHERE_UNPROTECTED
+from pvdm.steward.access import STEWARD_AS_OPERATOR_GRANT, STEWARD_GRANT
 from pvdm.steward.locks import ThreadLocks, hold_work
 from pvdm.steward.work.opened import contract_of, is_adopted, staged_head
 from pvdm.steward.work.sources import levels_of
 from pvdm.trust.statement import read_signed
-from pvdm.verify.fetch import Files, Seen
+from pvdm.verify.fetch import Files, HashedFile
 
 BRANCH_TRIES_MAX: Final = 8
-NOTED_MAX: Final = 5
+LOST_FILES_NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Disposal:
     files: Files
     require_consistent: Callable[[], None]
     _locks: ThreadLocks = field(default_factory=ThreadLocks, init=False)
-    _named: NamedFiles = field(default_factory=NamedFiles, init=False)
+    _references_cache: NamedFiles = field(default_factory=NamedFiles, init=False)
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
         """Quarantine or delete unpublished files of the attempt, and remove its branch and own snapshots.
@@ -99,11 +99,11 @@ class Disposal:
         done = self._find_done(attempt_id)
         if done is not None:
             return done
-        # A ledger restored elsewhere may have published files that are leftovers by this one.
+        # If this ledger is an old copy, files that look unpublished here may be published by now.
         self.require_consistent()
         with self._locks.hold(attempt_id), hold_work(self.ledger, f"the clean-up of {attempt_id}"):
             try:
-                self._require_undone(attempt_id)
+                self._require_not_cleaned_up(attempt_id)
                 return self._dispose(attempt_id)
             except _DoneError as error:
                 return error.record
@@ -112,51 +112,51 @@ class Disposal:
         ended = self._load(attempt_id)
         if ended.row is None:
             note = "the table was dropped; its files are left as they are"
-            return self._store_record(ended, DisposalWord.LEFT, 0, 0, note)
+            return self._store_record(ended, DisposalOutcome.LEFT, 0, 0, note)
         note = self._quarantine(ended)
         fault.point("disposal.after_quarantine")
-        # An adopted branch is removed only after its publication.
+        # An adopted branch was staged without an attempt (`pvdm publish`). It is removed only after its publication.
         if not is_adopted(ended.attempt) or ended.published:
             self._remove_branch(ended.attempt, ended.row)
         fault.point("disposal.after_branch")
         with require_decided():
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
-        unpublished = DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
-        outcome = DisposalWord.PUBLISHED if ended.published else unpublished
+        unpublished = DisposalOutcome.QUARANTINED if must_quarantine(ended) else DisposalOutcome.DELETED
+        outcome = DisposalOutcome.PUBLISHED if ended.published else unpublished
         return self._store_record(ended, outcome, removed, kept, note)
 
     def _find_done(self, attempt_id: str) -> DisposalRecord | None:
         with self.ledger.read() as unit:
             return verified.find_disposal(unit, attempt_id)
 
-    def _require_undone(self, attempt_id: str) -> None:
+    def _require_not_cleaned_up(self, attempt_id: str) -> None:
         """Raise if another Steward has cleaned up: a lock may be lost with its connection."""
         done = self._find_done(attempt_id)
         if done is not None:
             raise _DoneError(done)
 
     def settle(self) -> list[DisposalRecord]:
-        """Clean up after every ended attempt that was not cleaned up after.
+        """Clean up after every ended attempt that still needs it.
 
         All are tried; then the first error about something unavailable is raised, so that settling is retried.
         """
         with self.ledger.read() as unit:
             waiting = verified.list_undisposed(unit)
-        found, away = [], list[UnavailableError]()
+        found, unavailable = [], list[UnavailableError]()
         for attempt in waiting:
             try:
                 found.append(self.dispose(attempt.attempt_id))
             except UnavailableError as error:
-                if error.code != Code.REFERENCES_UNDECIDED:
-                    away.append(error)
+                if error.code != Code.REFERENCES_UNDECIDED:  # an undecided search is left to the next start
+                    unavailable.append(error)
             except PvdmError:
                 continue  # tried again at the next start, and by a search for orphans
-        if away:
-            raise away[0]
+        if unavailable:
+            raise unavailable[0]
         return found
 
-    def ended_at(self, row: TableRow) -> list[EndedAttempt]:
+    def ended_attempts(self, row: TableRow) -> list[EndedAttempt]:
         """Every attempt at the table that has ended, oldest first."""
         with self.ledger.read() as unit:
             listed = attempts.list_ended(unit, row.table_uuid)
@@ -176,8 +176,8 @@ class Disposal:
             attempt = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, attempt.workload_id)
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
-            said = proofs.of_attempt(unit, attempt_id)
-            envelope = proofs.envelope(unit, said[-1].proof_id) if said else None
+            attempt_proofs = proofs.of_attempt(unit, attempt_id)
+            envelope = proofs.envelope(unit, attempt_proofs[-1].proof_id) if attempt_proofs else None
             opened = events.history(unit, "attempts", attempt_id, count=1)
             contract = contract_of(unit, workload.opening.contract_hash)
         if attempt.state in ATTEMPT.live():
@@ -197,32 +197,32 @@ class Disposal:
         )
 
     def _quarantine(self, ended: EndedAttempt) -> str:
-        """Keep the files of a refused attempt outside of the table; returns a note about those that could not be."""
-        if not is_quarantined(ended) or ended.core is None:
-            return "nothing was proved of it" if ended.core is None else ""
+        """Keep the files of a refused attempt outside of the table; returns a note about files that were lost."""
+        if not must_quarantine(ended) or ended.core is None:
+            return "the attempt has no proof" if ended.core is None else ""
         lost = []
         for file in ended.core.files.added:
             try:
-                self._quarantine_file(ended, Seen(file.staged_path, *file.staged_bytes))
+                self._quarantine_file(ended, HashedFile(file.staged_path, *file.staged_size_and_hash))
             except VerificationError as error:
                 if file.staged_sha256 not in self.in_quarantine(ended):
                     lost.append(f"{file.staged_sha256}: {error.reason}{self._quarantine_published_copy(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
-    def _quarantine_file(self, ended: EndedAttempt, seen: Seen) -> None:
+    def _quarantine_file(self, ended: EndedAttempt, seen: HashedFile) -> None:
         self._put_in_quarantine(ended, self.files.fetch_frozen(seen).data)
 
     def _put_in_quarantine(self, ended: EndedAttempt, data: bytes) -> None:
-        """Write a file into quarantine; checked before and after, so that a removal by an operator stays final."""
+        """Write a file into quarantine. If an operator removed the quarantine meanwhile, delete the file again."""
         attempt_id = ended.attempt.attempt_id
-        self._require_undone(attempt_id)
+        self._require_not_cleaned_up(attempt_id)
         location = self.vault.quarantine(ended.table_uuid, attempt_id, data)
         with self.ledger.read() as unit:
             removal = verified.find_removal(unit, attempt_id)
         if removal is not None:
             self.vault.remove(location)
-            self._require_undone(attempt_id)
+            self._require_not_cleaned_up(attempt_id)
 
     def _quarantine_published_copy(self, ended: EndedAttempt, file: AddedFile) -> str:
         """Keep the Steward's own copy where the staged file has changed since; returns a note about it."""
@@ -230,7 +230,7 @@ class Disposal:
             return ""
         try:
             if file.published_sha256 not in self.in_quarantine(ended):
-                self._quarantine_file(ended, Seen(file.published_path, *file.published_bytes))
+                self._quarantine_file(ended, HashedFile(file.published_path, *file.published_size_and_hash))
         except VerificationError:
             return ""
         return f", its rows are kept as {file.published_sha256}"
@@ -245,7 +245,8 @@ class Disposal:
             if left.location in bound or not left.location.is_under(folder):
                 continue
             if left.size > room or left.location.link_below(folder) is not None:
-                lost.append(f"{left.location.parts[-1]}: {'limit' if left.size > room else 'link'}")
+                reason = "over the contract's size limit" if left.size > room else "is a link"
+                lost.append(f"{left.location.parts[-1]}: {reason}")
                 continue
             try:
                 fetched = self.files.fetch(left.location)
@@ -254,7 +255,8 @@ class Disposal:
                 continue
             self._put_in_quarantine(ended, fetched.data)
             room -= len(fetched.data)
-        return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
+        more = len(lost) - LOST_FILES_NAMED_MAX
+        return lost if more <= 0 else [*lost[:LOST_FILES_NAMED_MAX], f"and {more} others"]
 
     def in_quarantine(self, ended: EndedAttempt) -> set[str]:
         """The hashes of the attempt's files in quarantine."""
@@ -279,7 +281,7 @@ class Disposal:
             if not updates:
                 return
             try:
-                grant = OWN if fresh.protected else OWN_WHERE_UNPROTECTED
+                grant = STEWARD_GRANT if fresh.protected else STEWARD_AS_OPERATOR_GRANT
                 self.catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
@@ -300,13 +302,13 @@ class Disposal:
             return 0, 0
         search = self._search(ended)
         search.look_through()
-        kept, removed = published_files(ended), 0
+        published, removed = published_files(ended), 0
         if prefix is not None:
-            unkept = [each.location for each in left if each.location not in kept]
-            removed = sum(prefix.remove(place) for place in search.unnamed(unkept))
+            unpublished = [each.location for each in left if each.location not in published]
+            removed = sum(prefix.remove(place) for place in search.unreferenced(unpublished))
             prefix.remove_empty()
         at = {parse_location(each): each for each in copies}
-        for place in search.unnamed(place for place in at if place not in kept):
+        for place in search.unreferenced(place for place in at if place not in published):
             self.vault.remove(at[place])
             removed += 1
         return removed, len(left) + len(copies) - removed
@@ -321,13 +323,13 @@ class Disposal:
         """The search for references to the attempt's files, over the snapshots of all tables."""
         copies = self.vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
         folders = [parse_location(ended.attempt.prefix), parse_location(copies)]
-        references = References(self.ledger, self.catalog.states, self.files, self._named)
+        references = References(self.ledger, self.catalog.states, self.files, self._references_cache)
         older = None  # a snapshot of `main` that is older than the attempt: its base, or one by time
         if ended.core is not None:
             older = ended.core.target.base_snapshot_id
         elif ended.row is not None:
             older = shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
-        return references.under(folders, after_event=ended.opened_event, known={ended.table_uuid: older})
+        return references.under(folders, after_event=ended.opened_event, older_snapshots={ended.table_uuid: older})
 
     def copies_of(self, ended: EndedAttempt) -> list[str]:
         """The Steward's copies of the attempt's files in the vault."""
@@ -343,7 +345,7 @@ class Disposal:
         return open_folder(self.catalog, self.files, ended.row, folder)
 
     def _store_record(
-        self, ended: EndedAttempt, outcome: DisposalWord, removed: int, kept: int, note: str
+        self, ended: EndedAttempt, outcome: DisposalOutcome, removed: int, kept: int, note: str
     ) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self.clock.now_micros()
@@ -372,7 +374,7 @@ def shown_before(metadata: TableMetadata, micros: int) -> int | None:
 
 
 def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
-    """The fence refs that block late publications of the attempt, which can go with its own branch.
+    """The refs that stop a late publication of the attempt; they are removed with its branch.
 
     An adopted branch may be created again under its name, so its fences stay.
     """
@@ -394,8 +396,8 @@ def branch_removal(
     return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
 
 
-def is_quarantined(ended: EndedAttempt) -> bool:
-    """Whether the attempt's files are kept as evidence."""
+def must_quarantine(ended: EndedAttempt) -> bool:
+    """Whether the attempt's files must be kept as evidence."""
     return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
 
 

@@ -33,7 +33,7 @@ from pvdm.steward.access import require_attempt
 from pvdm.steward.cleanup.disposal import (
     Disposal,
     EndedAttempt,
-    is_quarantined,
+    must_quarantine,
     open_folder,
     published_files,
     require_decided,
@@ -84,13 +84,13 @@ class OrphanSearch:
     def find(self, row: TableRow) -> list[OrphanView]:
         """The orphans of the table's ended attempts."""
         with require_decided():
-            found = self._candidates(row, self._disposal.ended_at(row))
+            found = self._candidates(row, self._disposal.ended_attempts(row))
             named = self._search(row, found, {}).referenced if found else set()
         return [each.orphan for each in found if each.left.location not in named]
 
     def remove(self, row: TableRow) -> list[OrphanView]:
         """Remove the table's orphans and late branches; returns the removed files."""
-        ended = self._disposal.ended_at(row)
+        ended = self._disposal.ended_attempts(row)
         with require_decided():
             before = self._candidates(row, ended)
         for each in ended:
@@ -110,14 +110,14 @@ class OrphanSearch:
         """Remove the files that are still unreferenced at the time of their removal."""
         search = self._search(row, found, copies)
         at = {each.left.location: each.prefix for each in found}
-        for place in search.unnamed(at):
+        for place in search.unreferenced(at):
             at[place].remove(place)
         for ended in {each.ended.attempt.attempt_id: each.ended for each in found if not each.of_job}.values():
             prefix = self._disposal.prefix_of(ended)
             if prefix is not None:
                 prefix.remove_empty()
         copied = {parse_location(copy): copy for copy in copies}
-        for place in search.unnamed(copied):
+        for place in search.unreferenced(copied):
             self._disposal.vault.remove(copied[place])
 
     def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> Search:
@@ -126,9 +126,9 @@ class OrphanSearch:
         # A job may have written its files at any time before its branch was adopted.
         opened = [(0, 0) if each.of_job else _opening_of(each.ended) for each in found]
         opened += [_opening_of(each) for each in copies.values()]
-        known = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
+        older = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
         references = References(self._ledger, self._catalog.states, self._files)
-        search = references.search(wanted, after_event=min(event for _, event in opened), known=known)
+        search = references.search(wanted, after_event=min(event for _, event in opened), older_snapshots=older)
         search.look_through()
         return search
 
@@ -194,7 +194,7 @@ class OrphanSearch:
 
     def _evidence(self, ended: EndedAttempt) -> set[str] | None:
         """The hashes in quarantine of a FAIL; None where nothing has to be kept, or an operator has removed it."""
-        if not is_quarantined(ended):
+        if not must_quarantine(ended):
             return None
         with self._ledger.read() as unit:
             removal = verified.find_removal(unit, ended.attempt.attempt_id)

@@ -145,7 +145,7 @@ class VaultSweep:
         folder = self._vault.root.child(table_uuid, VaultKind.METADATA.value)
         references = References(self._ledger, self._catalog.states, self._reader)
         try:
-            named = references.under([folder], after_event=0, known={}, entries=False).look_through()
+            named = references.under([folder], after_event=0, older_snapshots={}, entries=False).look_through()
         except UndecidedError:
             return []
         return [each for each in files if parse_location(each.location) not in named]

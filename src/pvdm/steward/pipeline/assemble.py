@@ -12,7 +12,7 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import Leftovers, OrphanSearch
 from pvdm.steward.cleanup.vault import VaultSweep
@@ -99,7 +99,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         seals=build_seals(parts),
     )
     work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, given_up=queue.given_up)
-    give_up = partial(work.abort, OWN)
+    give_up = partial(work.abort, STEWARD_GRANT)
     return Pipeline(
         sources,
         workloads,

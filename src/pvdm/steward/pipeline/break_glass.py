@@ -28,7 +28,7 @@ from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
-from pvdm.steward.access import OWN, require_domain
+from pvdm.steward.access import STEWARD_GRANT, require_domain
 from pvdm.steward.cleanup.disposal import open_folder
 from pvdm.steward.pipeline.proposals import find_override_of, override_reason, read_verified
 from pvdm.steward.record.overrides import require_over_main, require_usable
@@ -75,7 +75,7 @@ class OverridePublisher:
             if attempt.state is not AttemptState.STAGING:
                 return attempt
             self._stage(attempt, core)
-            return self.workloads.staged(OWN, attempt.attempt_id)
+            return self.workloads.staged(STEWARD_GRANT, attempt.attempt_id)
 
     def _open_attempt(self, override: StoredOverride, core: ProofCore) -> Attempt:
         """Open a new attempt, if the override is valid and its files are in quarantine."""
@@ -97,7 +97,9 @@ class OverridePublisher:
         try:
             # It does not count as one of the producer's attempts, which may be used up.
             reason = override_reason(override_id)
-            return self.workloads.next_attempt(OWN, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX)
+            return self.workloads.next_attempt(
+                STEWARD_GRANT, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX
+            )
         except ConflictError as error:
             if error.code != Code.ATTEMPT_LIVE:
                 raise
@@ -166,7 +168,7 @@ class OverridePublisher:
         head: Json = None if ref is None else ref.snapshot_id
         # Concurrent calls still add one snapshot to the branch.
         still: Json = {"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}
-        self.catalog.commits.commit(OWN, [Change(levels, row.name, [still], list(made.updates))])
+        self.catalog.commits.commit(STEWARD_GRANT, [Change(levels, row.name, [still], list(made.updates))])
 
     def _row(self, core: ProofCore) -> TableRow:
         with self.ledger.read() as unit:

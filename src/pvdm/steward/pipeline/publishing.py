@@ -30,7 +30,7 @@ from pvdm.metadata.gate.proposal import (
     table_in_doubt,
 )
 from pvdm.model.states import AttemptState
-from pvdm.steward.access import OWN
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.locks import hold_work
 from pvdm.steward.logs import log_failure
 from pvdm.steward.pipeline.jobs import publication_of
@@ -147,7 +147,7 @@ class Publishing:
         return Gate(
             self.ledger,
             self.clock,
-            open_target(self.ledger, self.clock, self.catalog, table_uuid, OWN),
+            open_target(self.ledger, self.clock, self.catalog, table_uuid, STEWARD_GRANT),
             self.trust,
             self.vault,
             self.files,

@@ -32,7 +32,7 @@ from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.access import OWN, require_attempt, require_domain
+from pvdm.steward.access import STEWARD_GRANT, require_attempt, require_domain
 from pvdm.steward.locks import ThreadLocks
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
 from pvdm.steward.work.opened import (
@@ -151,7 +151,7 @@ class Workloads:
         ref: Json = {"action": "set-snapshot-ref", "ref-name": opening.branch, "type": "branch", "snapshot-id": head}
         same_table: Json = {"type": "assert-table-uuid", "uuid": row.table_uuid}
         change = Change(levels, row.name, [same_table], [] if head is None else [ref])
-        self.catalog.commits.commit(OWN, [change], extra=open_attempt)
+        self.catalog.commits.commit(STEWARD_GRANT, [change], extra=open_attempt)
         self.queue.changed(attempt_id)
         return opened[0]
 

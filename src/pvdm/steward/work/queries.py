@@ -32,7 +32,7 @@ from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import VerdictWord
-from pvdm.ledger.schema.work import Atomicity, DisposalWord
+from pvdm.ledger.schema.work import Atomicity, DisposalOutcome
 from pvdm.ledger.work import attempts, chunks, claims, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
@@ -242,7 +242,7 @@ def locate_in_quarantine(
 ) -> QuarantineView | None:
     """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
     done = verified.find_disposal(unit, attempt.attempt_id)
-    if done is None or done.outcome is not DisposalWord.QUARANTINED:
+    if done is None or done.outcome is not DisposalOutcome.QUARANTINED:
         return None
     if verified.find_removal(unit, attempt.attempt_id) is not None:
         return None
