@@ -56,7 +56,7 @@ def expected(kind: Type, found: Sequence[Any]) -> tuple[int, int, int | None, by
 def facts(table: Any, data: bytes) -> Mapping[int, tuple[Any, ...]]:
     found = seen(data, table)
     assert found.findings == ()
-    file = found.file
+    file = found.data_file
     assert file is not None
     maps: list[Mapping[int, Any]] = [
         file.value_counts or {},

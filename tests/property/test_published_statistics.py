@@ -272,5 +272,5 @@ def test_all_that_a_published_file_says_is_exact_or_absent(case: Case) -> None:
     found = seen(staged, table, rewrite=True)
     assert found.findings == ()
     assert found.recipe is not None
-    assert found.file is not None
-    judge(case, splice(found.recipe, staged), found.file)
+    assert found.data_file is not None
+    judge(case, splice(found.recipe, staged), found.data_file)

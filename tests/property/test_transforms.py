@@ -167,5 +167,5 @@ def test_the_tuple_of_a_file_is_the_transform_of_every_row(case: tuple[Type, str
     expected = apply(Transform.parse(text), kind, rows[0])
     found = seen(data, table, partition=IdMap([(1000, expected)]))
     assert found.findings == ()
-    assert found.file is not None
-    assert tuple_key(found.file.partition) == tuple_key({1000: expected})
+    assert found.data_file is not None
+    assert tuple_key(found.data_file.partition) == tuple_key({1000: expected})

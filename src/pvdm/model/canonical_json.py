@@ -43,12 +43,12 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
 
 
 def _canonical(value: Value, depth: int) -> Value:
-    """The value with its keys in order, checked in one pass, because a proof may bind many files."""
+    """The value with its keys in order, checked in one pass for speed: documents can be large."""
     if depth > DOCUMENT_DEPTH_MAX:
         raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
     match value:
         case str():
-            return _judged_text(value)
+            return _require_unicode(value)
         case None | bool():
             return value
         case int():
@@ -68,12 +68,12 @@ def _ordered_keys(value: Mapping[str, Value]) -> list[str]:
     for key in value:
         if not isinstance(key, str):
             raise _malformed("strings as keys", type(key).__name__)
-        ascii_only = ascii_only and _judged_text(key).isascii()
+        ascii_only = ascii_only and _require_unicode(key).isascii()
     # For ASCII, the order of code points is that of UTF-16 code units, and nearly every key is ASCII.
     return sorted(value) if ascii_only else sorted(value, key=lambda key: key.encode("utf-16-be"))
 
 
-def _judged_text(text: str) -> str:
+def _require_unicode(text: str) -> str:
     if not text.isascii():
         try:
             text.encode()

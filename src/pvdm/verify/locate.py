@@ -257,7 +257,7 @@ class _Locator:
         # Names and partitions of the staged files, then of the source's, by `is_source`.
         self._names = [each.added.staged_path for each in staged], [each.location for each in self._source_files]
         self._partitions = (
-            [_partition(header, each.observed.file) for each in staged],
+            [_partition(header, each.observed.data_file) for each in staged],
             [self._source_partition(each) for each in self._source_files],
         )
 

@@ -29,8 +29,8 @@ _CODE_POINT_MAX_BYTES: Final = 4
 _UNORDERED: Final = (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN))
 
 
-def buckets_asked(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
-    """Column and bucket count of each bucket field of the spec, in its order, for the kernel to report."""
+def bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
+    """Column and bucket count of each bucket field; the kernel reports the bucket numbers that it saw for each."""
     return tuple(
         (field.source_ids[0], field.transform.parameter or 1)
         for field in spec.fields
@@ -41,14 +41,15 @@ def buckets_asked(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
 def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
     """The tuple of the one partition that all rows lie in; rows of two partitions, or no rows, are refused."""
     sources = source_types(schema)
-    buckets = iter(facts.buckets)
-    return IdMap([(field.field_id, _value(field, sources, facts, buckets)) for field in spec.fields])
+    bucket_fields = [field for field in spec.fields if field.transform.name == "bucket"]
+    seen = {field.field_id: each for field, each in zip(bucket_fields, facts.buckets, strict=True)}
+    return IdMap([(field.field_id, _value(field, sources, facts, seen.get(field.field_id))) for field in spec.fields])
 
 
 def _value(
-    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, buckets: Iterator[frozenset[int | None]]
+    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, buckets: frozenset[int | None] | None
 ) -> Value:
-    seen = next(buckets) if field.transform.name == "bucket" else None
+    """The value of one partition field. `buckets` are the bucket numbers of a bucket field, otherwise None."""
     if not field.transform.known or len(field.source_ids) != 1:
         message = f"partition {field.name} has a transform that cannot be applied"
         raise Code.PARTITION_SPEC_INVALID(message, reason="partition_transform_unknown", got=str(field.transform)[:120])
@@ -56,13 +57,13 @@ def _value(
         return None
     if facts.rows == 0:
         raise Code.PARTITION_MISMATCH(reason="partition_of_no_rows", got="no rows")
-    if seen is not None:
-        return _one(field, *seen)
+    if buckets is not None:
+        return _require_single(field, *buckets)
     source = field.source_ids[0]
-    return _monotone(field, sources[source], facts.leaves[source])
+    return _partition_from_bounds(field, sources[source], facts.leaves[source])
 
 
-def _one(field: PartitionField, first: Value, *others: Value) -> Value:
+def _require_single(field: PartitionField, first: Value, *others: Value) -> Value:
     for other in others:
         if value_key(first) != value_key(other):
             message = f"a file holds rows of more than one partition of {field.name}"
@@ -70,7 +71,7 @@ def _one(field: PartitionField, first: Value, *others: Value) -> Value:
     return first
 
 
-def _monotone(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
+def _partition_from_bounds(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
     """The partition by the least and the greatest value, since every transform but bucket keeps the order."""
     if not leaf.present or leaf.nulls == leaf.values:
         return None
@@ -81,14 +82,14 @@ def _monotone(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
         for data, cut in ((leaf.lower, leaf.lower_cut), (leaf.upper, leaf.upper_cut)):
             _require_whole(field, cut=cut, size=len(data))
             found.append(_transform(field, kind, data))
-    return _one(field, *found)
+    return _require_single(field, *found)
 
 
 def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
     try:
         return apply(field.transform, kind, decode_value(kind, data))
     except InputError as error:
-        # Near the ends of a type a value may have no partition, since the multiple below it is out of range.
+        # Truncate rounds down, and the result may not fit the type.
         message = f"a value has no partition of {field.name}"
         raise Code.PARTITION_MISMATCH(
             message, reason="partition_value_invalid", expected=error.expected, got=error.got
@@ -110,7 +111,10 @@ def _require_whole(field: PartitionField, *, cut: bool, size: int) -> None:
 def check_claims(
     claimed: DataFile, observed: DataFile, facts: ParquetFacts, types: Mapping[int, Type]
 ) -> Iterator[Finding]:
-    """Findings for claims in the entry that are wrong: an absent claim is none, a count is exact, a bound contains."""
+    """Findings for wrong claims in the entry.
+
+    Absent claims are not checked; counts must be equal; bounds must enclose all values.
+    """
     yield from _exact("file_size_lies", "the size of a file", observed.file_size_in_bytes, claimed.file_size_in_bytes)
     yield from _exact("record_count_lies", "the record count of a file", facts.rows, claimed.record_count)
     if claimed.split_offsets:
@@ -143,6 +147,7 @@ def _bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> It
         (False, claimed.upper_bounds, leaf.upper, leaf.upper_cut),
     ):
         claim = None if claims is None else claims.get(field_id)
+        # A cut value cannot be compared beyond its known start.
         if claim is None or (cut and seen is not None and claim.startswith(seen)):
             continue
         side = "lower" if lower else "upper"
@@ -155,7 +160,8 @@ def _bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> It
         # A column without values is inside any bounds.
         if seen is not None:
             order = compare(kind, bound, decode_value(kind, seen))
-            if order > 0 if lower else order < 0:
+            is_wrong = order > 0 if lower else order < 0
+            if is_wrong:
                 yield _lie(f"{side}_bound_lies", f"the {side} bound of column {field_id}", seen.hex(), claim.hex())
 
 
@@ -187,13 +193,13 @@ _SCHEMA_CODES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What is in a file; `file` is the entry to publish, at its staged path, or None where the file was refused.
+class FileObservation:
+    """What is in a file; `data_file` is to be published, at its staged path, or None where the file was refused.
 
     `recipe` makes the file to publish out of the staged one, where these differ.
     """
 
-    file: DataFile | None
+    data_file: DataFile | None
     findings: tuple[Finding, ...]
     recipe: bytes | None = None
 
@@ -206,7 +212,7 @@ def observe(
     *,
     rewrite: bool,
     footer_published: bool,
-) -> Observed:
+) -> FileObservation:
     """Read every row of the fetched bytes once, into the digester and into the facts of the entry.
 
     With `rewrite` the entry is that of the file that the Steward makes of the staged one. With `footer_published` the
@@ -220,7 +226,7 @@ def observe(
     request = FileRequest(
         schema,
         needed=_with_default(metadata),
-        buckets=buckets_asked(spec),
+        buckets=bucket_requests(spec),
         rows_max=listed,
         names=_names_in_files(metadata) if rewrite else {},
         footer_published=footer_published,
@@ -228,23 +234,23 @@ def observe(
     try:
         facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)
     except VerificationError as error:
-        return Observed(None, (Finding.of(class_of(error.reason), error, path),))
+        return FileObservation(None, (Finding.of(class_of(error.reason), error, path),))
     try:
         partition = partition_of(spec, schema, facts)
     except VerificationError as error:
-        return Observed(None, (Finding.of(FailureClass.METADATA, error, path),))
+        return FileObservation(None, (Finding.of(FailureClass.METADATA, error, path),))
     types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
     rebuilt = _rebuild(path, len(fetched.data), partition, facts, types, metrics_modes(metadata))
     findings = tuple(replace(each, file=path) for each in check_claims(entry.data_file, rebuilt, facts, types))
     if facts.published is None:
-        return Observed(rebuilt, findings)
+        return FileObservation(rebuilt, findings)
     if facts.published.size > FETCH_SIZE_MAX_BYTES:
         # The gate and an audit read a published file again to hash it.
         most, got = f"at most {FETCH_SIZE_MAX_BYTES} bytes", f"{facts.published.size} bytes"
         message = "the file to publish is too large"
         too_large = Finding(FailureClass.PHYSICAL, "parquet_too_large", message, most, got, path)
-        return Observed(None, (*findings, too_large))
-    return Observed(_as_published(rebuilt, facts.published), findings, facts.published.recipe)
+        return FileObservation(None, (*findings, too_large))
+    return FileObservation(_as_published(rebuilt, facts.published), findings, facts.published.recipe)
 
 
 def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:
@@ -289,7 +295,7 @@ def _rebuild(
     modes: Mapping[int, MetricsMode],
 ) -> DataFile:
     """The entry by the facts alone; a sort order, row ids and whatever else was not proved are left out."""
-    counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and modes[each].counts]
+    counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and modes[each].keeps_counts]
     bounds = [(each, _ends(leaf, types[each], modes[each])) for each, leaf in counted]
     return DataFile(
         file_path=path,
@@ -298,7 +304,7 @@ def _rebuild(
         file_size_in_bytes=size,
         partition=partition,
         column_sizes=_ids(
-            (each, found) for each, found in facts.column_sizes.items() if each in modes and modes[each].counts
+            (each, found) for each, found in facts.column_sizes.items() if each in modes and modes[each].keeps_counts
         ),
         value_counts=_ids((each, leaf.values) for each, leaf in counted),
         null_value_counts=_ids((each, leaf.nulls) for each, leaf in counted),
@@ -316,7 +322,7 @@ def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None,
     low = lower_bound(kind, _zero(decode_value(kind, leaf.lower), -0.0), mode)
     value = _zero(decode_value(kind, leaf.upper), 0.0)
     if leaf.upper_cut and (mode.length is None or mode.length >= len(value)):
-        # Only the start of the value is known, and it is no upper bound by itself.
+        # Only the start of the value is known. Shorten it by one so that `upper_bound` truncates and increments.
         mode = replace(mode, length=len(value) - 1)
     return low, upper_bound(kind, value, mode)
 

@@ -23,7 +23,7 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Fetched, Files, HashedFile, fetch_source
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.intent import Intent, IntentDigest
-from pvdm.verify.observed import Observed, observe
+from pvdm.verify.observed import FileObservation, observe
 from pvdm.verify.source import PinnedSource, source_readable
 
 
@@ -113,7 +113,7 @@ class ReadFile:
     """One staged file: its fetched bytes and where they are published, and what is in them."""
 
     added: AddedFile
-    observed: Observed
+    observed: FileObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +141,20 @@ class Reader(Protocol):
         """Read every file once, compare it with its freeze, and digest it."""
 
 
-def added_file(work: Work, order: StagedOrder, observed: Observed, staged: Callable[[], bytes]) -> AddedFile:
+def added_file(work: Work, order: StagedOrder, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
     """What the proof says of a file. Where the Steward makes the published file, it is made and kept here.
 
     `staged` returns the bytes that were observed. A file that was refused has none to publish.
     """
     frozen = order.frozen
-    if work.keep is None or observed.file is None:
+    if work.keep is None or observed.data_file is None:
         return AddedFile.in_place(order.path, frozen.size, frozen.sha256, frozen.version)
     made = splice(observed.recipe or b"", staged())
-    if len(made) != observed.file.file_size_in_bytes:
+    if len(made) != observed.data_file.file_size_in_bytes:
         raise VerificationError(
             Code.RECIPE_INVALID,
             "a recipe does not make the file of its entry",
-            expected=f"{observed.file.file_size_in_bytes} bytes",
+            expected=f"{observed.data_file.file_size_in_bytes} bytes",
             got=f"{len(made)} bytes",
         )
     kept = work.keep(order, made)
@@ -165,9 +165,9 @@ def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] 
     """The entries to publish, in the order of their published paths; None unless every file could be read."""
     found = []
     for each in read:
-        if isinstance(each, Finding) or each.observed.file is None:
+        if isinstance(each, Finding) or each.observed.data_file is None:
             return None
-        found.append(replace(each.observed.file, file_path=each.added.published_path))
+        found.append(replace(each.observed.data_file, file_path=each.added.published_path))
     return tuple(sorted(found, key=lambda file: file.file_path))
 
 
@@ -179,7 +179,7 @@ def combine_all(plan: Plan, keys: Keys, seen: Iterable[Partials | None]) -> Part
 
 def observe_staged(
     inputs: JobInputs, order: StagedOrder, fetched: Fetched, keys: Keys
-) -> tuple[Observed, Partials | None]:
+) -> tuple[FileObservation, Partials | None]:
     """Read a staged file with its own digester; a file that could not be read to its end has no digest."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
     rewrites = inputs.rewrites

@@ -17,7 +17,7 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.verify.observed import Observed
+from pvdm.verify.observed import FileObservation
 from pvdm.verify.readers import Threads, observe_staged
 from pvdm.verify.spark import report, worker
 from tests.support.gate.approvals import code_of
@@ -166,7 +166,7 @@ def test_recipes_that_a_report_cannot_hold_are_made_by_the_steward(
     assert all(each.published_path != each.staged_path for each in found.files.added)
 
 
-def _observe_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[Observed], Observed]) -> None:
+def _observe_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[FileObservation], FileObservation]) -> None:
     whole = observe_staged
 
     def otherwise(*given: Any) -> Any:

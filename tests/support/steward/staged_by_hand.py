@@ -201,7 +201,7 @@ class Staging:
         honest = table_of(to_model(self.metadata.current_schema), rows)
         path.write_bytes(parquet(honest, **options))
         day = (DAY - datetime.date(1970, 1, 1)).days
-        entry = observed(path.read_bytes(), self.metadata, partition=IdMap([(1000, day)])).file
+        entry = observed(path.read_bytes(), self.metadata, partition=IdMap([(1000, day)])).data_file
         assert entry is not None
         if (spoiled := spoil(honest)) is not honest:
             path.write_bytes(parquet(spoiled, **options))

@@ -26,7 +26,7 @@ from pvdm.model.projection import content
 from pvdm.model.statements.core import Operation
 from pvdm.verify.fetch import Fetched, Files
 from pvdm.verify.findings import Finding
-from pvdm.verify.observed import Observed, observe
+from pvdm.verify.observed import FileObservation, observe
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
 from tests.support.lake.metadata import NOW, UUID, Doc, column, schema
 from tests.support.lake.scans import KEYS, table_of
@@ -207,7 +207,7 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
 
 def seen(
     data: bytes, table: TableMetadata, *, rewrite: Any = False, footer_published: Any = False, **claims: Any
-) -> Observed:
+) -> FileObservation:
     """What is observed of these bytes, against claims that are few and true unless others are given."""
     rows = 0
     if "record_count" not in claims:

@@ -82,7 +82,7 @@ def test_an_unknown_metrics_mode_is_refused(mode: str) -> None:
 
 
 def test_counts_are_kept_by_every_mode_but_none() -> None:
-    assert [MetricsMode.parse(mode).counts for mode in ("none", "counts", "truncate(1)", "full")] == [False] + [
+    assert [MetricsMode.parse(mode).keeps_counts for mode in ("none", "counts", "truncate(1)", "full")] == [False] + [
         True
     ] * 3
 

@@ -33,8 +33,8 @@ def test_a_file_of_an_honest_writer_passes(case: Case, tmp_path: Path) -> None:
     data = written(case, tmp_path)
     found = seen(data, kind_of(case).table, footer_published=not has_filter_of_bytes(data))
     assert [(each.code, each.message, each.expected, each.got) for each in found.findings] == []
-    assert found.file is not None
-    assert found.file.record_count == len(kind_of(case).rows)
+    assert found.data_file is not None
+    assert found.data_file.record_count == len(kind_of(case).rows)
 
 
 def test_there_are_at_least_300_files_of_four_writers() -> None:

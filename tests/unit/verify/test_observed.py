@@ -54,14 +54,14 @@ def bound(bounds: Mapping[int, bytes] | None, field_id: int) -> bytes | None:
 def rebuilt(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> DataFile:
     found = seen(written(table, rows, **options), table)
     assert found.findings == ()
-    assert found.file is not None
-    return found.file
+    assert found.data_file is not None
+    return found.data_file
 
 
 def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
     table = metadata()
     data = written(table)
-    file = seen(data, table).file
+    file = seen(data, table).data_file
     assert file is not None
     assert (file.file_path, file.file_format) == ("file:///lake/t/a.parquet", "PARQUET")
     assert (file.record_count, file.file_size_in_bytes, file.content) == (3, len(data), FileContent.DATA)
@@ -75,7 +75,7 @@ def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
 def test_offsets_and_sizes_are_those_of_the_footer() -> None:
     table = metadata()
     data = written(table, ROWS * 10, row_group_size=7)
-    file = seen(data, table).file
+    file = seen(data, table).data_file
     footer = pq.read_metadata(pa.BufferReader(data))
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     assert file is not None
@@ -147,7 +147,7 @@ def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
         "key_metadata": b"k",
         "referenced_data_file": "x",
     }
-    file = seen(written(table), table, **claims).file
+    file = seen(written(table), table, **claims).data_file
     assert file == rebuilt(table)
     assert bound(file.upper_bounds, 1) == long(7)
     assert (file.sort_order_id, file.first_row_id, file.distinct_counts, file.key_metadata) == (None, None, None, None)
@@ -164,7 +164,7 @@ def test_a_wrong_partition_is_found() -> None:
 def test_rows_of_two_partitions_in_one_file_are_refused() -> None:
     table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
     found = seen(written(table), table, partition=IdMap([(1000, "Rome")]))
-    assert (found.file, codes(found.findings)) == (None, ["partition_mixed"])
+    assert (found.data_file, codes(found.findings)) == (None, ["partition_mixed"])
 
 
 def by_town(transform: str) -> TableMetadata:
@@ -275,7 +275,7 @@ def without(table: pa.Table, name: str) -> pa.Table:
 def test_a_column_that_the_file_lacks_has_no_facts() -> None:
     table = metadata()
     data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
-    file = seen(data, table).file
+    file = seen(data, table).data_file
     assert file is not None
     for facts in (file.value_counts, file.null_value_counts, file.lower_bounds, file.column_sizes):
         assert set(facts or {}) == {1, 3}
@@ -389,8 +389,8 @@ def test_bounds_that_no_order_of_values_can_prove_are_dropped(field_id: int) -> 
     table = metadata(column(2, "v", "variant"), column(3, "g", "geometry"), version=3)
     found = seen(written(table, [{}]), table, lower_bounds=IdMap([(field_id, b"anything")]))
     assert found.findings == ()
-    assert found.file is not None
-    assert dict(found.file.lower_bounds or {}) == {}
+    assert found.data_file is not None
+    assert dict(found.data_file.lower_bounds or {}) == {}
 
 
 def test_facts_end_where_the_metrics_of_a_wide_table_end() -> None:

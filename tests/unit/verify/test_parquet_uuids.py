@@ -80,7 +80,7 @@ def test_the_ends_of_pages_of_uuids_are_values() -> None:
 
 def test_an_entry_has_no_bounds_of_uuids() -> None:
     """With uuids of both signs between them Spark looks into no file at all."""
-    found = seen(uuids([LEAST, LAST]), TABLE).file
+    found = seen(uuids([LEAST, LAST]), TABLE).data_file
     assert found is not None
     assert set(found.lower_bounds or IdMap()) == set(found.upper_bounds or IdMap()) == {1}
     assert (found.value_counts or IdMap())[2] == 2

@@ -45,7 +45,7 @@ HONEST = table_of(("id", [1, 2, 3], 1), ("town", ["a", "b", None], 2))
 
 def findings(data: bytes, table: Any = TABLE) -> Sequence[Finding]:
     found = seen(data, table, record_count=3)
-    assert found.file is None or not found.findings
+    assert found.data_file is None or not found.findings
     return found.findings
 
 

@@ -17,7 +17,7 @@ from pvdm.digest.parquet import read_batches, splice
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.verify import observed
-from pvdm.verify.observed import Observed
+from pvdm.verify.observed import FileObservation
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import (
@@ -62,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, Observed]:
+def made(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, FileObservation]:
     """The file that is published for these staged bytes, and its entry."""
     found = seen(data, table, rewrite=True)
     assert found.findings == ()
@@ -109,14 +109,14 @@ def test_the_page_bodies_are_the_staged_ones_and_nothing_else_is(name: str) -> N
 def test_the_entry_is_that_of_the_published_file() -> None:
     published, found = made(HONEST)
     footer = pq.read_metadata(pa.BufferReader(published))
-    assert found.file is not None
-    assert found.file.file_size_in_bytes == len(published)
+    assert found.data_file is not None
+    assert found.data_file.file_size_in_bytes == len(published)
     starts = [
         min(each for each in (first.dictionary_page_offset, first.data_page_offset) if each is not None)
         for first in (footer.row_group(at).column(0) for at in range(footer.num_row_groups))
     ]
-    assert list(found.file.split_offsets or ()) == starts
-    sizes = dict(found.file.column_sizes or {})
+    assert list(found.data_file.split_offsets or ()) == starts
+    sizes = dict(found.data_file.column_sizes or {})
     assert sizes[1] == sum(footer.row_group(at).column(0).total_compressed_size for at in range(footer.num_row_groups))
 
 
@@ -303,15 +303,15 @@ def test_a_row_group_without_rows_is_left_out() -> None:
         writer.write_table(rows())
     published, found = made(sink.getvalue())
     assert pq.read_metadata(pa.BufferReader(published)).num_row_groups == 1
-    assert found.file is not None
-    assert len(found.file.split_offsets or ()) == 1
+    assert found.data_file is not None
+    assert len(found.data_file.split_offsets or ()) == 1
 
 
 def test_a_file_without_rows_is_published() -> None:
     published, found = made(file(rows().slice(0, 0)))
     assert pq.read_metadata(pa.BufferReader(published)).num_rows == 0
-    assert found.file is not None
-    assert found.file.record_count == 0
+    assert found.data_file is not None
+    assert found.data_file.record_count == 0
 
 
 def test_a_file_that_would_be_larger_than_is_ever_fetched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def test_a_file_that_would_be_larger_than_is_ever_fetched_is_refused(monkeypatch
     monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published) - 1)
     found = seen(staged, TABLE, rewrite=True)
     assert [each.code for each in found.findings] == ["parquet_too_large"]
-    assert (found.file, found.recipe) == (None, None)
+    assert (found.data_file, found.recipe) == (None, None)
 
 
 def test_a_narrower_decimal_is_refused() -> None:

@@ -87,7 +87,7 @@ class SparkReader:
         if isinstance(seen, Finding):
             return seen
         try:
-            staged = None if work.keep is None or seen.file is None else self.files.fetch_frozen(order.frozen)
+            staged = None if work.keep is None or seen.data_file is None else self.files.fetch_frozen(order.frozen)
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
         if staged is None:

@@ -34,7 +34,7 @@ from pvdm.model.fields import Fields, invalid
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
 from pvdm.verify.findings import Finding, Partials
-from pvdm.verify.observed import Observed
+from pvdm.verify.observed import FileObservation
 
 _LABEL: Final = b"pvdm/worker-seal/v1\0"
 _STORE_MAX_BYTES: Final = 65_536
@@ -91,7 +91,7 @@ class FileReport:
     """One staged file: a finding about its bytes, or what is in them, and whether they were digested."""
 
     position: int
-    seen: Observed | Finding
+    seen: FileObservation | Finding
     digested: bool
 
 
@@ -106,7 +106,9 @@ class Report:
 
     def to_bytes(self, metadata: TableMetadata) -> bytes:
         """Canonical JSON; rebuilt entries are sent as a manifest, whose reader is strict."""
-        rebuilt = [each.seen.file for each in self.files if isinstance(each.seen, Observed) and each.seen.file]
+        rebuilt = [
+            each.seen.data_file for each in self.files if isinstance(each.seen, FileObservation) and each.seen.data_file
+        ]
         return dump(
             {
                 "files": _write_files(self.files),
@@ -158,7 +160,7 @@ class _FileDocument(Document, title="a file's report"):
         file = next(rebuilt, None) if self.rebuilt else None
         if self.rebuilt and file is None:
             raise invalid("the entries", "an entry for each file", "fewer")
-        seen = Observed(file, self.findings, None if self.recipe is None else _unpack(self.recipe))
+        seen = FileObservation(file, self.findings, None if self.recipe is None else _unpack(self.recipe))
         return FileReport(self.position, seen, self.digested)
 
 
@@ -205,7 +207,7 @@ def _write_files(reports: Sequence[FileReport]) -> list[Value]:
         packed = None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode()
         if packed is not None:
             packed, left = (None, left) if len(packed) > left else (packed, left - len(packed))
-        is_rebuilt = seen.file is not None
+        is_rebuilt = seen.data_file is not None
         document = _FileDocument(each.position, None, is_rebuilt, each.digested, seen.findings, packed)
         found.append(document.to_json())
     return found

@@ -23,8 +23,8 @@ _CODE_POINT_LAST: Final = 0x10FFFF
 class MetricsMode:
     """The metrics that a table keeps for a column: none, counts, truncated bounds, or full bounds."""
 
-    counts: bool
-    bounds: bool
+    keeps_counts: bool
+    keeps_bounds: bool
     length: int | None = None
 
     @classmethod
@@ -35,16 +35,16 @@ class MetricsMode:
         match = _MODE.fullmatch(text)
         if match is None or int(match[1]) == 0:
             raise Code.PROPERTY_INVALID(reason="metrics_mode_unknown", got=repr(text)[:40])
-        return cls(counts=True, bounds=True, length=int(match[1]))
+        return cls(keeps_counts=True, keeps_bounds=True, length=int(match[1]))
 
 
-TRUNCATE_16: Final = MetricsMode(counts=True, bounds=True, length=16)
+TRUNCATE_16: Final = MetricsMode(keeps_counts=True, keeps_bounds=True, length=16)
 
 
 def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
     """The bytes of a lower bound: the least value or a prefix of it; None if the mode keeps none."""
     _require_bound(kind, minimum)
-    if not mode.bounds:
+    if not mode.keeps_bounds:
         return None
     if mode.length is not None and _is_cut(kind):
         minimum = minimum[: mode.length]
@@ -54,7 +54,7 @@ def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> 
 def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
     """The bytes of an upper bound; None if the mode keeps none or no truncated value is large enough."""
     _require_bound(kind, maximum)
-    if not mode.bounds:
+    if not mode.keeps_bounds:
         return None
     if mode.length is not None and _is_cut(kind) and len(maximum) > mode.length:
         cut = maximum[: mode.length]

@@ -17,7 +17,7 @@ _DEFAULT: Final = "write.metadata.metrics.default"
 _COLUMN: Final = "write.metadata.metrics.column."
 _INFERRED: Final = "write.metadata.metrics.max-inferred-column-defaults"
 _INFERRED_DEFAULT: Final = 100
-_NONE: Final = MetricsMode(counts=False, bounds=False)
+_NONE: Final = MetricsMode(keeps_counts=False, keeps_bounds=False)
 _ORDERED: Final = frozenset({"identity", "truncate", "year", "month", "day", "hour"})
 
 
@@ -34,7 +34,7 @@ def metrics_modes(metadata: TableMetadata) -> Mapping[int, MetricsMode]:
     found |= dict.fromkeys(islice(_eligible(columns), inferred), TRUNCATE_16)
     for order_field in metadata.default_sort_order.fields:
         if Transform.parse(order_field.transform).name in _ORDERED and order_field.source_id in found:
-            found[order_field.source_id] = default if default.bounds else TRUNCATE_16
+            found[order_field.source_id] = default if default.keeps_bounds else TRUNCATE_16
     for key, text in properties.items():
         column = schema.ids.get(key.removeprefix(_COLUMN)) if key.startswith(_COLUMN) else None
         if column is not None and schema.fields[column].name == key.removeprefix(_COLUMN):
