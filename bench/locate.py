@@ -25,11 +25,11 @@ from pvdm import fault
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.job import Tools, Verified, verify
-from pvdm.verify.locate import Bounds
+from pvdm.verify.locate import LocateLimits
 from tests.support.gate.approvals import scene_at
 from tests.support.verify.attempts import RAW, SALES, Bench, contract
 from tools.proof_kit import SECOND
@@ -177,7 +177,9 @@ def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
     """One verification of both sides, with the time of the locating in it apart."""
     notary, times = bench.scene.notary, {}
     samples = max(1, faults.missing + faults.doubled + faults.modified)
-    tools = Tools(bench.files, notary.handles, notary.keys, bench.vault, threads=2, bounds=Bounds(samples=samples))
+    tools = Tools(
+        bench.files, notary.handles, notary.keys, bench.vault, threads=2, locate_limits=LocateLimits(samples=samples)
+    )
     job = bench.verification.job(attempt_id)
     _forget_peak()
     with contextlib.ExitStack() as stack:
@@ -210,7 +212,7 @@ def require_exact(found: Verified, faults: Faults) -> None:
     assert [(each.name, each.rows) for each in located.fields] == wanted
 
 
-def keys_of(located: Located, failure: FailureClass) -> list[int]:
+def keys_of(located: WrongRows, failure: FailureClass) -> list[int]:
     """The sampled keys of a class, in order."""
     samples = [sample for each in located.classes if each.failure is failure for sample in each.samples]
     return sorted(int(str(sample.key[0][1])) for sample in samples)

@@ -21,7 +21,7 @@ from pvdm.model.states import AttemptState
 from pvdm.physical.spark import SparkStager
 from pvdm.verify.fetch import Files, freeze
 from pvdm.verify.job import VerifyJob, verify
-from pvdm.verify.locate import Bounds
+from pvdm.verify.locate import LocateLimits
 from tests.support.gate.approvals import SALES
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Lineitem:
             """
             job = job_of(attempt_id)
             alone = replace(job, source=replace(job.source, scan=replace(job.source.scan, files=())))
-            found = verify(alone, replace(tools, bounds=Bounds(seconds=0)))
+            found = verify(alone, replace(tools, locate_limits=LocateLimits(seconds=0)))
             assert (found.findings, found.core.rows.staged, found.core.rows.intent) == ((), self.rows, 0)
             assert found.located is not None
             assert found.located.problem_code == "locate_too_slow"

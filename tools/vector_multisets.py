@@ -67,7 +67,9 @@ def _entry(engine: Engine, case: Case, construction: Construction) -> Json:
     whole = multiset.digest(engine, multiset.batch())
     return {
         **entry,
-        "fingerprint_json": json.dumps(plan.projected(name).to_json(), ensure_ascii=False, separators=(",", ":")),
+        "fingerprint_json": json.dumps(
+            plan.projected_schema(name).to_json(), ensure_ascii=False, separators=(",", ":")
+        ),
         "fingerprint": whole.fingerprint.hex(),
         "element_key": element_key(multiset.key, plan, name).hex(),
         "key_check": whole.key_check.hex(),

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.property
 
 def assert_decodes_to_its_rows(engine: Engine, case: Case) -> None:
     encoded = engine.encode(case.plan, ProjectionName.CONTENT, case.batch)
-    schema = case.plan.projected(ProjectionName.CONTENT)
+    schema = case.plan.projected_schema(ProjectionName.CONTENT)
     # The decoder's side is compared as it is: a string that it left unnormalized must show.
     got = [
         {name: comparable(value, Mode.STORED) for name, value in decode_row(schema, case.mode, row).items()}

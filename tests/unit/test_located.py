@@ -15,14 +15,14 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.model import canonical_json
 from pvdm.model.located import (
-    Located,
     LocatedClass,
     RowsIn,
     SampleKey,
+    WrongRows,
     count_rows,
     describe,
     first_keys,
-    most,
+    largest,
     rest_of_keys,
     who_sees,
 )
@@ -48,13 +48,13 @@ MODIFIED = LocatedClass(
     files_more=2,
     samples=(SampleKey((("id", None),), 2, "file:///b0.parquet", "day=2026-11-14", ("amount", "note")),),
 )
-LOCATED = Located((MISSING, MODIFIED), (RowsIn("amount", 1_200), RowsIn("note", 3)), 1_000)
-PROBLEM = Located.not_located("locate_too_slow", "it took too long: 'Trier'")
+LOCATED = WrongRows((MISSING, MODIFIED), (RowsIn("amount", 1_200), RowsIn("note", 3)), 1_000)
+PROBLEM = WrongRows.not_located("locate_too_slow", "it took too long: 'Trier'")
 
 
 @pytest.mark.parametrize("located", [LOCATED, PROBLEM])
-def test_what_is_kept_is_read_back_whole(located: Located) -> None:
-    assert Located.from_json(json.loads(canonical_json.dump(located.to_json()))) == located
+def test_what_is_kept_is_read_back_whole(located: WrongRows) -> None:
+    assert WrongRows.from_json(json.loads(canonical_json.dump(located.to_json()))) == located
 
 
 def test_without_values_only_counts_and_the_producers_own_files_are_left() -> None:
@@ -65,7 +65,7 @@ def test_without_values_only_counts_and_the_producers_own_files_are_left() -> No
     text = json.dumps(told.to_json())
     assert not [word for word in ("berlin", "amount", "note", "day=", "file:///raw", '"id"') if word in text]
     assert "file:///b0.parquet" in text
-    assert PROBLEM.without_values() == Located(problem_code="locate_too_slow")
+    assert PROBLEM.without_values() == WrongRows(problem_code="locate_too_slow")
 
 
 def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_only() -> None:
@@ -83,7 +83,7 @@ def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_o
 def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
     for classes, code in (((), None), ((MISSING,), "locate_failed")):
         with pytest.raises(InputError):
-            Located(classes, problem_code=code)
+            WrongRows(classes, problem_code=code)
     with pytest.raises(InputError):
         LocatedClass(FailureClass.SCHEMA, 1)
     with pytest.raises(InputError):
@@ -111,7 +111,7 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
     ]
     assert list(describe(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
     assert rest_of_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
-    assert rest_of_keys(Located((MODIFIED,)), "orders-1") is None
+    assert rest_of_keys(WrongRows((MODIFIED,)), "orders-1") is None
 
 
 def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
@@ -138,12 +138,12 @@ def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
     told = first_keys(replace(MISSING, samples=samples))
     shown = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
     assert told == f"first missing ('s\\nx', n): {shown}"
-    odd = Located((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
+    odd = WrongRows((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
     assert "  files: 'file:///a (1), b\\x1b' (3)" in list(describe(odd))
 
 
 def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:
-    assert most([("a", 1), ("b", 3), ("c", 3)], 2) == ((RowsIn("b", 3), RowsIn("c", 3)), 1)
+    assert largest([("a", 1), ("b", 3), ("c", 3)], 2) == ((RowsIn("b", 3), RowsIn("c", 3)), 1)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_a_partitions_value_is_told_as_people_write_it(kind: Kind, value: Any, t
 def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
     long = tuple((f"column {at:04}", "x" * 200) for at in range(2_000))
     samples = tuple(SampleKey(long, 1, "file:///raw/a.parquet", None) for _ in range(20))
-    kept = fitted(Located((replace(MISSING, samples=samples),)))
+    kept = fitted(WrongRows((replace(MISSING, samples=samples),)))
     assert 0 < len(kept.classes[0].samples) < 20
     assert len(canonical_json.dump(kept.to_json())) <= LOCATED_MAX_BYTES
-    named = Located((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
+    named = WrongRows((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
     assert fitted(named) == named.without_values()
     assert fitted(LOCATED) == LOCATED
 

@@ -124,7 +124,7 @@ def test_the_keys_of_a_multiset_are_reproduced(multiset: Multiset) -> None:
 
 @each_multiset
 def test_the_canonical_rows_of_a_multiset_are_decoded(multiset: Multiset) -> None:
-    schema = multiset.plan().projected(multiset.projection)
+    schema = multiset.plan().projected_schema(multiset.projection)
     for row in multiset.entry["encoded"]:
         assert list(decode_row(schema, Mode(multiset.entry["mode"]), bytes.fromhex(row))) == list(schema.names)
 

@@ -27,7 +27,7 @@ from pvdm.api.base import (
 from pvdm.api.errors import RefusalView
 from pvdm.errors import InputError, comparison
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.printable import counted
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
@@ -89,10 +89,10 @@ class LocatedView(ResponseModel):
     keys_for: tuple[Literal["producer", "operator", "auditor"], ...]
 
 
-def _read_located(view: LocatedView, _: ValidationInfo) -> Located:
+def _read_located(view: LocatedView, _: ValidationInfo) -> WrongRows:
     document = view.model_dump(exclude={"withheld", "keys_for"})
     try:
-        found = Located.from_json(document)
+        found = WrongRows.from_json(document)
     except InputError as error:
         code = error.reason
     else:
@@ -100,12 +100,12 @@ def _read_located(view: LocatedView, _: ValidationInfo) -> Located:
     raise PydanticCustomError("located", "Input should be located rows ({code})", {"code": code})
 
 
-def _write_located(found: Located) -> LocatedView:
+def _write_located(found: WrongRows) -> LocatedView:
     more = {"withheld": found.withheld, "keys_for": tuple(role.value for role in found.keys_for)}
     return LocatedView.model_validate({**found.to_json(), **more})
 
 
-LocatedField: TypeAlias = Annotated[Located, SentAs(LocatedView, _read_located, _write_located)]
+LocatedField: TypeAlias = Annotated[WrongRows, SentAs(LocatedView, _read_located, _write_located)]
 
 
 _Parameters = Annotated[

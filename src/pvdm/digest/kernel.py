@@ -145,7 +145,7 @@ def _place(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[st
     return where, details
 
 
-class Sieve:
+class BucketDifferences:
     """The first pass: rows go to buckets by the hash of their identity; each bucket has the difference of both sides.
 
     For one thread; several threads have one each, and merge them. The key is drawn for one locating, and is no key of a
@@ -170,7 +170,7 @@ class Sieve:
         with guarded_file():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()))
 
-    def merge(self, other: Sieve) -> None:
+    def merge(self, other: BucketDifferences) -> None:
         """Merge the buckets of another thread."""
         with guarded_file():
             self._kernel.merge(other._kernel)
@@ -179,12 +179,12 @@ class Sieve:
         """How many buckets differ, and how many rows of both sides lie in them."""
         return self._kernel.differing()
 
-    def suspects(self, *, fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> Suspects:
+    def differing_rows(self, *, fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> DifferingRows:
         """The second pass, with a hash of each field if `fields`; rows beyond the memory go to the spool."""
-        return Suspects(self._kernel.suspects(fields, memory_bytes, str(spool), spool_bytes))
+        return DifferingRows(self._kernel.suspects(fields, memory_bytes, str(spool), spool_bytes))
 
 
-class Suspects:
+class DifferingRows:
     """The second pass: the rows of the buckets that differ, with their places. For one thread."""
 
     def __init__(self, kernel: pvdm_kernel.Suspects) -> None:
@@ -201,7 +201,7 @@ class Suspects:
         with guarded_file():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()), file)
 
-    def merge(self, other: Suspects) -> None:
+    def merge(self, other: DifferingRows) -> None:
         """Take over the rows of another thread, which cannot be used afterwards."""
         with guarded_file():
             self._kernel.absorb(other._kernel)
@@ -212,7 +212,11 @@ class Suspects:
         return self._kernel.is_spooled
 
     def tally(self, samples: int) -> dict[str, Any]:
-        """The wrong rows by class, with the places of the first `samples` keys of each; the rows are then gone."""
+        """The wrong rows, with the first `samples` keys of each class; the rows are then gone.
+
+        The keys are the classes, `fields` and `compared`. A class has `rows`, `files` as pairs of a file's number and
+        its rows, and `samples` with `at` (file and row), `rows` and `fields`.
+        """
         with guarded_file():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))
         return found

@@ -59,13 +59,13 @@ class Plan:
                 return projection
         raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
 
-    def projected(self, name: ProjectionName) -> Schema:
+    def projected_schema(self, name: ProjectionName) -> Schema:
         """The projected target schema."""
         return self.schema.select(self.projection(name).columns)
 
     def fingerprint(self, name: ProjectionName) -> bytes:
         """The schema fingerprint of one projection."""
-        return fingerprint(self.projected(name))
+        return fingerprint(self.projected_schema(name))
 
 
 def _check_parts(plan: Plan) -> None:

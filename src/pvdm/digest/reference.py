@@ -389,7 +389,7 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
     """The canonical rows of a projection; names, types and buffers are checked before the first row."""
-    targets = plan.projected(name).fields
+    targets = plan.projected_schema(name).fields
     given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
     slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
     columns = []

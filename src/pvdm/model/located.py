@@ -72,7 +72,7 @@ class LocatedClass(Document, title="a located class"):
 
 
 @dataclass(frozen=True, slots=True)
-class Located(Document, title="what was located"):
+class WrongRows(Document, title="what was located"):
     """Every class of wrong rows, or the code and message of the problem that prevented locating them.
 
     `fields` are the columns that differ in modified rows, with the number of such rows among the `compared` ones.
@@ -94,7 +94,7 @@ class Located(Document, title="what was located"):
             raise invalid("what was located", "classes, or why there are none", "both or neither")
 
     @classmethod
-    def not_located(cls, code: str, message: str) -> Located:
+    def not_located(cls, code: str, message: str) -> WrongRows:
         """Rows could not be located, for this reason."""
         return cls(problem_code=code, problem=message)
 
@@ -107,7 +107,7 @@ class Located(Document, title="what was located"):
         """The number of rows of a class."""
         return next((each.rows for each in self.classes if each.failure is failure), 0)
 
-    def seen_by(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> Located | None:
+    def seen_by(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> WrongRows | None:
         """The view of a role: everything for `sample_keys`, otherwise counts; None for producers under Profile T."""
         view = replace(self, keys_for=tuple(sorted(sample_keys)))
         if role is Role.STEWARD or role in sample_keys:
@@ -116,7 +116,7 @@ class Located(Document, title="what was located"):
             return None
         return replace(view.without_values(), withheld=True)
 
-    def without_values(self) -> Located:
+    def without_values(self) -> WrongRows:
         """The counts alone, without values or names of data."""
         classes = tuple(_without_names(each) for each in self.classes)
         # An error message may quote data.
@@ -129,7 +129,7 @@ def _without_names(each: LocatedClass) -> LocatedClass:
     return LocatedClass(each.failure, each.rows, each.files if own else (), each.files_more if own else 0)
 
 
-def most(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
+def largest(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
     """The names with the most rows, and the number of names left out."""
     ordered = sorted(found, key=lambda each: (-each[1], each[0]))
     return tuple(RowsIn(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
@@ -139,7 +139,7 @@ _KEYS_NAMED: Final = 6
 _PLACES_NAMED: Final = 3
 
 
-def count_rows(located: Located) -> str:
+def count_rows(located: WrongRows) -> str:
     """`6 rows missing, 1 row modified`."""
     return ", ".join(f"{counted(each.rows, 'row')} {each.failure.value}" for each in located.classes)
 
@@ -155,14 +155,14 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
     return f"first {each.failure.value} {head}: {', '.join(_key(key) for key in each.samples[:named])}{more}"
 
 
-def rest_of_keys(located: Located, workload_id: str) -> str | None:
+def rest_of_keys(located: WrongRows, workload_id: str) -> str | None:
     """How to see the keys that `first_keys` leaves out; None if it names all."""
     if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
         return None
     return f"all keys that are kept: `pvdm status --workload-id {workload_id} --json`"
 
 
-def who_sees(located: Located) -> str | None:
+def who_sees(located: WrongRows) -> str | None:
     """Which roles may see keys, if the caller saw none; otherwise None."""
     if not located.classes or any(each.samples for each in located.classes):
         return None
@@ -177,7 +177,7 @@ def files_of(each: LocatedClass) -> str:
     return ", ".join(_places(each.files, each.files_more))
 
 
-def describe(located: Located) -> Iterator[str]:
+def describe(located: WrongRows) -> Iterator[str]:
     """The whole report, one line each."""
     if located.problem_code is not None:
         why = "" if located.problem is None else f": {located.problem}"
@@ -198,7 +198,7 @@ def describe(located: Located) -> Iterator[str]:
         yield who
 
 
-def fields_that_differ(located: Located) -> str:
+def fields_that_differ(located: WrongRows) -> str:
     """The columns that differ in modified rows, each with the number of such rows."""
     return ", ".join(f"{quoted(field.name)} ({field.rows:,})" for field in located.fields)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from pvdm.digest import Partial
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.model.codec import Document
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.printable import printable
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
@@ -70,7 +70,7 @@ class Finding(Document, title="a finding"):
 
 
 def compare(
-    intent: Partials | None, staged: Partials | None, findings: Iterable[Finding], located: Located | None = None
+    intent: Partials | None, staged: Partials | None, findings: Iterable[Finding], located: WrongRows | None = None
 ) -> Verdict:
     """PASS if every digest matches and there is no finding; a side that is None could not be digested.
 

@@ -14,7 +14,7 @@ from pvdm.errors import VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.vault import Vault
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.model.statements.proof import Storage
@@ -25,7 +25,7 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
-from pvdm.verify.locate import Bounds, Rows, locate
+from pvdm.verify.locate import LocateLimits, Rows, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, Threads, Work
 from pvdm.verify.source import source_readable
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
@@ -52,7 +52,7 @@ class Tools:
     vault: Vault
     threads: int = 2
     large: ClusterReader | None = None
-    bounds: Bounds = field(default_factory=Bounds)
+    locate_limits: LocateLimits = field(default_factory=LocateLimits)
     extraction: SparkExtraction | None = None
 
     def reader(self, work: Work) -> Reader:
@@ -164,13 +164,15 @@ def _digest(job: VerifyJob, tools: Tools, work: Work, frozen: Freeze, source: Fr
         return Digests(context, reader.read(work, held), tools.keys)
 
 
-def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Located | None:
+def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> WrongRows | None:
     """The wrong rows, where both sides could be digested and differ; otherwise None."""
     outcome = digests.outcome
     if outcome.staged is None or rows_class(outcome.intent, outcome.staged) is None:
         return None
     rows = Rows(rows_of(outcome.intent), rows_of(outcome.staged))
-    return locate(work.inputs, digests.whole, source, tools.files, rows, threads=tools.threads, bounds=tools.bounds)
+    return locate(
+        work.inputs, digests.whole, source, tools.files, rows, threads=tools.threads, limits=tools.locate_limits
+    )
 
 
 def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> AttemptContext:

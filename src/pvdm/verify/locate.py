@@ -1,9 +1,9 @@
 """Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
 
-Pass one leaves the difference of both sides for each bucket of keys. Pass two collects the rows of the buckets that
-differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and modified ones. All
-hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an attempt's key would allow
-forgeries.
+Pass one hashes keys into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
+buckets that differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and modified
+ones. All hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an attempt's key
+would allow forgeries.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -35,7 +36,7 @@ from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.read.resolve import every_id
 from pvdm.model import canonical_json
-from pvdm.model.located import ROW_CLASSES, Located, LocatedClass, SampleKey, most
+from pvdm.model.located import ROW_CLASSES, LocatedClass, SampleKey, WrongRows, largest
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
@@ -46,7 +47,7 @@ from pvdm.verify.readers import JobInputs, ReadFile
 from pvdm.verify.source import source_readable
 
 if TYPE_CHECKING:
-    from pvdm.digest.kernel import Sieve, Suspects
+    from pvdm.digest.kernel import BucketDifferences, DifferingRows
 
 LOCATE_MEMORY_MAX_BYTES: Final = 268_435_456
 LOCATE_SPOOL_MAX_BYTES: Final = 34_359_738_368
@@ -62,7 +63,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it w
 _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 _log: Final = logging.getLogger(__name__)
 Key = tuple[tuple[str, str | None], ...]
-_Pass = TypeVar("_Pass", "Sieve", "Suspects")
+_Pass = TypeVar("_Pass", "BucketDifferences", "DifferingRows")
 _KEY_BYTES: Final = 32
 _BITS_MIN, _BITS_MAX = 8, 20
 # Identity, content and place of a row; each field adds eight bytes.
@@ -70,8 +71,15 @@ _RECORD_BYTES: Final = 40
 _FIELD_BYTES: Final = 8
 
 
+class Side(Enum):
+    """The rows that should have been written, read from the source, or the staged rows."""
+
+    INTENT = auto()
+    STAGED = auto()
+
+
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LocateLimits:
     """The limits of locating; `folder` holds its spool, by default the system's folder for temporary files."""
 
     memory_bytes: int = LOCATE_MEMORY_MAX_BYTES
@@ -89,8 +97,8 @@ class Rows:
     staged: int
 
 
-class Locating:
-    """One locating of one attempt's rows.
+class KernelSearch:
+    """The kernel's search for the wrong rows of one attempt.
 
     `intent` has a function for each file that gives its rows, each time the same ones in the same order. `staged` has
     one for each staged file that gives its frozen bytes.
@@ -103,43 +111,44 @@ class Locating:
         staged: Sequence[Callable[[], bytes]],
         *,
         threads: int = 1,
-        bounds: Bounds | None = None,
+        limits: LocateLimits | None = None,
     ) -> None:
         self._plan = plan
         self._request = FileRequest(plan.schema)
         self._intent = intent
         self._staged = staged
         self._threads = max(1, threads)
-        self._bounds = bounds or Bounds()
-        self._until = time.monotonic() + self._bounds.seconds
-        self._files = [(False, at) for at in range(len(intent))] + [(True, at) for at in range(len(staged))]
+        self._limits = limits or LocateLimits()
+        self._until = time.monotonic() + self._limits.seconds
+        self._files = [(Side.INTENT, at) for at in range(len(intent))]
+        self._files += [(Side.STAGED, at) for at in range(len(staged))]
         self.spooled = False
 
     def run(self, rows: Rows) -> dict[str, Any]:
         """What the kernel finds: for each class its rows by file, and the places of the first keys."""
-        from pvdm.digest.kernel import Sieve
+        from pvdm.digest.kernel import BucketDifferences
 
         key, bits = secrets.token_bytes(_KEY_BYTES), _bits(max(rows.intent, rows.staged))
-        sieve = self._read_all([Sieve(self._plan, key, bits) for _ in range(self._threads)])
-        with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._bounds.folder) as folder:
-            suspects = self._read_all(self._collectors(sieve, Path(folder)))
-            self.spooled = suspects.is_spooled
-            found = suspects.tally(self._bounds.samples)
+        buckets = self._read_all([BucketDifferences(self._plan, key, bits) for _ in range(self._threads)])
+        with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._limits.folder) as folder:
+            rows_found = self._read_all(self._collectors(buckets, Path(folder)))
+            self.spooled = rows_found.is_spooled
+            found = rows_found.tally(self._limits.samples)
         _require_explained(found, rows)
         return found
 
-    def _collectors(self, sieve: Sieve, folder: Path) -> list[Suspects]:
+    def _collectors(self, buckets: BucketDifferences, folder: Path) -> list[DifferingRows]:
         """The second pass: one collector a thread."""
-        bounds, columns = self._bounds, len(self._plan.projection(ProjectionName.CONTENT).columns)
-        _, suspected = sieve.differing()
+        limits, columns = self._limits, len(self._plan.projection(ProjectionName.CONTENT).columns)
+        _, suspected = buckets.differing()
         # Fields are compared only where the spool has room for their hashes.
-        fields = suspected * (_RECORD_BYTES + _FIELD_BYTES * columns) <= bounds.spool_bytes
+        fields = suspected * (_RECORD_BYTES + _FIELD_BYTES * columns) <= limits.spool_bytes
         return [
-            sieve.suspects(
+            buckets.differing_rows(
                 fields=fields,
-                memory_bytes=bounds.memory_bytes // self._threads,
+                memory_bytes=limits.memory_bytes // self._threads,
                 spool=folder / f"rows-{at}",
-                spool_bytes=bounds.spool_bytes // self._threads,
+                spool_bytes=limits.spool_bytes // self._threads,
             )
             for at in range(self._threads)
         ]
@@ -147,11 +156,11 @@ class Locating:
     def _read_all(self, workers: Sequence[_Pass]) -> _Pass:
         """Give every file once to a free worker, and merge all workers into the first."""
 
-        def taking(worker: _Pass) -> Callable[[tuple[bool, int]], None]:
-            def one(file: tuple[bool, int]) -> None:
+        def reader_for(worker: _Pass) -> Callable[[tuple[Side, int]], None]:
+            def read_file(file: tuple[Side, int]) -> None:
                 self.require_time()
-                is_staged, at = file
-                if is_staged:
+                side, at = file
+                if side is Side.STAGED:
                     worker.read(self._staged[at](), self._request, at)
                     return
                 seen = 0
@@ -160,9 +169,9 @@ class Locating:
                     worker.add(batch, at, seen)
                     seen += batch.num_rows
 
-            return one
+            return read_file
 
-        share(self._files, [taking(worker) for worker in workers])
+        share(self._files, [reader_for(worker) for worker in workers])
         first = workers[0]
         for other in workers[1:]:
             first.merge(other)
@@ -172,7 +181,7 @@ class Locating:
         """Raise `locate_too_slow` once the time is over."""
         if time.monotonic() > self._until:
             raise Code.LOCATE_FAILED(
-                reason="locate_too_slow", expected=f"at most {self._bounds.seconds:g} seconds", got="more"
+                reason="locate_too_slow", expected=f"at most {self._limits.seconds:g} seconds", got="more"
             )
 
 
@@ -186,7 +195,7 @@ def _require_explained(found: dict[str, Any], rows: Rows) -> None:
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != rows.staged - rows.intent or not any(counts.values()):
-        raise Code.LOCATE_INCONSISTENT(expected=f"{rows.staged - rows.intent} rows more", got=f"{surplus}")
+        raise Code.LOCATE_INCONSISTENT(expected=f"staged minus intent: {rows.staged - rows.intent}", got=str(surplus))
 
 
 def locate(
@@ -197,20 +206,20 @@ def locate(
     rows: Rows,
     *,
     threads: int,
-    bounds: Bounds,
-) -> Located:
+    limits: LocateLimits,
+) -> WrongRows:
     """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
     try:
-        return fitted(_Locator(inputs, staged, source, files, threads=threads, bounds=bounds).located(rows))
+        return fitted(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(rows))
     except PvdmError as error:
-        return Located.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
+        return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL
         # The message is not logged, since it may quote a row.
         _log.error("locating failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-        return Located.not_located("locate_failed", f"a bug: {type(error).__name__}; the Steward's log has more")
+        return WrongRows.not_located("locate_failed", f"a bug: {type(error).__name__}; the Steward's log has more")
 
 
-def fitted(located: Located) -> Located:
+def fitted(located: WrongRows) -> WrongRows:
     """Drop sample keys until the document is within its limit; if that is not enough, keep counts only."""
     samples = max((len(each.samples) for each in located.classes), default=0)
     while len(canonical_json.dump(located.to_json())) > LOCATED_MAX_BYTES:
@@ -221,6 +230,11 @@ def fitted(located: Located) -> Located:
         classes = tuple(replace(each, samples=each.samples[:samples]) for each in located.classes)
         located = replace(located, classes=classes)
     return located
+
+
+def _side_of(failure: FailureClass) -> Side:
+    """The side that has the rows of a class: missing rows are only in the source."""
+    return Side.INTENT if failure is FailureClass.MISSING else Side.STAGED
 
 
 class _Locator:
@@ -234,80 +248,81 @@ class _Locator:
         files: Files,
         *,
         threads: int,
-        bounds: Bounds,
+        limits: LocateLimits,
     ) -> None:
         self._inputs = inputs
         self._staged = staged
         self._files = files
         self._fetch_source = fetch_source(files, source.files.values())
-        self._identity = inputs.plan.projected(ProjectionName.IDENTITY)
+        self._identity = inputs.plan.projected_schema(ProjectionName.IDENTITY)
         # The identity is a set; its columns are shown in the table's order.
         self._key_columns = [field for field in inputs.plan.schema.fields if field.name in self._identity.names]
         with source_readable():
             intent = inputs.intent()
             self._source_files = files_of_chunk(inputs.bound, inputs.source, inputs.chunk)
-        self._locating = Locating(
+        self._search = KernelSearch(
             inputs.plan,
             [partial(self._intended, intent, each) for each in self._source_files],
             [partial(self._frozen_bytes, each) for each in staged],
             threads=threads,
-            bounds=bounds,
+            limits=limits,
         )
         header = header_of(inputs.metadata, inputs.metadata.default_spec_id, ManifestContent.DATA)
-        # Names and partitions of the staged files, then of the source's, by `is_source`.
-        self._names = [each.added.staged_path for each in staged], [each.location for each in self._source_files]
-        self._partitions = (
-            [_partition(header, each.observed.data_file) for each in staged],
-            [self._source_partition(each) for each in self._source_files],
-        )
+        self._names = {
+            Side.INTENT: [each.location for each in self._source_files],
+            Side.STAGED: [each.added.staged_path for each in staged],
+        }
+        self._partitions = {
+            Side.INTENT: [self._source_partition(each) for each in self._source_files],
+            Side.STAGED: [_partition(header, each.observed.data_file) for each in staged],
+        }
 
-    def located(self, rows: Rows) -> Located:
-        found = self._locating.run(rows)
+    def run(self, rows: Rows) -> WrongRows:
+        """Locate the rows. Raises if they cannot be located."""
+        found = self._search.run(rows)
         # Where the contract lets no role see keys, none is read.
         keys = self._keys(found) if self._inputs.bound.contract.governance.sample_keys else None
         classes = tuple(self._class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"])
-        differing, _ = most([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
-        return Located(classes, differing, found["compared"])
+        differing, _ = largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
+        return WrongRows(classes, differing, found["compared"])
 
     def _class(
-        self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[bool, int, int], Key] | None
+        self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key] | None
     ) -> LocatedClass:
-        is_source = failure is FailureClass.MISSING
+        side = _side_of(failure)
         partitions: Counter[str] = Counter()
         for file, rows in found["files"]:
-            if (partition := self._partitions[is_source][file]) is not None:
+            if (partition := self._partitions[side][file]) is not None:
                 partitions[partition] += rows
-        named = [(self._names[is_source][file], rows) for file, rows in found["files"]]
-        files, files_more = most(named, LOCATED_FILES_MAX)
-        listed, listed_more = most(partitions.items(), LOCATED_PARTITIONS_MAX)
-        samples = [] if keys is None else [self._sample(is_source, each, keys) for each in found["samples"]]
+        named = [(self._names[side][file], rows) for file, rows in found["files"]]
+        files, files_more = largest(named, LOCATED_FILES_MAX)
+        listed, listed_more = largest(partitions.items(), LOCATED_PARTITIONS_MAX)
+        samples = [] if keys is None else [self._sample(side, each, keys) for each in found["samples"]]
         return LocatedClass(failure, found["rows"], files, files_more, listed, listed_more, tuple(samples))
 
-    def _sample(
-        self, is_source: bool, found: Mapping[str, Any], keys: Mapping[tuple[bool, int, int], Key]
-    ) -> SampleKey:
+    def _sample(self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key]) -> SampleKey:
         file, row = found["at"]
         fields = found["fields"]
         return SampleKey(
-            keys[is_source, file, row],
+            keys[side, file, row],
             found["rows"],
-            self._names[is_source][file],
-            self._partitions[is_source][file],
+            self._names[side][file],
+            self._partitions[side][file],
             None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX]),
         )
 
-    def _keys(self, found: Mapping[str, Any]) -> dict[tuple[bool, int, int], Key]:
+    def _keys(self, found: Mapping[str, Any]) -> dict[tuple[Side, int, int], Key]:
         """The keys of all samples by side, file and row."""
-        wanted: dict[tuple[bool, int], list[int]] = {}
+        wanted: dict[tuple[Side, int], list[int]] = {}
         for failure in ROW_CLASSES:
             for sample in found[failure.value]["samples"]:
                 file, row = sample["at"]
-                wanted.setdefault((failure is FailureClass.MISSING, file), []).append(row)
-        keys: dict[tuple[bool, int, int], Key] = {}
-        for (is_source, file), rows in wanted.items():
-            self._locating.require_time()
-            read = keys_at(self._identities(is_source, file), rows, self._key_columns)
-            keys |= {(is_source, file, row): key for row, key in read.items()}
+                wanted.setdefault((_side_of(failure), file), []).append(row)
+        keys: dict[tuple[Side, int, int], Key] = {}
+        for (side, file), rows in wanted.items():
+            self._search.require_time()
+            read = keys_at(self._identities(side, file), rows, self._key_columns)
+            keys |= {(side, file, row): key for row, key in read.items()}
         return keys
 
     def _intended(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
@@ -315,14 +330,14 @@ class _Locator:
             yield from intent.rows(file, self._fetch_source)
 
     def _frozen_bytes(self, file: ReadFile) -> bytes:
-        """The bytes of a staged file; a copy of the Steward's is preferred, since no producer can change it."""
+        """The bytes of a staged file, read at its published path: the Steward's copy if there is one."""
         seen = HashedFile(file.added.published_path, *file.added.published_size_and_hash)
         return self._files.fetch_frozen(seen).data
 
-    def _identities(self, is_source: bool, file: int) -> Iterator[pa.RecordBatch]:
+    def _identities(self, side: Side, file: int) -> Iterator[pa.RecordBatch]:
         """The identity columns of a file's rows."""
         inputs, plan = self._inputs, self._inputs.plan
-        if is_source:
+        if side is Side.INTENT:
             narrow = Plan(plan.schema, (plan.projection(ProjectionName.IDENTITY),), plan.mode, plan.construction)
             intent = Intent(inputs.bound, inputs.source, inputs.chunk, narrow, self._identity.names)
             return self._intended(intent, self._source_files[file])
@@ -330,7 +345,7 @@ class _Locator:
         return read_batches(self._frozen_bytes(self._staged[file]), self._identity, others)
 
     def _source_partition(self, file: ScanFile) -> str | None:
-        """The identity partitions of a source file; of others the names are not known."""
+        """Values of partition fields with the identity transform; other transforms are not shown."""
         columns = {field.field_id: field for field in self._inputs.source.scan.schema.fields}
         known = [(columns[at], value) for at, value in file.constants.items() if at in columns]
         return _join([(field.name, value_text(field.type, value)) for field, value in known]) if known else None
@@ -386,7 +401,7 @@ def _cut(text: str) -> str:
 
 
 def _writable(text: str) -> str:
-    """Replace what a document cannot hold; it escapes control characters itself."""
+    """Escape lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

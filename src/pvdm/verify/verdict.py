@@ -16,7 +16,7 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import (
     AddedFile,
@@ -85,7 +85,7 @@ class Verified:
     context: AttemptContext | None
     files: tuple[DataFile, ...] | None
     findings: tuple[Finding, ...]
-    located: Located | None = None
+    located: WrongRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def verdict(
     source: Freeze,
     findings: Sequence[Finding],
     digests: Digests | None,
-    located: Located | None = None,
+    located: WrongRows | None = None,
 ) -> Verified:
     """The core of the proof and what belongs to it; without digests the verdict is FAIL, by the findings."""
     intent = None if digests is None else digests.outcome.intent

@@ -15,7 +15,7 @@ from pvdm.cli.work.status import attempt_lines
 from pvdm.durable.failure_text import failure_error
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
 from tests.support.ledger.rows import newest_verified
@@ -52,7 +52,7 @@ def seen(line: Line, role: Role, found: AttemptView) -> AttemptView:
         return client.attempt(found.attempt_id)
 
 
-def counts(located: Located | None) -> dict[str, int]:
+def counts(located: WrongRows | None) -> dict[str, int]:
     assert located is not None
     return {each.failure.value: each.rows for each in located.classes}
 
@@ -143,7 +143,7 @@ def test_where_rows_cannot_be_located_the_verdict_is_what_digests_tell(
     def gone(*_: object) -> None:
         raise UnavailableError("source_unreadable", "gone: Trier")
 
-    monkeypatch.setattr("pvdm.verify.locate.Locating.run", gone)
+    monkeypatch.setattr("pvdm.verify.locate.KernelSearch.run", gone)
     found = failed(line, ROWS[:2], "not-located")
     assert [each.value for each in found.classes] == ["missing"]
     assert found.located is not None
@@ -159,7 +159,7 @@ def test_a_fail_is_reported_despite_a_bug_in_locating(line: Line, monkeypatch: p
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pvdm.verify.locate.Locating.run", broken)
+    monkeypatch.setattr("pvdm.verify.locate.KernelSearch.run", broken)
     found = failed(line, ROWS[:2], "broken")
     assert found.located is not None
     assert found.located.problem_code == "locate_failed"

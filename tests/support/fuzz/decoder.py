@@ -53,7 +53,7 @@ def corpus(engine: Engine, size: int) -> list[Entry]:
     @given(cases())
     def collect(case: Case) -> None:
         rows = engine.encode(case.plan, ProjectionName.CONTENT, case.batch)
-        found.append(Entry(case.plan, case.plan.projected(ProjectionName.CONTENT), tuple(dict.fromkeys(rows))))
+        found.append(Entry(case.plan, case.plan.projected_schema(ProjectionName.CONTENT), tuple(dict.fromkeys(rows))))
 
     collect()
     return [entry for entry in found if entry.rows]

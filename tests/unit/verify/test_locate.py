@@ -20,7 +20,7 @@ from pvdm.digest import Plan
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import content, identity
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema
-from pvdm.verify.locate import Bounds, Locating, Rows
+from pvdm.verify.locate import KernelSearch, LocateLimits, Rows
 from tests.support.oracles.located_rows import wrong
 
 pytest.importorskip("pvdm_kernel")
@@ -73,11 +73,11 @@ def cut(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
 
 
 def located(
-    intent: Sequence[Row], staged: Sequence[Row], *, parts: int = 1, threads: int = 1, **bounds: Any
-) -> tuple[dict[str, Any], Locating]:
+    intent: Sequence[Row], staged: Sequence[Row], *, parts: int = 1, threads: int = 1, **limits: Any
+) -> tuple[dict[str, Any], KernelSearch]:
     intents = [partial(intended, rows) for rows in cut(intent, parts)]
     files = [partial(staged_bytes, rows) for rows in cut(staged, parts)]
-    found = Locating(PLAN, intents, files, threads=threads, bounds=Bounds(**bounds))
+    found = KernelSearch(PLAN, intents, files, threads=threads, limits=LocateLimits(**limits))
     return found.run(Rows(len(intent), len(staged))), found
 
 
@@ -161,7 +161,7 @@ def test_a_column_that_is_left_out_of_the_content_is_never_told() -> None:
 def test_nans_of_other_bits_are_one_key() -> None:
     plan = Plan(SCHEMA, (identity(SCHEMA, ["amount"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
     intent, staged = [(1, NAN, "a", None), (2, 0.0, "b", None)], [(1, NEGATIVE_NAN, "c", None), (2, -0.0, "b", None)]
-    found = Locating(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(Rows(2, 2))
+    found = KernelSearch(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(Rows(2, 2))
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
         "modified": 1,
         "missing": 1,
@@ -224,9 +224,9 @@ def test_locating_ends_when_its_time_is_over() -> None:
 
 
 def test_what_is_located_must_explain_the_counts() -> None:
-    locating = Locating(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS[1:])])
+    locating = KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS[1:])])
     with pytest.raises(PvdmError) as caught:
         locating.run(Rows(1_000, 998))
     assert caught.value.reason == "locate_inconsistent"
     with pytest.raises(PvdmError, match="do not explain"):
-        Locating(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(Rows(1_000, 1_000))
+        KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(Rows(1_000, 1_000))

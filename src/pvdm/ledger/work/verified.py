@@ -19,7 +19,7 @@ from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model import canonical_json
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.states import ATTEMPT, AttemptState
 
 FINDINGS_KEPT_MAX: Final = 100
@@ -57,7 +57,7 @@ class VerifiedRecord:
     rows: int | None
     findings: tuple[StoredFinding, ...] = ()
     findings_more: int = 0
-    located: Located | None = None
+    located: WrongRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _record(row: Row) -> VerifiedRecord:
         VerifiedRecord,
         row,
         findings=tuple(StoredFinding(**each) for each in json.loads(row["findings"])),
-        located=None if row["located"] is None else Located.from_json(json.loads(row["located"])),
+        located=None if row["located"] is None else WrongRows.from_json(json.loads(row["located"])),
     )
 
 

@@ -38,7 +38,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Workload
-from pvdm.model.located import Located
+from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
@@ -97,7 +97,7 @@ class _FailureDetails:
 
     findings: tuple[FindingView, ...] = ()
     more: int = 0
-    located: Located | None = None
+    located: WrongRows | None = None
     quarantine: QuarantineView | None = None
 
     @property
