@@ -231,8 +231,8 @@ def draw_text(draw: Draw) -> str:
 
 def _decimal(draw: Draw, kind: DecimalType) -> Json:
     # A value that has a form at the declared scale, too, with no more digits there than the type has.
-    coarse = kind.scale if kind.declared is None else min(kind.scale, kind.declared)
-    fine = kind.scale if kind.declared is None else max(kind.scale, kind.declared)
+    coarse = kind.scale if kind.declared_scale is None else min(kind.scale, kind.declared_scale)
+    fine = kind.scale if kind.declared_scale is None else max(kind.scale, kind.declared_scale)
     digits = kind.precision - fine + coarse
     number = draw.below(10 ** draw.between(0, digits)) * (-1 if draw.chance(40) else 1)
     return {"unscaled": str(number * 10 ** (kind.scale - coarse)), "scale": kind.scale}

@@ -153,7 +153,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ArrowSource:
     """A column of the input, or a part of one."""
 
     path: str
@@ -184,37 +184,38 @@ _LISTS: Final = frozenset(
 _VARIANT_EXTENSIONS: Final = frozenset({"arrow.parquet.variant", "parquet.variant"})
 
 
-def source(path: str, part: pa.Field[Any]) -> Source:
+def read_source(path: str, part: pa.Field[Any]) -> ArrowSource:
     """The logical type of a field, without its parts; raises `arrow_type_unsupported`."""
     kind, extensions = _unwrap(part)
     logical = _logical(kind)
     if logical is None:
         raise _type_unsupported(path, part.type, extensions)
-    storage = Source(path, part.type, logical, _parts(kind))
+    storage = ArrowSource(path, part.type, logical, _parts(kind))
     match sorted(extensions):
         case []:
             return storage
         case ["arrow.uuid"] if logical == FixedType(16):
-            return Source(path, part.type, PrimitiveType(Kind.UUID))
+            return ArrowSource(path, part.type, PrimitiveType(Kind.UUID))
         case [name] if name in _VARIANT_EXTENSIONS and holds_variant(storage):
-            return Source(path, part.type, PrimitiveType(Kind.VARIANT))
+            return ArrowSource(path, part.type, PrimitiveType(Kind.VARIANT))
         case [name] if name in _VARIANT_EXTENSIONS and is_shredded(storage):
             raise variant_shredded(path)
     raise _type_unsupported(path, part.type, extensions)
 
 
-def holds_variant(candidate: Source) -> bool:
+def holds_variant(candidate: ArrowSource) -> bool:
     """Whether this is a struct of exactly two binary fields, `metadata` and `value`."""
     return (
         candidate.type is Shape.STRUCT
         and sorted(part.name for part in candidate.parts) == ["metadata", "value"]
         and all(
-            source(f"{candidate.path}.{part.name}", part).type == PrimitiveType(Kind.BINARY) for part in candidate.parts
+            read_source(f"{candidate.path}.{part.name}", part).type == PrimitiveType(Kind.BINARY)
+            for part in candidate.parts
         )
     )
 
 
-def is_shredded(candidate: Source) -> bool:
+def is_shredded(candidate: ArrowSource) -> bool:
     """Whether this is a struct with some of a variant's values in columns of their own."""
     return candidate.type is Shape.STRUCT and any(part.name == "typed_value" for part in candidate.parts)
 
@@ -303,7 +304,7 @@ def _inner(path: str, part: pa.Field[Any], depth: int, *, key: bool = False) -> 
 def _type(path: str, part: pa.Field[Any], depth: int) -> Type:
     if depth > NESTING_DEPTH_MAX:
         raise Code.NESTING_TOO_DEEP(f"column {path.partition('.')[0]!r} nests too deeply", got="more")
-    found = source(path, part)
+    found = read_source(path, part)
     match found.type:
         case Shape.STRUCT:
             return StructType(tuple(_field(f"{path}.{inside.name}", inside, depth + 1) for inside in found.parts))

@@ -167,7 +167,7 @@ def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
 
 def _decimal_values(decimal: DecimalType, mode: Mode) -> tuple[Decimal, ...]:
     """Zero and the smallest step that both the type and the declared scale can hold."""
-    written = decimal.scale if mode is Mode.STORED or decimal.declared is None else decimal.declared
+    written = decimal.scale if mode is Mode.STORED or decimal.declared_scale is None else decimal.declared_scale
     step = min(decimal.scale, written)
     digits = max(decimal.scale, written) - step + 1
     zero = Decimal(0)

@@ -1,4 +1,4 @@
-"""The readable reference: canonical rows by spec/canonical.md, sections 4 to 7 in their order, then the engine.
+"""The readable reference: canonical rows by spec/canonical.md, sections 4 to 7 and then 3, and the engine.
 
 It is written to be compared with the specification; the native kernel is the fast implementation. `columns` reads Arrow
 buffers and `variant` decodes variants; both return integers (floats as bits, decimals unscaled) and bytes.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from pvdm.digest import variant
-from pvdm.digest.arrow import Shape, Source, check_batch, holds_variant, is_shredded, source, variant_shredded
+from pvdm.digest.arrow import ArrowSource, Shape, check_batch, holds_variant, is_shredded, read_source, variant_shredded
 from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
@@ -108,7 +108,7 @@ _INTEGERS: Final = {
     Kind.TIMESTAMP_NS: Tag.TIMESTAMP_NS,
     Kind.TIMESTAMPTZ_NS: Tag.TIMESTAMPTZ_NS,
 }
-_DAY: Final = {Kind.TIME: 86_400_000_000, Kind.TIME_NS: 86_400_000_000_000}
+_UNITS_PER_DAY: Final = {Kind.TIME: 86_400_000_000, Kind.TIME_NS: 86_400_000_000_000}
 
 
 def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
@@ -116,10 +116,12 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
             return frame(Tag.BOOLEAN, b"true" if value else b"false")
-        case PrimitiveType(number) if number in _INTEGERS:
-            if number in _DAY and not 0 <= value < _DAY[number]:
-                raise _refused(Code.VALUE_OUT_OF_RANGE, "the time is not in one day", f"below {_DAY[number]}", value)
-            return frame(_INTEGERS[number], str(value).encode())
+        case PrimitiveType(primitive) if primitive in _INTEGERS:
+            if primitive in _UNITS_PER_DAY and not 0 <= value < _UNITS_PER_DAY[primitive]:
+                raise _refused(
+                    Code.VALUE_OUT_OF_RANGE, "the time is not in one day", f"below {_UNITS_PER_DAY[primitive]}", value
+                )
+            return frame(_INTEGERS[primitive], str(value).encode())
         case DecimalType():
             return frame(Tag.DECIMAL, decimal_text(value, _written_scale(kind)))
         case PrimitiveType(Kind.FLOAT):
@@ -127,7 +129,7 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
         case PrimitiveType(Kind.DOUBLE):
             return frame(Tag.DOUBLE, canonicalize_nan(value, DOUBLE).to_bytes(8, "big"))
         case PrimitiveType(Kind.STRING):
-            return frame(Tag.STRING, text(value, mode))
+            return frame(Tag.STRING, string_body(value, mode))
         case PrimitiveType(Kind.UUID):
             return frame(Tag.UUID, value)
         case PrimitiveType(Kind.BINARY):
@@ -148,7 +150,7 @@ def decimal_text(unscaled: int, scale: int) -> bytes:
 
 
 def _written_scale(kind: DecimalType) -> int:
-    return kind.scale if kind.declared is None else kind.declared
+    return kind.scale if kind.declared_scale is None else kind.declared_scale
 
 
 def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
@@ -167,7 +169,7 @@ def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
 _RANGE_STARTS: Final = [first for first, _ in UNASSIGNED]
 
 
-def text(data: bytes, mode: Mode) -> bytes:
+def string_body(data: bytes, mode: Mode) -> bytes:
     """Sections 5.4 and 2: well-formed UTF-8, and in portable mode NFC of assigned code points."""
     try:
         decoded = data.decode()
@@ -222,7 +224,7 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
 def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> bytes:
     named: dict[bytes, variant.Node] = {}
     for name, node in fields:
-        key = text(name.encode(), mode)
+        key = string_body(name.encode(), mode)
         if key in named:
             raise _refused(
                 Code.VARIANT_KEY_DUPLICATE, "two names of an object become one", "distinct names", "one twice"
@@ -240,7 +242,7 @@ class Slot:
     """A column, or a part of one, whose source was accepted for its target."""
 
     path: str
-    source: Type | Shape
+    source_type: Type | Shape
     target: Type
     required: bool
     depth: int
@@ -248,7 +250,7 @@ class Slot:
     """Struct fields in code-point order of their names; or `element`; or `key` and `value`."""
 
 
-def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Slot:
+def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) -> Slot:
     """Accept a source for its target by the closed list of casts, at every depth, or raise; no value is read."""
     path, kind = found.path, target.type
     inside: list[tuple[str, Field | Inner, pa.Field[Any]]] = []
@@ -269,11 +271,13 @@ def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Sl
                 got=str(found)[:200],
                 column=path,
             )
-    parts = tuple((name, bind(slot, source(f"{path}.{name}", part), mode, depth + 1)) for name, slot, part in inside)
+    parts = tuple(
+        (name, bind(slot, read_source(f"{path}.{name}", part), mode, depth + 1)) for name, slot, part in inside
+    )
     return Slot(path, found.type, kind, target.required, depth, parts)
 
 
-def accepted(found: Source, target: Field | Inner, mode: Mode) -> bool:
+def accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
     """Whether the cast is in the closed list, or the Arrow type can mean the target (section 7.1)."""
     if found.type == target.type:
         return True
@@ -305,14 +309,14 @@ def cast(value: Any, found: Type | Shape, target: Type) -> Any:
         case DecimalType(_, scale), DecimalType():
             return rescale(value, scale, target)
         case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP):
-            return within(value * _DAY[Kind.TIME], bits=64)
+            return within(value * _UNITS_PER_DAY[Kind.TIME], bits=64)
         case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP_NS):
-            return within(value * _DAY[Kind.TIME_NS], bits=64)
+            return within(value * _UNITS_PER_DAY[Kind.TIME_NS], bits=64)
     return value
 
 
 def by_name(
-    path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], beside: Iterable[str] = ()
+    path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], also_allowed: Iterable[str] = ()
 ) -> dict[str, pa.Field[Any]]:
     """The given fields by name; raises for a missing, repeated or unexpected one."""
     prefix = f"{path}." if path else ""
@@ -324,7 +328,7 @@ def by_name(
     known = set(wanted)
     for name in sorted(known - found.keys()):
         raise _misnamed(Code.COLUMN_MISSING, f"column {prefix + name!r} is missing", prefix + name)
-    for name in sorted(found.keys() - known - set(beside)):
+    for name in sorted(found.keys() - known - set(also_allowed)):
         raise _misnamed(Code.COLUMN_UNEXPECTED, f"column {prefix + name!r} is not in the target", prefix + name)
     return found
 
@@ -364,7 +368,7 @@ def value_cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
                 raise variant.malformed("metadata and value", "null in their place")
             node = variant.decode(metadata.value(at), value.value(at), depth=slot.depth)
             return frame(Tag.VARIANT, variant_cell(node, mode))
-    return scalar_cell(slot.target, cast(column.value(at), slot.source, slot.target), mode)
+    return scalar_cell(slot.target, cast(column.value(at), slot.source_type, slot.target), mode)
 
 
 def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
@@ -390,8 +394,8 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
     """The canonical rows of a projection; names, types and buffers are checked before the first row."""
     targets = plan.projected_schema(name).fields
-    given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
-    slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
+    given = by_name("", [target.name for target in targets], batch.schema, also_allowed=plan.schema.names)
+    slots = [bind(target, read_source(target.name, given[target.name]), plan.mode) for target in targets]
     columns = []
     for slot in slots:
         try:
@@ -461,7 +465,7 @@ class ReferenceAccumulator:
         raise TypeError("an accumulator holds keys and is not pickled")
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Add every row of the batch, or raise."""
+        """Add every row of the batch. After a raise the accumulator must not be used."""
         check_batch(batch)
         pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
         for name, encoded in pending.items():

@@ -52,22 +52,24 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """`decimal(P,S)`; `declared` is the scale that portable mode writes at."""
+    """`decimal(P,S)`; `declared_scale` is the scale that portable mode writes at."""
 
     precision: int
     scale: int
-    declared: int | None = None
+    declared_scale: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.precision <= DECIMAL_PRECISION_MAX:
             raise _invalid("decimal precision", f"1 to {DECIMAL_PRECISION_MAX}", str(self.precision))
         if not 0 <= self.scale <= self.precision:
             raise _invalid("decimal scale", f"0 to the precision {self.precision}", str(self.scale))
-        if self.declared is not None and not 0 <= self.declared <= self.precision:
-            raise _invalid("declared scale", f"0 to the precision {self.precision}", str(self.declared))
+        if self.declared_scale is not None and not 0 <= self.declared_scale <= self.precision:
+            raise _invalid("declared scale", f"0 to the precision {self.precision}", str(self.declared_scale))
 
     def __str__(self) -> str:
-        return f"decimal({self.precision},{self.scale})" + ("" if self.declared is None else f"@{self.declared}")
+        return f"decimal({self.precision},{self.scale})" + (
+            "" if self.declared_scale is None else f"@{self.declared_scale}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +292,7 @@ _Slot = TypeVar("_Slot", Field, Inner)
 def _declare(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
     match slot.type:
         case DecimalType() as decimal if path in pending:
-            return replace(slot, type=replace(decimal, declared=pending.pop(path)))
+            return replace(slot, type=replace(decimal, declared_scale=pending.pop(path)))
         case StructType(fields):
             declared = tuple(_declare(f"{path}.{child.name}", child, pending) for child in fields)
             return replace(slot, type=StructType(declared))

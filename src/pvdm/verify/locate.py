@@ -1,9 +1,9 @@
 """Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
 
 Pass one hashes keys into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
-buckets that differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and modified
-ones. All hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an attempt's key
-would allow forgeries.
+buckets that differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and
+modified ones. All hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an
+attempt's key would allow forgeries.
 """
 
 from __future__ import annotations

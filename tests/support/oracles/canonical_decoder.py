@@ -150,7 +150,7 @@ def _require_fit(types: Iterable[Type], mode: Mode) -> None:
     portable = mode is Mode.PORTABLE
     for kind in types:
         match kind:
-            case DecimalType(declared=declared) if portable is (declared is None):
+            case DecimalType(declared_scale=declared) if portable is (declared is None):
                 raise _malformed(0, "a declared scale in portable mode and none in stored mode", str(kind))
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if portable:
                 raise _malformed(0, "a type of portable mode", str(kind))
