@@ -9,7 +9,7 @@ from typing import Final
 
 from pvdm.catalog.responses import list_main_history, shows_same
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import Json, Raw, canonical
+from pvdm.lake.format.json_document import Json, JsonObject, comparison_text
 from pvdm.lake.format.schema.document import normal_form
 from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -230,13 +230,13 @@ def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapsho
     return [each for each in after.snapshots if id(each) not in kept and not _is_in(before, each)]
 
 
-def _same(old: Raw | None, new: Raw) -> bool:
-    return old is new or (old is not None and canonical(old) == canonical(new))
+def _same(old: JsonObject | None, new: JsonObject) -> bool:
+    return old is new or (old is not None and comparison_text(old) == comparison_text(new))
 
 
 def _is_in(before: TableMetadata, snapshot: Snapshot) -> bool:
     old = before.snapshot(snapshot.snapshot_id)
-    return old is not None and old.canonical() == snapshot.canonical()
+    return old is not None and old.comparison_text() == snapshot.comparison_text()
 
 
 def _reached_by(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
@@ -246,7 +246,7 @@ def _reached_by(before: TableMetadata, after: TableMetadata, wanted: Callable[[s
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
     files = (*metadata.statistics, *metadata.partition_statistics)
-    return {(file.snapshot_id, canonical(file.raw)) for file in files}
+    return {(file.snapshot_id, comparison_text(file.raw)) for file in files}
 
 
 def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChange]:

@@ -9,7 +9,7 @@ from typing import Final
 from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import added_snapshots
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import canonical
+from pvdm.lake.format.json_document import comparison_text
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
@@ -67,7 +67,7 @@ def require_sane(
             raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
         require_parent(before, snapshot, added[: step - 1])
         require_rows(before, snapshot, shared=shared_numbers)
-        size = len(canonical(snapshot.raw).encode())  # a summary is a few numbers
+        size = len(comparison_text(snapshot.raw).encode())  # a summary is a few numbers
         if size > STAGED_SNAPSHOT_MAX_BYTES:
             raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
     require_manifests(added, prefixes)

@@ -15,7 +15,7 @@ from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Json, canonical
+from pvdm.lake.format.json_document import Json, comparison_text
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, Snapshot
@@ -70,8 +70,8 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
         {key: text for key, text in snapshot.summary.items() if key.startswith(_COUNTS)},
     ]
     for files in (metadata.statistics, metadata.partition_statistics):
-        facts.append(sorted(canonical(each.raw) for each in files if each.snapshot_id == snapshot.snapshot_id))
-    return hashlib.sha256(canonical(facts).encode()).hexdigest()
+        facts.append(sorted(comparison_text(each.raw) for each in files if each.snapshot_id == snapshot.snapshot_id))
+    return hashlib.sha256(comparison_text(facts).encode()).hexdigest()
 
 
 def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
@@ -219,5 +219,5 @@ def pin(before: TableMetadata, name: str) -> Json:
 def pins_of(before: TableMetadata, after: TableMetadata, asked: Sequence[Json]) -> list[Json]:
     """The requirements of a checked step, and those of its client."""
     found = pins(before, [change.name for change in ref_changes(before, after)])
-    known = {canonical(each) for each in found}
-    return [*found, *(each for each in asked if canonical(each) not in known)]
+    known = {comparison_text(each) for each in found}
+    return [*found, *(each for each in asked if comparison_text(each) not in known)]

@@ -165,7 +165,7 @@ def migration_record(migration_id: str, said: Migration, domain: str, sha256: st
 def parse_updates(text: str) -> list[Json]:
     """Parse the updates of a migration: a JSON array of Iceberg table updates."""
     value = parse_json(text.encode(), size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
-    return list(Node({"updates": value}, "$").items("updates"))
+    return list(Node({"updates": value}, "$").array("updates"))
 
 
 def _view(record: MigrationRecord, statement: Statement) -> MigrationView:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import Code, InputError, PvdmError, VerificationError
-from pvdm.lake.format.json_document import Node, Raw, parse_json
+from pvdm.lake.format.json_document import JsonObject, Node, parse_json
 from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -45,7 +45,7 @@ class PinnedSource:
     scan: Scan
     metadata: TableMetadata | None = None
     """The table's metadata, for readers that plan a scan themselves; None for a set of files."""
-    newer_columns: tuple[Raw, ...] = ()
+    newer_columns: tuple[JsonObject, ...] = ()
     """Columns that the table got after the snapshot; the workload stores them, so that its intent stays the same."""
 
     def reading(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
@@ -98,7 +98,7 @@ def _parse_manifest(location: str, data: bytes) -> PinnedSource:
         raise _invalid("$.kind", SOURCE_FILES_KIND, ascii(node.text("kind")[:80]))
     _require_keys(node, {"kind", "schema", "files"})
     table_schema = parse_schema(node.node("schema"))
-    if (count := len(node.items("files"))) > SOURCE_FILES_MAX:
+    if (count := len(node.array("files"))) > SOURCE_FILES_MAX:
         raise _invalid("$.files", f"at most {SOURCE_FILES_MAX} files", str(count))
     listed = tuple(_file(each) for each in node.nodes("files"))
     places = {str(parse_location(each.location)) for each in listed}

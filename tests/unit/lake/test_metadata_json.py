@@ -8,7 +8,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format import json_document
-from pvdm.lake.format.json_document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip
+from pvdm.lake.format.json_document import JSON_DEPTH_MAX, Json, Number, comparison_text, dump_json, parse_json, unzip
 from tests.support.for_each import for_each
 
 
@@ -41,14 +41,14 @@ def test_odd_numbers_do_not_change_how_text_is_written() -> None:
 
 
 def test_keys_are_sorted_only_to_compare() -> None:
-    assert (canonical({"b": 1, "a": Number("1.0")}), dump_json({"b": 1, "a": 2})) == (
+    assert (comparison_text({"b": 1, "a": Number("1.0")}), dump_json({"b": 1, "a": 2})) == (
         '{"a":1.0,"b":1}',
         b'{"b":1,"a":2}',
     )
 
 
 def test_true_and_one_are_not_the_same() -> None:
-    assert canonical(True) != canonical(1)
+    assert comparison_text(True) != comparison_text(1)
 
 
 @for_each(

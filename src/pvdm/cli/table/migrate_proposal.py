@@ -13,7 +13,7 @@ from typing import Final
 
 from pvdm.cli.table.open_workloads import OpenWorkload
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import Json, canonical, dump_json, parse_json
+from pvdm.lake.format.json_document import Json, comparison_text, dump_json, parse_json
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import structure_bytes, structure_of, without_data
@@ -236,7 +236,7 @@ def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator
 
 def _scalars(old: Mapping[str, Json], new: Mapping[str, Json], shown: _Shown) -> Iterator[str]:
     for key in sorted({*old, *new} - _OWN):
-        was, now = (canonical(each[key]) if key in each else None for each in (old, new))
+        was, now = (comparison_text(each[key]) if key in each else None for each in (old, new))
         if was != now:
             yield f"~ {key}: {shown(was)} becomes {shown(now)}"
 
@@ -250,7 +250,7 @@ def _list(old: Json, new: Json, number: str, what: str, shown: _Shown) -> Iterat
 
 def _by_id(value: Json, number: str) -> dict[str, str]:
     items = value if isinstance(value, list) else []
-    return {str(item[number]): canonical(item) for item in items if isinstance(item, Mapping)}
+    return {str(item[number]): comparison_text(item) for item in items if isinstance(item, Mapping)}
 
 
 def _entries(
@@ -280,7 +280,7 @@ def _attributes(value: Json) -> Iterator[tuple[int, str]]:
         number = value.get("id")
         rest = {key: each for key, each in value.items() if key not in ("id", "name", "type", "required")}
         if isinstance(number, int) and rest:
-            yield number, canonical(rest)
+            yield number, comparison_text(rest)
     for each in inner:
         yield from _attributes(each)
 

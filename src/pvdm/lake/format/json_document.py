@@ -25,8 +25,8 @@ LONG_LAST: Final = 2**63 - 1
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _PIECE_BYTES: Final = 32_768
-_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
-_NOT_MARKS: Final = bytes(set(range(256)) - _STEP.keys())
+_DEPTH_CHANGE: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - _DEPTH_CHANGE.keys())
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -46,7 +46,7 @@ def parse_json(data: bytes, *, what: str = "the document", size_max_bytes: int =
             data.decode("utf-8"),
             object_pairs_hook=_distinct,
             parse_int=_integer,
-            parse_float=_spelled_number,
+            parse_float=_number,
             parse_constant=_no_constant,
         )
     except UnicodeDecodeError as error:
@@ -69,14 +69,19 @@ def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
     """The value in one line of UTF-8, with its keys in their order or sorted."""
     try:
         text = json.dumps(
-            value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False, default=_spelled
+            value,
+            ensure_ascii=False,
+            separators=(",", ":"),
+            sort_keys=sort_keys,
+            allow_nan=False,
+            default=_refuse_in_fast_writer,
         )
-    except _SpelledNumber:
+    except _NeedsSlowWriter:
         text = _write(value, sort_keys)
     return text.encode("utf-8")
 
 
-def canonical(value: Json) -> str:
+def comparison_text(value: Json) -> str:
     """Text that is equal only for equal values. In Python `1` and `true` would be equal."""
     return dump_json(value, sort_keys=True).decode("utf-8")
 
@@ -99,13 +104,13 @@ def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> byte
     return found
 
 
-class _SpelledNumber(Exception):  # noqa: N818 - a signal to use the slower writer, not an error
+class _NeedsSlowWriter(Exception):  # noqa: N818 - a signal to use the slower writer, not an error
     pass
 
 
-def _spelled(value: object) -> NoReturn:
+def _refuse_in_fast_writer(value: object) -> NoReturn:
     if isinstance(value, Number):
-        raise _SpelledNumber
+        raise _NeedsSlowWriter
     raise _malformed("null, booleans, numbers, strings, arrays and objects", type(value).__name__)
 
 
@@ -121,7 +126,7 @@ def _write(value: Json, sort_keys: bool) -> str:
         case list() | tuple():
             return "[" + ",".join([_write(inner, sort_keys) for inner in value]) + "]"
         case _:
-            return json.dumps(value, ensure_ascii=False, default=_spelled)
+            return json.dumps(value, ensure_ascii=False, default=_refuse_in_fast_writer)
 
 
 def _judge_shape(data: bytes, what: str) -> None:
@@ -135,32 +140,39 @@ def _judge_shape(data: bytes, what: str) -> None:
         start += len(piece)
         # Without escapes every quote begins or ends a string, so that every second part is outside of strings.
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        marks = b"".join(parts[int(inside) :: 2]).translate(None, _NOT_MARKS)
+        outside_strings = b"".join(parts[int(inside) :: 2])
+        structure = outside_strings.translate(None, _NOT_STRUCTURE)
+        # An even number of parts means that the piece ends on the other side of a quote.
         inside ^= len(parts) % 2 == 0
-        opening = marks.count(b"[") + marks.count(b"{")
-        closing = marks.count(b"]") + marks.count(b"}")
+        opening = structure.count(b"[") + structure.count(b"{")
+        closing = structure.count(b"]") + structure.count(b"}")
         if depth + opening > JSON_DEPTH_MAX:
-            deepest = max(accumulate((_STEP[byte] for byte in marks), initial=depth))
+            deepest = max(accumulate((_DEPTH_CHANGE[byte] for byte in structure), initial=depth))
             if deepest > JSON_DEPTH_MAX:
                 words = f"{what} nests too deeply"
                 raise _invalid("lake_json_too_deep", f"{JSON_DEPTH_MAX} levels", "more", words)
         depth += opening - closing
-        values += len(marks) - closing
+        values += len(structure) - closing
         if values > JSON_VALUES_MAX:
             words, most = f"{what} has too many values", f"at most {JSON_VALUES_MAX} arrays, objects and commas"
             raise _invalid("lake_json_values_too_many", most, "more", words)
 
 
 def _integer(text: str) -> int | Number:
+    _require_short_number(text)
     # As an integer, minus zero would become 0.
-    return _spelled_number(text) if text == "-0" or len(text) > NUMBER_MAX_CHARACTERS else int(text)
+    return Number(text) if text == "-0" else int(text)
 
 
-def _spelled_number(text: str) -> Number:
+def _number(text: str) -> Number:
+    _require_short_number(text)
+    return Number(text)
+
+
+def _require_short_number(text: str) -> None:
     if len(text) > NUMBER_MAX_CHARACTERS:
         most = f"a number of at most {NUMBER_MAX_CHARACTERS} characters"
         raise _invalid("lake_json_number_invalid", most, f"{len(text)} characters")
-    return Number(text)
 
 
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -203,7 +215,7 @@ def _invalid(reason: str, expected: str, got: str, message: str | None = None) -
     return Code.ICEBERG_JSON_INVALID(message, reason=reason, expected=expected, got=got)
 
 
-Raw: TypeAlias = Mapping[str, Json]
+JsonObject: TypeAlias = Mapping[str, Json]
 
 INT_LAST: Final = 2**31 - 1
 
@@ -216,18 +228,18 @@ class Node:
     def __init__(self, value: Json, place: str) -> None:
         if not isinstance(value, Mapping):
             raise invalid(place, "an object", kind(value))
-        self.raw: Raw = value
+        self.raw: JsonObject = value
         self.place = place
 
     def at(self, key: str) -> str:
         """The place of one of its values."""
         return f"{self.place}.{key}"
 
-    def has(self, key: str) -> bool:
+    def has_not_null(self, key: str) -> bool:
         """Whether the key is there and its value is not null."""
         return self.raw.get(key) is not None
 
-    def given(self, key: str) -> bool:
+    def is_present(self, key: str) -> bool:
         """Whether the key is there. Raises if its value is null, which Iceberg's reader does not accept there."""
         if key in self.raw and self.raw[key] is None:
             raise invalid(self.at(key), "a value, or no such field", "null")
@@ -252,15 +264,15 @@ class Node:
 
     def optional_integer(self, key: str) -> int | None:
         """An integer of 32 bits, or None."""
-        return self.integer(key) if self.has(key) else None
+        return self.integer(key) if self.has_not_null(key) else None
 
     def optional_long(self, key: str) -> int | None:
         """An integer of 64 bits, or None."""
-        return self.long(key) if self.has(key) else None
+        return self.long(key) if self.has_not_null(key) else None
 
-    def given_long(self, key: str) -> int | None:
+    def long_if_present(self, key: str) -> int | None:
         """An integer of 64 bits, or None if the key is absent. Raises for null."""
-        return self.long(key) if self.given(key) else None
+        return self.long(key) if self.is_present(key) else None
 
     def text(self, key: str) -> str:
         """A string."""
@@ -271,7 +283,7 @@ class Node:
 
     def optional_text(self, key: str) -> str | None:
         """A string, or None."""
-        return self.text(key) if self.has(key) else None
+        return self.text(key) if self.has_not_null(key) else None
 
     def flag(self, key: str) -> bool:
         """True or false."""
@@ -284,20 +296,20 @@ class Node:
         """An object."""
         return Node(self.value(key), self.at(key))
 
-    def items(self, key: str) -> list[Json]:
+    def array(self, key: str) -> list[Json]:
         """An array."""
         found = self.value(key)
         if not isinstance(found, list):
             raise invalid(self.at(key), "an array", kind(found))
         return found
 
-    def given_nodes(self, key: str) -> Iterator[Node]:
+    def nodes_if_present(self, key: str) -> Iterator[Node]:
         """The objects of an array, none if the key is absent. Raises for null."""
-        return self.nodes(key) if self.given(key) else iter(())
+        return self.nodes(key) if self.is_present(key) else iter(())
 
     def nodes(self, key: str) -> Iterator[Node]:
         """The objects of an array, none if it is null or absent."""
-        for position, item in enumerate(self.items(key) if self.has(key) else []):
+        for position, item in enumerate(self.array(key) if self.has_not_null(key) else []):
             yield Node(item, f"{self.at(key)}[{position}]")
 
     def integers(self, key: str) -> tuple[int, ...]:
@@ -310,17 +322,17 @@ class Node:
 
     def _numbers(self, key: str, least: int, most: int) -> tuple[int, ...]:
         found = []
-        for position, item in enumerate(self.items(key)):
+        for position, item in enumerate(self.array(key)):
             if type(item) is not int or not least <= item <= most:
                 raise invalid(f"{self.at(key)}[{position}]", f"an integer from {least} to {most}", kind(item))
             found.append(item)
         return tuple(found)
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def string_list(self, key: str) -> tuple[str, ...]:
         """An array of strings."""
-        return tuple(self._string(key, at, item) for at, item in enumerate(self.items(key)))
+        return tuple(self._string(key, at, item) for at, item in enumerate(self.array(key)))
 
-    def strings(self, key: str) -> dict[str, str]:
+    def string_map(self, key: str) -> dict[str, str]:
         """An object whose values are strings."""
         return {name: self._string(key, name[:64], value) for name, value in self.node(key).raw.items()}
 
@@ -329,9 +341,9 @@ class Node:
             raise invalid(f"{self.at(key)}[{at!r}]", "a string", kind(value))
         return value
 
-    def given_strings(self, key: str) -> dict[str, str]:
+    def string_map_if_present(self, key: str) -> dict[str, str]:
         """An object whose values are strings, empty if the key is absent. Raises for null."""
-        return self.strings(key) if self.given(key) else {}
+        return self.string_map(key) if self.is_present(key) else {}
 
     def _whole(self, key: str, least: int, most: int, expected: str) -> int:
         found = self.value(key)
@@ -340,9 +352,9 @@ class Node:
         raise invalid(self.at(key), expected, kind(found))
 
 
-def read_objects(value: Json) -> list[Raw]:
+def read_objects(value: Json) -> list[JsonObject]:
     """The objects of an array; none if it is no array."""
-    # `dict` first: the check for a mapping takes ten times as long, and logs grow with the table.
+    # `dict` first: the check for a mapping takes ten times as long, and the snapshot-log and metadata-log are long.
     return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
 
 

@@ -14,9 +14,9 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import (
     INT_LAST,
     Json,
+    JsonObject,
     Node,
-    Raw,
-    canonical,
+    comparison_text,
     dump_json,
     parse_json,
     read_objects,
@@ -58,7 +58,7 @@ class ViewVersion:
     representations: tuple[Representation, ...]
     default_catalog: str | None
     default_namespace: tuple[str, ...]
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
     @property
@@ -69,7 +69,7 @@ class ViewVersion:
     @property
     def meaning(self) -> str:
         """Text that is equal for versions that differ only in id and time; unknown fields count too."""
-        return canonical({key: value for key, value in self.raw.items() if key not in _OWN and value is not None})
+        return comparison_text({key: value for key, value in self.raw.items() if key not in _OWN and value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ViewMetadata:
     current_version_id: int
     versions: tuple[ViewVersion, ...]
     version_log: tuple[VersionLogEntry, ...]
-    raw: Raw = attribute(repr=False)
+    raw: JsonObject = attribute(repr=False)
 
     @classmethod
     def parse(cls, data: bytes) -> ViewMetadata:
@@ -114,7 +114,7 @@ class ViewMetadata:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ViewMetadata):
             return NotImplemented
-        return canonical(self.raw) == canonical(other.raw)
+        return comparison_text(self.raw) == comparison_text(other.raw)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -126,15 +126,15 @@ class ViewMetadata:
 
 def parse_version(node: Node) -> ViewVersion:
     """Read one version of a view."""
-    node.items("representations")
+    node.array("representations")
     return ViewVersion(
         node.integer("version-id"),
         node.long("timestamp-ms"),
         node.integer("schema-id"),
-        MappingProxyType(node.strings("summary")),
+        MappingProxyType(node.string_map("summary")),
         tuple(_representation(item) for item in node.nodes("representations")),
         node.optional_text("default-catalog"),
-        node.texts("default-namespace"),
+        node.string_list("default-namespace"),
         node.raw,
         node.place,
     )
@@ -158,12 +158,12 @@ def _representation(node: Node) -> Representation:
 def _read(node: Node) -> ViewMetadata:
     require_view_format(node)
     for name in ("schemas", "versions", "version-log"):
-        node.items(name)
+        node.array(name)
     return ViewMetadata(
         check_uuid(node.text("view-uuid"), node.at("view-uuid")),
         VIEW_FORMAT_VERSION,
         stripped_location(node.text("location"), node.at("location")),
-        MappingProxyType(node.given_strings("properties")),
+        MappingProxyType(node.string_map_if_present("properties")),
         tuple(parse_schema(item) for item in node.nodes("schemas")),
         node.integer("current-version-id"),
         tuple(parse_version(item) for item in node.nodes("versions")),
@@ -227,7 +227,7 @@ class ViewDraft:
         self.schemas: Parts[TableSchema] = Parts({each.schema_id: each for each in base.schemas} if base else {})
         self.versions: Parts[ViewVersion] = Parts({each.version_id: each for each in base.versions} if base else {})
         self.current_id: int | None = base.current_version_id if base else None
-        self.log_entry: Raw | None = None
+        self.log_entry: JsonObject | None = None
 
     def put_schema(self, schema: TableSchema) -> None:
         """Add the schema unless the view has the same one."""
@@ -334,7 +334,7 @@ def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> Vi
     node = Node(request, "$")
     draft = ViewDraft(None, now_ms=now_ms, view_uuid=check_uuid(view_uuid, "$.view-uuid"))
     draft.location = stripped_location(location, "$.location")
-    draft.properties.update(node.strings("properties") if node.has("properties") else {})
+    draft.properties.update(node.string_map("properties") if node.has_not_null("properties") else {})
     draft.put_schema(parse_schema(node.node("schema")))
     version = parse_version(node.node("view-version"))
     draft.put_version(replace(version, schema_id=LAST_ADDED))

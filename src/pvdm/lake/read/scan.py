@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pvdm.errors import Code, VerificationError
-from pvdm.lake.format.json_document import Json, Node, Raw, dump_json, parse_json
+from pvdm.lake.format.json_document import Json, JsonObject, Node, dump_json, parse_json
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.partition_spec import DATE, source_types
@@ -201,7 +201,7 @@ def _require_readable(file: DataFile) -> None:
         raise Code.SOURCE_UNSUPPORTED(reason="source_encrypted", got="an encrypted one", file=file.file_path)
 
 
-def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[Raw, ...]:
+def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[JsonObject, ...]:
     """The columns of the current schema that are newer than the snapshot and that a file may lack.
 
     Such a column has an id and a name that the snapshot's schema does not have. It is optional or has an initial
@@ -212,7 +212,7 @@ def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[Raw, ...]:
 
 
 def with_newer_columns(
-    metadata: TableMetadata, snapshot_id: int, newer: Sequence[Raw], wanted: Callable[[], Collection[str]]
+    metadata: TableMetadata, snapshot_id: int, newer: Sequence[JsonObject], wanted: Callable[[], Collection[str]]
 ) -> TableMetadata:
     """The table with the snapshot under a schema that also has the wanted newer columns.
 
@@ -239,12 +239,12 @@ def with_newer_columns(
     )
 
 
-def dump_columns(newer: Sequence[Raw]) -> bytes:
+def dump_columns(newer: Sequence[JsonObject]) -> bytes:
     """The columns as a workload stores them."""
     return dump_json([dict(each) for each in newer])
 
 
-def read_columns(data: bytes) -> tuple[Raw, ...]:
+def read_columns(data: bytes) -> tuple[JsonObject, ...]:
     """Read the columns that a workload stores."""
     found = parse_json(data, what="the workload's newer columns")
     return tuple(node.raw for node in Node({"fields": found}, "newer columns").nodes("fields"))
@@ -256,7 +256,7 @@ def _own_schema(metadata: TableMetadata, snapshot_id: int) -> TableSchema | None
     return None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
 
 
-def _newer(own: TableSchema, current: TableSchema) -> tuple[Raw, ...]:
+def _newer(own: TableSchema, current: TableSchema) -> tuple[JsonObject, ...]:
     names = {Node(each, own.place).text("name") for each in _columns_of(own)}
     return tuple(
         node.raw
@@ -267,5 +267,5 @@ def _newer(own: TableSchema, current: TableSchema) -> tuple[Raw, ...]:
     )
 
 
-def _columns_of(schema: TableSchema) -> list[Raw]:
+def _columns_of(schema: TableSchema) -> list[JsonObject]:
     return [node.raw for node in Node(schema.raw, schema.place).nodes("fields")]

@@ -144,7 +144,7 @@ def read_blobs(data: bytes) -> tuple[Blob, ...]:
     """The blobs in the order of the footer. Raises if they overlap or reach into the footer."""
     payload, end = _payload(data)
     node = Node(parse_json(payload, what="the footer of a Puffin file", size_max_bytes=PUFFIN_FOOTER_MAX_BYTES), "$")
-    count = len(node.items("blobs"))
+    count = len(node.array("blobs"))
     if count > PUFFIN_BLOBS_MAX:
         raise _refused("puffin_too_many_blobs", f"at most {PUFFIN_BLOBS_MAX}", str(count))
     blobs = tuple(_blob(each) for each in node.nodes("blobs"))
@@ -175,7 +175,7 @@ def _blob(node: Node) -> Blob:
         offset=node.long("offset"),
         length=node.long("length"),
         codec=node.optional_text("compression-codec"),
-        properties=node.given_strings("properties"),
+        properties=node.string_map_if_present("properties"),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Json, canonical
+from pvdm.lake.format.json_document import Json, comparison_text
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.ledger.catalog.tables import TableRow
@@ -124,10 +124,10 @@ def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     """Each part of the data in canonical form. The current snapshot is that of the ref `main`."""
     refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
     log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
-    yield "snapshots", canonical([snapshot.raw for snapshot in metadata.snapshots])
-    yield "refs", canonical(refs)
-    yield "snapshot log", canonical(log)
-    yield "statistics", canonical([file.raw for file in metadata.statistics])
-    yield "partition statistics", canonical([file.raw for file in metadata.partition_statistics])
+    yield "snapshots", comparison_text([snapshot.raw for snapshot in metadata.snapshots])
+    yield "refs", comparison_text(refs)
+    yield "snapshot log", comparison_text(log)
+    yield "statistics", comparison_text([file.raw for file in metadata.statistics])
+    yield "partition statistics", comparison_text([file.raw for file in metadata.partition_statistics])
     yield "sequence number", str(metadata.last_sequence_number)
     yield "row ids", str(metadata.next_row_id)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Raw, canonical
+from pvdm.lake.format.json_document import JsonObject, comparison_text
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
@@ -84,7 +84,7 @@ def require_only(before: TableMetadata, made: Publication, after: TableMetadata,
     held = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
     kept = tuple(None if MAIN not in each.refs else replace(each.refs[MAIN], snapshot_id=0) for each in (before, after))
     for what, same in (
-        ("snapshot of main", new is not None and new.canonical() == canonical(snapshot)),
+        ("snapshot of main", new is not None and new.comparison_text() == comparison_text(snapshot)),
         ("retention of main", before.current_snapshot is None or kept[0] == kept[1]),
         ("structure", structure_sha256(before) == structure_sha256(after)),
         ("set of refs", _same(_refs(before, but=gone.refs), _refs(after))),
@@ -107,11 +107,11 @@ def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
     return not expired or (bool(kept) and not any(each.snapshot_id in expired for each in kept))
 
 
-def _refs(metadata: TableMetadata, *, but: Collection[str] = ()) -> dict[str, Raw]:
+def _refs(metadata: TableMetadata, *, but: Collection[str] = ()) -> dict[str, JsonObject]:
     return {name: ref.raw for name, ref in metadata.refs.items() if name != MAIN and name not in but}
 
 
-def _snapshots(metadata: TableMetadata, *, but: Collection[int] = ()) -> dict[int, Raw]:
+def _snapshots(metadata: TableMetadata, *, but: Collection[int] = ()) -> dict[int, JsonObject]:
     return {each.snapshot_id: each.raw for each in metadata.snapshots if each.snapshot_id not in but}
 
 
@@ -119,8 +119,8 @@ def _statistics_kept(files: Sequence[StatisticsFile], gone: BranchRemoval) -> tu
     return tuple(each for each in files if each.snapshot_id not in gone.snapshot_ids)
 
 
-def _same(old: Mapping[_K, Raw], new: Mapping[_K, Raw]) -> bool:
+def _same(old: Mapping[_K, JsonObject], new: Mapping[_K, JsonObject]) -> bool:
     """Equality of parts. A commit keeps unchanged parts as the same objects, so most need no comparison."""
     return old.keys() == new.keys() and all(
-        each is new[key] or canonical(each) == canonical(new[key]) for key, each in old.items()
+        each is new[key] or comparison_text(each) == comparison_text(new[key]) for key, each in old.items()
     )

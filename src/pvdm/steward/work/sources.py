@@ -13,7 +13,7 @@ from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream_commit import find_unproved, is_known, require_proved
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.format.json_document import Raw
+from pvdm.lake.format.json_document import JsonObject
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
@@ -164,7 +164,7 @@ class Sources:
         self,
         metadata: TableMetadata,
         snapshot_id: int,
-        newer: Sequence[Raw],
+        newer: Sequence[JsonObject],
         contract: DataProductContract,
         table_uuid: str,
     ) -> TableMetadata:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import Json, Node, Number, Raw, canonical, invalid, kind, shown
+from pvdm.lake.format.json_document import Json, JsonObject, Node, Number, comparison_text, invalid, kind, shown
 from pvdm.lake.format.schema.type_names import TypeName, fits, parse_type_name
 
 FIELD_ID_LAST: Final = 2_147_483_447
@@ -45,7 +45,7 @@ class TableSchema:
     fields: Mapping[int, SchemaField]
     ids: Mapping[str, int]
     identifier_field_ids: frozenset[int]
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
     @property
@@ -69,7 +69,7 @@ def parse_schema(node: Node) -> TableSchema:
     found = _Walk()
     found.struct(node, parent=None, path="", short="", depth=1)
     schema_id = node.optional_integer("schema-id") or 0
-    identifiers = node.integers("identifier-field-ids") if node.has("identifier-field-ids") else ()
+    identifiers = node.integers("identifier-field-ids") if node.has_not_null("identifier-field-ids") else ()
     for name, field_id in found.short.items():
         found.ids.setdefault(name, field_id)
     schema = TableSchema(
@@ -108,7 +108,7 @@ class _Walk:
         """Add the fields of a struct. `path` and `short` are the starts of their names."""
         if node.text("type") != "struct":
             raise invalid(node.at("type"), "struct", shown(node.raw["type"]))
-        node.items("fields")
+        node.array("fields")
         for field in node.nodes("fields"):
             name, required = field.text("name"), field.flag("required")
             if not name:
@@ -211,20 +211,20 @@ def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmErr
     return Code.ICEBERG_SCHEMA_INVALID(reason=reason, expected=expected, got=got, place=place)
 
 
-def normal_form(raw: Raw) -> str:
+def normal_form(raw: JsonObject) -> str:
     """Text that is equal for schemas that mean the same, whatever their spelling."""
     identifiers = raw.get("identifier-field-ids")
     ids = {item for item in identifiers if isinstance(item, int)} if isinstance(identifiers, list) else set()
     parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(ids)}
     parts.pop("schema-id", None)
-    return canonical(parts)
+    return comparison_text(parts)
 
 
-def _normal_object(raw: Raw) -> dict[str, Json]:
+def _normal_object(raw: JsonObject) -> dict[str, Json]:
     return {key: _normal(key, value, raw) for key, value in raw.items() if value is not None}
 
 
-def _normal(key: str, value: Json, holder: Raw) -> Json:
+def _normal(key: str, value: Json, holder: JsonObject) -> Json:
     nested = holder.get("type") if holder.get("type") in ("struct", "list", "map") else None
     is_type = (key == "type" and nested is None) or (key, nested) in _PARTS
     match value:

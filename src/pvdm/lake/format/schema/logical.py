@@ -8,7 +8,7 @@ from typing import Any
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import RecordNode
-from pvdm.lake.format.json_document import Json, Raw, parse_json
+from pvdm.lake.format.json_document import Json, JsonObject, parse_json
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.schema.type_names import (
     DEFAULT_ALGORITHM,
@@ -73,7 +73,7 @@ def primitive(name: TypeName) -> Type:
             return PrimitiveType(Kind(name.base))
 
 
-def field_to_iceberg(field: Field, path: str) -> Raw:
+def field_to_iceberg(field: Field, path: str) -> JsonObject:
     """The field in Iceberg's JSON. Raises if it has no id, or a type that Iceberg does not have."""
     doc = field.doc if isinstance(field, DocumentedField) else None
     return {

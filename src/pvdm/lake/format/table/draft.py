@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import INT_LAST, Json, Raw, read_objects, shown
+from pvdm.lake.format.json_document import INT_LAST, Json, JsonObject, read_objects, shown
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import EncryptedKey, SnapshotRef, StatisticsFile
@@ -106,7 +106,7 @@ class Draft:
         self.statistics = _by_snapshot(base.statistics if base else ())
         self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
         self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
-        self.snapshot_log: list[Raw] = read_objects(base.raw.get("snapshot-log")) if base else []
+        self.snapshot_log: list[JsonObject] = read_objects(base.raw.get("snapshot-log")) if base else []
         # What this commit did, for its later updates.
         self.last_updated_ms: int | None = None
         self.added_snapshots: set[int] = set()
@@ -179,7 +179,7 @@ class Draft:
         raw["default-sort-order-id"] = self.default_order_id
         raw["sort-orders"] = [order.raw for order in self.orders.values()]
 
-    def _finished_log(self) -> list[Raw]:
+    def _finished_log(self) -> list[JsonObject]:
         """The log without snapshots that `main` did not keep, and without entries before an expired snapshot."""
         passed = {
             snapshot_id
@@ -188,7 +188,7 @@ class Draft:
         }
         if not passed and not self.removed_snapshots:
             return self.snapshot_log
-        kept: list[Raw] = []
+        kept: list[JsonObject] = []
         for entry in self.snapshot_log:
             snapshot_id = entry["snapshot-id"]
             if snapshot_id not in self.snapshots:
@@ -202,14 +202,14 @@ class Draft:
             raise Code.SNAPSHOT_INVALID(reason="snapshot_log_broken", expected=str(current), got=got)
         return kept
 
-    def _metadata_log(self, previous_location: str | None) -> list[Raw]:
+    def _metadata_log(self, previous_location: str | None) -> list[JsonObject]:
         if self.base is None:
             return []
         log = read_objects(self.base.raw.get("metadata-log"))
         if previous_location is None:
             return log
         most = max(1, whole_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
-        entry: Raw = {"timestamp-ms": self.base.last_updated_ms, "metadata-file": previous_location}
+        entry: JsonObject = {"timestamp-ms": self.base.last_updated_ms, "metadata-file": previous_location}
         return [*log[max(0, len(log) - most + 1) :], entry]
 
 

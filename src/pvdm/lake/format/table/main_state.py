@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.lake.format.json_document import Json, Node, canonical, dump_json
+from pvdm.lake.format.json_document import Json, Node, comparison_text, dump_json
 from pvdm.lake.format.schema.document import TableSchema, normal_form
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
@@ -74,12 +74,15 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     yield "current snapshot", str(current)
     yield "ancestry", ", ".join(str(snapshot.snapshot_id) for snapshot in ancestry)
     for snapshot in ancestry:
-        yield f"snapshot {snapshot.snapshot_id}", snapshot.canonical()
+        yield f"snapshot {snapshot.snapshot_id}", snapshot.comparison_text()
     main = metadata.refs.get(MAIN)
     if main is not None:
         # Retention decides which of main's snapshots the next expiry removes.
-        yield "retention of main", canonical({key: value for key, value in main.raw.items() if key != "snapshot-id"})
-    yield "snapshot log", canonical([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
+        yield (
+            "retention of main",
+            comparison_text({key: value for key, value in main.raw.items() if key != "snapshot-id"}),
+        )
+    yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
     yield from _history(metadata, {snapshot.snapshot_id for snapshot in ancestry})
     yield from _structure(metadata, {snapshot.schema_id for snapshot in ancestry})
     for name in sorted(metadata.properties):
@@ -88,16 +91,16 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     yield from _statistics("statistics", metadata, metadata.statistics, shown)
     yield from _statistics("partition statistics", metadata, metadata.partition_statistics, shown)
     for key in metadata.encryption_keys:
-        yield f"encryption key {key.key_id!r}", canonical(key.raw)
+        yield f"encryption key {key.key_id!r}", comparison_text(key.raw)
     for name in sorted(metadata.raw.keys() - KNOWN_FIELDS):
-        yield f"field {name!r}", canonical(metadata.raw[name])
+        yield f"field {name!r}", comparison_text(metadata.raw[name])
 
 
 def _history(metadata: TableMetadata, shown: set[int]) -> Iterator[tuple[str, str]]:
     """The earlier snapshots that the log still names. A removed id may not come back with other content."""
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - shown):
         found = metadata.snapshot(snapshot_id)
-        yield f"snapshot {snapshot_id}", "gone" if found is None else found.canonical()
+        yield f"snapshot {snapshot_id}", "gone" if found is None else found.comparison_text()
 
 
 def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
@@ -109,10 +112,10 @@ def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator
             yield f"schema {schema.schema_id}", normal_form(schema.raw)
     yield "default partition spec", str(metadata.default_spec_id)
     for spec in metadata.specs:
-        yield f"partition spec {spec.spec_id}", canonical(spec_raw(spec.spec_id, spec.fields, spec.raw))
+        yield f"partition spec {spec.spec_id}", comparison_text(spec_raw(spec.spec_id, spec.fields, spec.raw))
     yield "default sort order", str(metadata.default_sort_order_id)
     for order in metadata.sort_orders:
-        yield f"sort order {order.order_id}", canonical(order_raw(order.order_id, order.fields, order.raw))
+        yield f"sort order {order.order_id}", comparison_text(order_raw(order.order_id, order.fields, order.raw))
 
 
 def _statistics(
@@ -124,7 +127,7 @@ def _statistics(
         if file.snapshot_id in shown or metadata.snapshot(file.snapshot_id) is None:
             by_snapshot.setdefault(file.snapshot_id, []).append(file.raw)
     for snapshot_id, raws in by_snapshot.items():
-        yield f"{what} of snapshot {snapshot_id}", canonical(raws)
+        yield f"{what} of snapshot {snapshot_id}", comparison_text(raws)
 
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"

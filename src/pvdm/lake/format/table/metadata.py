@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import (
     Json,
+    JsonObject,
     Node,
-    Raw,
-    canonical,
+    comparison_text,
     dump_json,
     invalid,
     parse_json,
@@ -83,7 +83,7 @@ class TableMetadata:
     partition_statistics: tuple[StatisticsFile, ...]
     encryption_keys: tuple[EncryptedKey, ...]
     next_row_id: int
-    raw: Raw = attribute(repr=False)
+    raw: JsonObject = attribute(repr=False)
     _snapshots_by_id: Mapping[int, Snapshot] = attribute(repr=False)
     _bytes: bytes | None = attribute(default=None, init=False, repr=False)
     _memo: dict[str, object] = attribute(default_factory=dict, init=False, repr=False)
@@ -124,7 +124,7 @@ class TableMetadata:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TableMetadata):
             return NotImplemented
-        return canonical(self.raw) == canonical(other.raw)
+        return comparison_text(self.raw) == comparison_text(other.raw)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -214,7 +214,7 @@ class _Known:
         """The parts of an array. Known parts are not parsed again: some arrays grow with the table."""
         parts, place = self._parts, node.at(key)
         found: list[_T] = []
-        for position, item in enumerate(node.items(key) if node.has(key) else []):
+        for position, item in enumerate(node.array(key) if node.has_not_null(key) else []):
             part = parts.get(id(item))
             found.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
         return tuple(found)
@@ -228,7 +228,7 @@ def _read(node: Node, known: _Known) -> TableMetadata:
     schemas, current_schema_id = _schemas(node, version, known)
     specs, default_spec_id = _specs(node, version, known)
     orders, default_order_id = _orders(node, version, known)
-    given = node.given("snapshots")
+    given = node.is_present("snapshots")
     snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot) if given else ()
     current = node.optional_long("current-snapshot-id")
     current = None if current == -1 else current
@@ -246,15 +246,15 @@ def _read(node: Node, known: _Known) -> TableMetadata:
         _last_partition_id(node, version, specs),
         default_order_id,
         orders,
-        MappingProxyType(node.given_strings("properties")),
+        MappingProxyType(node.string_map_if_present("properties")),
         current,
         snapshots,
         MappingProxyType(_refs(node, current, known)),
         known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
         parse_metadata_log(node, "metadata-log"),
-        tuple(parse_statistics(item) for item in node.given_nodes("statistics")),
-        tuple(parse_partition_statistics(item) for item in node.given_nodes("partition-statistics")),
-        tuple(parse_key(item) for item in node.given_nodes("encryption-keys")),
+        tuple(parse_statistics(item) for item in node.nodes_if_present("statistics")),
+        tuple(parse_partition_statistics(item) for item in node.nodes_if_present("partition-statistics")),
+        tuple(parse_key(item) for item in node.nodes_if_present("encryption-keys")),
         node.long("next-row-id") if version >= 3 else 0,
         node.raw,
         MappingProxyType({snapshot.snapshot_id: snapshot for snapshot in snapshots}),
@@ -268,7 +268,7 @@ def unsupported_version(message: str, expected: str, version: int, place: str) -
 
 
 def _uuid(node: Node, version: int) -> str | None:
-    if version == 1 and not node.has("table-uuid"):
+    if version == 1 and not node.has_not_null("table-uuid"):
         return None
     return check_uuid(node.text("table-uuid"), node.at("table-uuid"))
 
@@ -289,33 +289,33 @@ def stripped_location(text: str, place: str) -> str:
 
 
 def _schemas(node: Node, version: int, known: _Known) -> tuple[tuple[TableSchema, ...], int]:
-    if version == 1 and not node.given("schemas"):
+    if version == 1 and not node.is_present("schemas"):
         given = node.node("schema")
         only = known.find(given.raw, TableSchema) or parse_schema(given)
         return (only,), only.schema_id
-    node.items("schemas")
+    node.array("schemas")
     return known.read_all(node, "schemas", TableSchema, parse_schema), node.integer("current-schema-id")
 
 
 def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ...], int]:
-    if version == 1 and not node.given("partition-specs"):
+    if version == 1 and not node.is_present("partition-specs"):
         fields = parse_spec_fields(node, "partition-spec")
-        raw: Raw = {"spec-id": 0, "fields": node.raw["partition-spec"]}
+        raw: JsonObject = {"spec-id": 0, "fields": node.raw["partition-spec"]}
         return (TableSpec(0, fields, raw, node.at("partition-spec")),), 0
-    node.items("partition-specs")
+    node.array("partition-specs")
     return known.read_all(node, "partition-specs", TableSpec, parse_spec), node.integer("default-spec-id")
 
 
 def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, ...], int]:
-    if version == 1 and not node.given("sort-orders"):
-        raw: Raw = {"order-id": 0, "fields": []}
+    if version == 1 and not node.is_present("sort-orders"):
+        raw: JsonObject = {"order-id": 0, "fields": []}
         return (TableOrder(0, (), raw, node.at("sort-orders")),), 0
-    node.items("sort-orders")
+    node.array("sort-orders")
     return known.read_all(node, "sort-orders", TableOrder, parse_order), node.integer("default-sort-order-id")
 
 
 def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -> int:
-    if version == 1 and not node.has("last-partition-id"):
+    if version == 1 and not node.has_not_null("last-partition-id"):
         return max((spec.highest_field_id for spec in specs), default=PARTITION_ID_FIRST - 1)
     return node.integer("last-partition-id")
 
@@ -326,12 +326,12 @@ def _refs(node: Node, current: int | None, known: _Known) -> dict[str, SnapshotR
     Each open attempt has a ref, so known ones are not parsed again.
     """
     found: dict[str, SnapshotRef] = {}
-    if node.given("refs"):
+    if node.is_present("refs"):
         refs = node.node("refs")
         for name, value in refs.raw.items():
             ref = known.find(value, SnapshotRef)
             found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]")) if ref is None else ref
     if MAIN not in found and current is not None:
-        raw: Raw = {"snapshot-id": current, "type": RefType.BRANCH.value}
+        raw: JsonObject = {"snapshot-id": current, "type": RefType.BRANCH.value}
         found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=raw)
     return found

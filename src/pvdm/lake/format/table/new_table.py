@@ -52,9 +52,9 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     """The first state of a new or staged table; columns, partitions and sort order get new ids."""
     node, nothing = Node(request, "$"), Node({"fields": []}, "$")
     asked = parse_schema(node.node("schema"))
-    spec = parse_spec(node.node("partition-spec") if node.has("partition-spec") else nothing, id_needed=False)
-    order = parse_order(node.node("write-order") if node.has("write-order") else nothing, id_needed=False)
-    given = node.strings("properties") if node.has("properties") else {}
+    spec = parse_spec(node.node("partition-spec") if node.has_not_null("partition-spec") else nothing, id_needed=False)
+    order = parse_order(node.node("write-order") if node.has_not_null("write-order") else nothing, id_needed=False)
+    given = node.string_map("properties") if node.has_not_null("properties") else {}
     judge_spec_names(spec, asked)
     judge_spec(spec, asked)
     judge_order(order, asked)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Node, Raw, canonical, dump_json, invalid, shown
+from pvdm.lake.format.json_document import JsonObject, Node, comparison_text, dump_json, invalid, shown
 
 MAIN: Final = "main"
 REF_FIELDS_MAX: Final = 100
@@ -42,10 +42,10 @@ class Snapshot:
     first_row_id: int | None
     added_rows: int | None
     key_id: str | None
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
     _spelled: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
-    _canonical: str | None = attribute(default=None, init=False, repr=False, compare=False)
+    _comparison_text: str | None = attribute(default=None, init=False, repr=False, compare=False)
 
     def spelled(self) -> bytes:
         """The snapshot's JSON as a document has it, cached: every later document of the table has it too."""
@@ -53,11 +53,11 @@ class Snapshot:
             object.__setattr__(self, "_spelled", dump_json(self.raw))
         return self._spelled or b""
 
-    def canonical(self) -> str:
+    def comparison_text(self) -> str:
         """The snapshot's JSON in the form that is compared, cached."""
-        if self._canonical is None:
-            object.__setattr__(self, "_canonical", canonical(self.raw))
-        return self._canonical or ""
+        if self._comparison_text is None:
+            object.__setattr__(self, "_comparison_text", comparison_text(self.raw))
+        return self._comparison_text or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SnapshotRef:
     min_snapshots_to_keep: int | None = None
     max_snapshot_age_ms: int | None = None
     max_ref_age_ms: int | None = None
-    raw: Raw = attribute(repr=False, compare=False, default_factory=dict)
+    raw: JsonObject = attribute(repr=False, compare=False, default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class StatisticsFile:
     snapshot_id: int
     path: str
     file_size_in_bytes: int
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,15 @@ class EncryptedKey:
 
     key_id: str
     encrypted_by_id: str | None
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
 
 
 def parse_snapshot(node: Node) -> Snapshot:
     """Read a snapshot and check it by itself."""
-    summary = node.given_strings("summary")
+    summary = node.string_map_if_present("summary")
     operation = summary.get("operation", "overwrite" if summary else None)
     first_row_id, added_rows = node.optional_long("first-row-id"), node.optional_long("added-rows")
-    sequence_number = node.given_long("sequence-number") or 0
+    sequence_number = node.long_if_present("sequence-number") or 0
     for key, number in (
         ("sequence-number", sequence_number),
         ("first-row-id", first_row_id),
@@ -123,14 +123,14 @@ def parse_snapshot(node: Node) -> Snapshot:
     if first_row_id is not None and added_rows is None:
         got = "no added-rows"
         raise Code.SNAPSHOT_INVALID(reason="snapshot_added_rows_missing", got=got, place=node.at("added-rows"))
-    manifest_list = node.text("manifest-list") if node.given("manifest-list") else None
-    manifests = node.texts("manifests") if node.given("manifests") else ()
-    if (manifest_list is None) != node.given("manifests"):
+    manifest_list = node.text("manifest-list") if node.is_present("manifest-list") else None
+    manifests = node.string_list("manifests") if node.is_present("manifests") else ()
+    if (manifest_list is None) != node.is_present("manifests"):
         got = "neither" if manifest_list is None else "both"
         raise Code.SNAPSHOT_INVALID(reason="snapshot_manifests_invalid", got=got, place=node.place)
     return Snapshot(
         node.long("snapshot-id"),
-        node.given_long("parent-snapshot-id"),
+        node.long_if_present("parent-snapshot-id"),
         sequence_number,
         node.long("timestamp-ms"),
         manifest_list,
@@ -164,7 +164,7 @@ def parse_ref(node: Node) -> SnapshotRef:
     return SnapshotRef(node.long("snapshot-id"), found, keep, snapshot_age, ref_age, node.raw)
 
 
-def require_few_fields(ref: Raw, place: str) -> None:
+def require_few_fields(ref: JsonObject, place: str) -> None:
     """Raise if a ref has too many fields, known or not: every move of the ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
         most = f"at most {REF_FIELDS_MAX}"
@@ -174,13 +174,13 @@ def require_few_fields(ref: Raw, place: str) -> None:
 def parse_statistics(node: Node) -> StatisticsFile:
     """Read a statistics file with the list of its blobs."""
     node.long("file-footer-size-in-bytes")
-    node.items("blob-metadata")
+    node.array("blob-metadata")
     for blob in node.nodes("blob-metadata"):
         blob.text("type")
         blob.long("snapshot-id")
         blob.long("sequence-number")
         blob.integers("fields")
-        blob.given_strings("properties")
+        blob.string_map_if_present("properties")
     return parse_partition_statistics(node)
 
 
@@ -198,7 +198,7 @@ def parse_key(node: Node) -> EncryptedKey:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid(node.at("encrypted-key-metadata"), "base64", "something else") from None
-    node.given_strings("properties")
+    node.string_map_if_present("properties")
     return EncryptedKey(node.text("key-id"), node.optional_text("encrypted-by-id"), node.raw)
 
 

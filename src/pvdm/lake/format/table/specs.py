@@ -8,7 +8,16 @@ from dataclasses import field as attribute
 from typing import Final
 
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import INT_LAST, Json, Node, Raw, canonical, invalid, read_objects, shown
+from pvdm.lake.format.json_document import (
+    INT_LAST,
+    Json,
+    JsonObject,
+    Node,
+    comparison_text,
+    invalid,
+    read_objects,
+    shown,
+)
 from pvdm.lake.format.partition_spec import Transform
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
 from pvdm.lake.format.schema.logical import primitive
@@ -47,7 +56,7 @@ class TableSpec:
 
     spec_id: int
     fields: tuple[SpecField, ...]
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
     @property
@@ -77,7 +86,7 @@ class TableOrder:
 
     order_id: int
     fields: tuple[SortField, ...]
-    raw: Raw = attribute(repr=False, compare=False)
+    raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
     @property
@@ -94,9 +103,9 @@ def parse_spec(node: Node, *, id_needed: bool = True) -> TableSpec:
 
 def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
     """Read the fields of a spec. Raises unless all of them have ids, or none."""
-    node.items(key)
+    node.array(key)
     found = list(node.nodes(key))
-    with_ids = [item for item in found if item.given("field-id")]
+    with_ids = [item for item in found if item.is_present("field-id")]
     if with_ids and len(with_ids) != len(found):
         got = f"{len(with_ids)} ids on {len(found)} fields"
         raise Code.PARTITION_SPEC_INVALID(reason="spec_field_ids_mixed", got=got, place=node.at(key))
@@ -117,7 +126,7 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
 
 def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
     """Read a sort order. Raises unless id 0 is the unsorted order and only that."""
-    node.items("fields")
+    node.array("fields")
     fields = tuple(
         SortField(
             _source(item),
@@ -219,7 +228,7 @@ def _takes(transform: str, column: SchemaField) -> bool:
 
 
 def _source(node: Node) -> int:
-    if not node.has("source-id") and node.has("source-ids"):
+    if not node.has_not_null("source-id") and node.has_not_null("source-ids"):
         raise Code.PARTITION_SPEC_INVALID(
             reason="transform_arguments_unsupported", got="source-ids", place=node.at("source-ids")
         )
@@ -233,7 +242,7 @@ def _word(node: Node, key: str, words: tuple[str, ...]) -> str:
     return text
 
 
-def extras(raw: Raw, known: frozenset[str]) -> str:
+def extras(raw: JsonObject, known: frozenset[str]) -> str:
     """The fields of a spec or order that Iceberg does not define, as text to compare."""
     left: dict[str, Json] = {key: value for key, value in raw.items() if key not in known and key != "fields"}
     fields = raw.get("fields")
@@ -242,10 +251,10 @@ def extras(raw: Raw, known: frozenset[str]) -> str:
             {key: value for key, value in item.items() if key not in known} if isinstance(item, dict) else item
             for item in fields
         ]
-    return canonical(left)
+    return comparison_text(left)
 
 
-def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: Raw) -> dict[str, Json]:
+def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> dict[str, Json]:
     """The JSON of a spec with these ids; other fields are taken from `like`."""
     made: list[Json] = []
     for field, old in zip(fields, read_objects(like.get("fields")), strict=True):
@@ -254,7 +263,7 @@ def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: Raw) -> dict[str
     return {**like, "spec-id": spec_id, "fields": made}
 
 
-def order_raw(order_id: int, fields: tuple[SortField, ...], like: Raw) -> dict[str, Json]:
+def order_raw(order_id: int, fields: tuple[SortField, ...], like: JsonObject) -> dict[str, Json]:
     """The JSON of a sort order with these ids; other fields are taken from `like`."""
     made: list[Json] = [
         {**old, "source-id": field.source_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Json, Node, canonical, invalid
+from pvdm.lake.format.json_document import Json, Node, comparison_text, invalid
 from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.snapshots import (
     MAIN,
@@ -139,7 +139,7 @@ def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> Snap
         unknown = {key: value for key, value in existing.raw.items() if key not in _REF_KEYS}
     unknown |= _unknown(node)
     raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
-    raw |= {key: node.raw[key] for key in RETENTION if node.has(key)}
+    raw |= {key: node.raw[key] for key in RETENTION if node.has_not_null(key)}
     raw |= unknown
     require_few_fields(raw, node.place)
     return replace(ref, raw=raw)
@@ -151,7 +151,9 @@ def _unknown(node: Node) -> dict[str, Json]:
 
 def _news(node: Node, existing: SnapshotRef) -> bool:
     """Whether the update changes an unknown field of the ref."""
-    return any(canonical(existing.raw.get(key)) != canonical(value) for key, value in _unknown(node).items())
+    return any(
+        comparison_text(existing.raw.get(key)) != comparison_text(value) for key, value in _unknown(node).items()
+    )
 
 
 def remove_snapshot_ref(draft: Draft, node: Node) -> None:

@@ -114,7 +114,7 @@ def add_spec(draft: Draft, node: Node) -> None:
     """add-spec."""
     given = node.node("spec")
     spec = parse_spec(given, id_needed=False)
-    fields = given.items("fields")
+    fields = given.array("fields")
     has_ids = bool(fields) and isinstance(fields[0], dict) and fields[0].get("field-id") is not None
     put_spec(draft, spec if has_ids else _with_free_ids(draft, spec))
 
@@ -212,14 +212,14 @@ def set_location(draft: Described, node: Node) -> None:
 
 def set_properties(draft: Described, node: Node) -> None:
     """set-properties; early clients send `updated`."""
-    updates = node.strings("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
+    updates = node.string_map("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
     draft.properties.update(updates)
     draft.changed |= bool(updates)
 
 
 def remove_properties(draft: Described, node: Node) -> None:
     """remove-properties; early clients send `removed`. Unknown names are ignored."""
-    removals = node.texts("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
+    removals = node.string_list("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
     for name in removals:
         draft.properties.pop(name, None)
     draft.changed |= bool(removals)

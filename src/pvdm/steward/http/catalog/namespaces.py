@@ -81,8 +81,8 @@ def namespaces(
 @router.post(f"{_V1}/namespaces")
 def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """A new namespace."""
-    levels = require_levels(list(body.texts("namespace")))
-    properties = body.strings("properties") if body.has("properties") else {}
+    levels = require_levels(list(body.string_list("namespace")))
+    properties = body.string_map("properties") if body.has_not_null("properties") else {}
 
     def work(key: RequestKey | None) -> Response:
         return _namespace_response(catalog.namespaces.create(grant, levels, properties, idempotency_key=key))
@@ -114,8 +114,8 @@ def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPa
 @router.post(f"{_NAMESPACE}/properties")
 def change(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """Set and remove properties."""
-    updates = body.strings("updates") if body.has("updates") else {}
-    removals = body.texts("removals") if body.has("removals") else ()
+    updates = body.string_map("updates") if body.has_not_null("updates") else {}
+    removals = body.string_list("removals") if body.has_not_null("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
         facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, idempotency_key=key)}

@@ -223,4 +223,4 @@ def after_levels(token: str | None) -> Levels | None:
 
 def identifier(node: Node) -> tuple[Levels, str]:
     """A table's identifier in a body."""
-    return require_levels(list(node.texts("namespace"))), require_name(node.text("name"), "the table's name")
+    return require_levels(list(node.string_list("namespace"))), require_name(node.text("name"), "the table's name")

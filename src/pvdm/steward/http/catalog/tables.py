@@ -61,7 +61,7 @@ def tables(
 @router.post(_TABLES)
 def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A new table, or the document that it would begin with."""
-    if body.has("stage-create") and body.flag("stage-create"):
+    if body.has_not_null("stage-create") and body.flag("stage-create"):
         made = catalog.tables.staged(grant, levels, body.raw)
         return _table_response(catalog.responses.staged(grant, made, delegated=_delegated(request)))
 
@@ -76,7 +76,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
 def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A table from its metadata file."""
     name, location = body.text("name"), body.text("metadata-location")
-    overwrite = body.has("overwrite") and body.flag("overwrite")
+    overwrite = body.has_not_null("overwrite") and body.flag("overwrite")
 
     def work(key: RequestKey | None) -> Response:
         made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, idempotency_key=key)
@@ -120,7 +120,7 @@ def commit(request: Request) -> Response:
     """Change the table's document."""
     catalog, grant, levels, table = table_asked(request)
     body = body_in(request)
-    if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
+    if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, table):
         raise Code.IDENTIFIER_DIFFERS("path and body name different tables", expected="one table")
 
     def work(key: RequestKey | None) -> Response:
@@ -133,7 +133,7 @@ def commit(request: Request) -> Response:
 @router.post(f"{_V1}/transactions/commit")
 def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
     """Change several tables, all or none."""
-    body.items("table-changes")
+    body.array("table-changes")
     changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
     return Once.of(request, catalog, grant).change(
         lambda key: catalog.tables.commit(grant, changes, idempotency_key=key)
@@ -192,8 +192,8 @@ def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: Tabl
 
 
 def _change(levels: Levels, name: str, body: Node) -> Change:
-    requirements = body.items("requirements") if body.has("requirements") else []
-    return Change(levels, name, requirements, body.items("updates"))
+    requirements = body.array("requirements") if body.has_not_null("requirements") else []
+    return Change(levels, name, requirements, body.array("updates"))
 
 
 def _delegated(request: Request) -> bool:

@@ -100,10 +100,10 @@ def replace(
     request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart, body: BodyPart
 ) -> Response:
     """Change the view's document."""
-    if body.has("identifier") and identifier(body.node("identifier")) != (levels, view):
+    if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, view):
         raise Code.IDENTIFIER_DIFFERS("path and body name different views", expected="one view")
-    requirements = body.items("requirements") if body.has("requirements") else []
-    change = Change(levels, view, requirements, body.items("updates"))
+    requirements = body.array("requirements") if body.has_not_null("requirements") else []
+    change = Change(levels, view, requirements, body.array("updates"))
     return Once.of(request, catalog, grant).respond(
         lambda key: _changed(catalog.views.commit(grant, change, idempotency_key=key)),
         _again(catalog, grant, levels, view),
