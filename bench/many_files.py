@@ -52,7 +52,7 @@ def show(
         written = write_manifest(header, entries)
         path = home / f"m{at}.avro"
         path.write_bytes(written.data)
-        listed.append(written.listed(f"file://{path}", FIRST_SNAPSHOT))
+        listed.append(written.list_entry(f"file://{path}", FIRST_SNAPSHOT))
     heading = ListHeader(format_version=2, snapshot_id=FIRST_SNAPSHOT, parent_snapshot_id=None, sequence_number=1)
     (home / "snap.avro").write_bytes(write_manifest_list(heading, listed).data)
     snapshot: dict[str, Any] = {

@@ -80,7 +80,7 @@ def test_what_we_write_java_reads_as_its_own(java: Java, written: Path, tmp_path
         ours = write_manifest(manifest.header, manifest.entries)
         path = tmp_path / f"m{at}.avro"
         path.write_bytes(ours.data)
-        told.append(ours.listed(str(path), 55))
+        told.append(ours.list_entry(str(path), 55))
     target = tmp_path / "list.avro"
     target.write_bytes(write_manifest_list(replace(found.header, iceberg_schema=None), told).data)
     expected = java.run("read", str(listing), str(version))

@@ -78,7 +78,7 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
             sequence_number=metadata.next_sequence_number,
             first_row_id=first,
         ),
-        [written.listed(where(manifest), own), *listed_manifests(metadata, head, files())],
+        [written.list_entry(where(manifest), own), *listed_manifests(metadata, head, files())],
     )
     listed = folder / "metadata" / f"snap-{own}.avro"
     listed.write_bytes(listing.data)

@@ -15,12 +15,12 @@ from pvdm.errors.kinds import KINDS
 ERROR_DETAILS_MAX: Final = 64
 
 _DETAIL: Final = re.compile(r"[a-z0-9_]{1,64}")
-# Parameters and fields of an error have these names.
+# Details become keyword arguments of the error, so they must not use its own names.
 _RESERVED: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
 
 
 def _keep_known_details(value: object) -> dict[str, str | int]:
-    """Texts and integers with plain names. Details of other types are for newer clients."""
+    """Texts and integers with plain names. Other types come from a newer Steward and are dropped."""
     if not isinstance(value, Mapping):
         return {}
     first = list(value.items())[:ERROR_DETAILS_MAX]
@@ -90,7 +90,7 @@ class RefusalView(ResponseModel):
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of the error's class; an error without a class of its own is a bug."""
+    """The kind of the error; an error of no class in KINDS is a bug."""
     return next((kind for kind, cls in KINDS.items() if isinstance(error, cls)), "bug")
 
 

@@ -198,7 +198,7 @@ class _Writer:
         name = f"{self.snapshot_id}-{'m' if content is ManifestContent.DATA else 'd'}{len(self.files)}.avro"
         location = self._place(name)
         self.files.append(NewFile(name, location, manifest.data))
-        return manifest.listed(location, self.snapshot_id)
+        return manifest.list_entry(location, self.snapshot_id)
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:

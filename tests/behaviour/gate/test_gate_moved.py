@@ -141,7 +141,7 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
         ),
         [
             *listed_manifests(metadata, head, house.files),
-            written.listed(where(place / f"{snapshot_id}-d0.avro"), snapshot_id),
+            written.list_entry(where(place / f"{snapshot_id}-d0.avro"), snapshot_id),
         ],
     )
     (place / f"snap-{snapshot_id}.avro").write_bytes(listed.data)

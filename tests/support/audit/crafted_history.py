@@ -355,7 +355,7 @@ def with_deletes(history: History) -> Callable[[bytes], bytes]:
         path = history.folder / "vault" / "deletes.avro"
         path.write_bytes(written.data)
         number = listed[0].sequence_number
-        return [*listed, replace(written.listed(f"file://{path}", snapshot_id), sequence_number=number)]
+        return [*listed, replace(written.list_entry(f"file://{path}", snapshot_id), sequence_number=number)]
 
     return listing(change)
 

@@ -154,7 +154,7 @@ def _manifest(path: Path, base: Doc, files: Sequence[PooledFile], snapshot_id: i
     ]
     written = write_manifest(header, entries)
     path.write_bytes(written.data)
-    return written.listed(f"file://{path}", snapshot_id)
+    return written.list_entry(f"file://{path}", snapshot_id)
 
 
 def _listed(file: PooledFile, fields: Sequence[Doc]) -> DataFile:

@@ -137,7 +137,7 @@ def _written(metadata: TableMetadata, each: Planted, own: int, path: str) -> Man
     # Room for another manifest of the same length.
     manifest = write_manifest(header, each.entries, extra=[("room", bytes(200))], codec="null")
     file_at(path).write_bytes(manifest.data)
-    honest = manifest.listed(path, own, first_row_id=each.first_row_id)
+    honest = manifest.list_entry(path, own, first_row_id=each.first_row_id)
     least = honest.min_sequence_number
     return replace(honest, min_sequence_number=None if least is None else min(least, metadata.next_sequence_number))
 

@@ -191,7 +191,7 @@ class Lake:
             path = self.folder / f"m{number}-{next(self._numbers)}.avro"
             path.write_bytes(written.data)
             first = {"first_row_id": 1_000} if self.version > 2 and content is ManifestContent.DATA else {}
-            listed.append(written.listed(f"file://{path}", SNAPSHOT, sequence_number=last, **first))
+            listed.append(written.list_entry(f"file://{path}", SNAPSHOT, sequence_number=last, **first))
         head = ListHeader(
             format_version=self.version,
             snapshot_id=SNAPSHOT,

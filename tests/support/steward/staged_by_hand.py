@@ -258,7 +258,7 @@ class Staging:
     def _manifest(self, own: int, at: int, header: ManifestHeader, files: Sequence[DataFile]) -> ManifestFile:
         entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own) for each in files]
         written = write_manifest(header, entries)
-        return written.listed(self._put(f"{own}-m{at}.avro", written.data), own)
+        return written.list_entry(self._put(f"{own}-m{at}.avro", written.data), own)
 
     def _put(self, name: str, data: bytes) -> str:
         path = self.folder / "metadata" / name

@@ -131,7 +131,7 @@ class Yard:
         written = write_manifest(self.header() if header is None else header, list(entries))
         path = self.place(f"m{next(self._numbers)}.avro")
         path.write_bytes(written.data)
-        return written.listed(f"file://{path}", own)
+        return written.list_entry(f"file://{path}", own)
 
     def snapshot(self, manifests: Sequence[ManifestFile], **changes: Any) -> Snapshot:
         """The next snapshot, a child of the last one, of these manifests."""

@@ -181,7 +181,7 @@ def test_what_we_write_pyiceberg_reads(
     Path(example.path("m0.avro")).write_bytes(written.data)
     header = ListHeader(format_version=version, snapshot_id=55, sequence_number=4 if version == 2 else None)
     Path(example.path("list.avro")).write_bytes(
-        write_manifest_list(header, [written.listed(example.path("m0.avro"), 55)]).data
+        write_manifest_list(header, [written.list_entry(example.path("m0.avro"), 55)]).data
     )
     (listed,) = theirs.read_manifest_list(example.io.new_input(example.path("list.avro")))
     found = listed.fetch_manifest_entry(example.io, discard_deleted=False)
@@ -207,7 +207,7 @@ def test_a_manifest_of_format_3_is_read_by_pyiceberg_too(tmp_path: Path) -> None
     Path(example.path("m0.avro")).write_bytes(written.data)
     header = ListHeader(format_version=3, snapshot_id=55, sequence_number=4, first_row_id=0)
     listing = Path(example.path("list.avro"))
-    listing.write_bytes(write_manifest_list(header, [written.listed(example.path("m0.avro"), 55)]).data)
+    listing.write_bytes(write_manifest_list(header, [written.list_entry(example.path("m0.avro"), 55)]).data)
     (listed,) = theirs.read_manifest_list(example.io.new_input(str(listing)))
     found = listed.fetch_manifest_entry(example.io)
     assert [(each.sequence_number, each.data_file.partition[0]) for each in found] == [(4, 20_000), (2, None)]
@@ -249,7 +249,7 @@ def test_both_libraries_say_the_same_of_a_manifest(
         ManifestEntry(status=EntryStatus.ADDED, data_file=example.our_file(value, at), snapshot_id=55)
         for at, value in enumerate(values)
     ]
-    ours = write_manifest(example.header, entries).listed("x", 55)
+    ours = write_manifest(example.header, entries).list_entry("x", 55)
     assert [getattr(ours, name) for name in TOLD[1:]] == [getattr(told, name) for name in TOLD[1:]]
     (summary,), (expected,) = ours.partitions or (), told.partitions or []
     # Readers order uuids in different ways: of these we say no ends.

@@ -121,7 +121,7 @@ def test_a_given_marker_and_unknown_header_values_are_written() -> None:
 def test_the_list_gets_true_facts() -> None:
     file = data_file(record_count=5)
     written = write_manifest(header(), [entry(), kept(file), kept(file, status=EntryStatus.DELETED, sequence_number=1)])
-    told = written.listed("s3://lake/m.avro", 55, sequence_number=9)
+    told = written.list_entry("s3://lake/m.avro", 55, sequence_number=9)
     check_listed(read_manifest(written.data), told, size=len(written.data))
     counts = (told.added_files_count, told.added_rows_count, told.existing_rows_count, told.deleted_rows_count)
     assert (counts, told.min_sequence_number) == ((1, 10, 5, 5), 2)

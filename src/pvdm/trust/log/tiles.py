@@ -25,7 +25,7 @@ _PATH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tile:
-    """`width` hashes of level `level * 8`, from `index * 256` on. Level -1 is a bundle of entries."""
+    """`width` hashes of tree level `8 * level`, from `index * 256` on. Level -1 is a bundle of entries."""
 
     level: int
     index: int
@@ -112,7 +112,7 @@ class StaticTiles:
         self._size = size
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """Each node's hash, computed from the tile that has the lower edge of its subtree."""
+        """Each node's hash, computed from the stored hashes below the node, which are all in one tile."""
         tiles: dict[Tile, bytes] = {}
         return [self._hash(node, tiles) for node in nodes]
 
@@ -138,10 +138,10 @@ class StaticTiles:
             tiles[tile] = data
         at = (first % TILE_WIDTH) * HASH_BYTES
         part = tiles[tile][at : at + (HASH_BYTES << height)]
-        return _complete([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
+        return _subtree_root([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
 
     def _load(self, tile: Tile) -> tuple[bytes, int]:
-        """The file and its width: that of the tree, or a wider one, which begins with the same hashes."""
+        """The file and its width: the width that this tree size gives, or a wider one, which begins alike."""
         for width in (tile.width, *self._wider(tile), TILE_WIDTH):
             try:
                 return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width
@@ -150,7 +150,7 @@ class StaticTiles:
         raise Code.TILE_INVALID(reason="tile_missing", expected=f"{tile.path}, or a wider one", got="none")
 
     def _wider(self, tile: Tile) -> list[int]:
-        """The larger widths in the folder. An export writes only the widths at which it ran."""
+        """The larger widths in the folder. An export writes partial tiles only for the tree sizes at its runs."""
         partials = self._folder / (Tile(tile.level, tile.index).path + ".p")
         if not partials.is_dir():
             return []
@@ -158,7 +158,7 @@ class StaticTiles:
         return sorted(width for width in found if tile.width < width < TILE_WIDTH)
 
 
-def _complete(hashes: list[bytes]) -> bytes:
+def _subtree_root(hashes: list[bytes]) -> bytes:
     while len(hashes) > 1:
         hashes = [fold(hashes[at : at + 2]) for at in range(0, len(hashes), 2)]
     return hashes[0]

@@ -34,19 +34,21 @@ _BLOCK_SIZE: Final = 67_108_864
 
 @dataclass(frozen=True, slots=True)
 class WrittenManifest:
-    """A manifest's bytes, and the facts for its entry in a list."""
+    """A manifest's bytes, and the facts for its entry in a list. `counts` has files and rows by status."""
 
     data: bytes
     header: ManifestHeader
-    counts: tuple[tuple[int, int], ...]
+    counts: Mapping[EntryStatus, tuple[int, int]]
     min_sequence_number: int | None
     partitions: tuple[FieldSummary, ...]
 
-    def listed(
+    def list_entry(
         self, path: str, snapshot_id: int, *, sequence_number: int | None = None, first_row_id: int | None = None
     ) -> ManifestFile:
         """The manifest's entry in a list; without a sequence number it gets the list's."""
-        (existing, existing_rows), (added, added_rows), (deleted, deleted_rows) = self.counts
+        added, added_rows = self.counts[EntryStatus.ADDED]
+        existing, existing_rows = self.counts[EntryStatus.EXISTING]
+        deleted, deleted_rows = self.counts[EntryStatus.DELETED]
         return ManifestFile(
             manifest_path=path,
             manifest_length=len(self.data),
@@ -88,7 +90,7 @@ def write_manifest(
     return WrittenManifest(
         data,
         header,
-        tuple(_count(listed, status) for status in EntryStatus),
+        {status: _count(listed, status) for status in EntryStatus},
         min(live, default=None),
         tuple(
             _summary(kind, [entry.data_file.partition[field.field_id] for entry in listed])
@@ -136,8 +138,10 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
     if (file.content is FileContent.DATA) != (header.content is ManifestContent.DATA):
         wanted = f"files of {header.content.name} manifests"
         raise _refused("manifest_write_content_conflict", wanted, file.content.name)
-    if version == 1 and (header.content is not ManifestContent.DATA or entry.snapshot_id is None):
-        raise _refused("manifest_write_format_1", "data files with a snapshot id in format 1", entry.snapshot_id)
+    if version == 1 and header.content is not ManifestContent.DATA:
+        raise _refused("manifest_write_format_1", "data files in format 1", header.content.name)
+    if version == 1 and entry.snapshot_id is None:
+        raise _refused("manifest_write_format_1", "a snapshot id in format 1", entry.snapshot_id)
     numbers = (entry.sequence_number, entry.file_sequence_number)
     if version > 1 and entry.status is not EntryStatus.ADDED and None in numbers:
         raise _refused("manifest_write_sequence_missing", "explicit numbers on what was not added here", numbers)
@@ -156,7 +160,7 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
 
 
 _DEPRECATED: Final = ("block_size_in_bytes", "file_ordinal", "sort_columns", "distinct_counts")
-_NO_DEPRECATED: Final[dict[str, Any]] = dict.fromkeys(_DEPRECATED)
+_DEPRECATED_AS_NONE: Final[dict[str, Any]] = dict.fromkeys(_DEPRECATED)
 _SINCE: Final = {
     "equality_ids": 2,
     "referenced_data_file": 2,
@@ -178,26 +182,26 @@ def _entry_record(fields: StructType, entry: ManifestEntry, header: ManifestHead
         4: entry.file_sequence_number,
     }
     return tuple(
-        tuple(_file_value(each, entry.data_file, header, types) for each in known.type.fields)
-        if known.field_id == DATA_FILE and isinstance(known.type, StructType)
-        else values[known.field_id]
-        for known in fields.fields
+        tuple(_file_value(each, entry.data_file, header, types) for each in avro_field.type.fields)
+        if avro_field.field_id == DATA_FILE and isinstance(avro_field.type, StructType)
+        else values[avro_field.field_id]
+        for avro_field in fields.fields
     )
 
 
-def _file_value(known: Field, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
-    if known.field_id == PARTITION:
+def _file_value(avro_field: Field, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
+    if avro_field.field_id == PARTITION:
         for field in header.spec.fields:
             value = file.partition[field.field_id]
             if field.transform.name == "void" and value is not None:
                 raise _refused("manifest_write_void_not_null", "null for a void transform", value)
         pairs = zip(header.spec.fields, types, strict=True)
         return tuple(to_raw(kind, file.partition[field.field_id]) for field, kind in pairs)
-    if known.name == "block_size_in_bytes":
+    if avro_field.name == "block_size_in_bytes":
         return _BLOCK_SIZE if file.block_size_in_bytes is None else file.block_size_in_bytes
-    if known.name == "first_row_id" and file.content is not FileContent.DATA:
+    if avro_field.name == "first_row_id" and file.content is not FileContent.DATA:
         return None
-    value = getattr(file, known.name)
+    value = getattr(file, avro_field.name)
     if isinstance(value, IdMap):
         return tuple(value.items())
     return int(value) if isinstance(value, FileContent) else value
@@ -222,7 +226,7 @@ def _summary(kind: Type, values: list[Value]) -> FieldSummary:
 
 def carry_entry(entry: ManifestEntry, version: int) -> ManifestEntry:
     """An inherited entry as the next manifest has it: EXISTING, without fields that later formats no longer write."""
-    file = entry.data_file if version == 1 else replace(entry.data_file, **_NO_DEPRECATED)
+    file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
