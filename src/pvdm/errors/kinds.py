@@ -125,7 +125,7 @@ class NotAllowedError(PvdmError):
 
 
 class StateUnknownError(PvdmError):
-    """It may have happened or not: ask, do not retry."""
+    """It may have happened or not: read the state before you retry."""
 
     exit_code = 6
 

@@ -24,8 +24,8 @@ SEED_MAX: Final = 2**63 - 1
 _TOKEN: Final = "PVDM_TOKEN"  # noqa: S105 - the name of a variable
 
 
-class PlaceType(click.Path):
-    """A file or folder to write to. An empty name, as an unset shell variable gives, is not the current folder."""
+class NonEmptyPath(click.Path):
+    """A file or folder. An empty name, as an unset shell variable gives, is not the current folder."""
 
     def __init__(self, *, folder: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder)
@@ -81,7 +81,7 @@ class Service:
     def connect(self) -> StewardClient:
         """A client, to be closed. Raises if the address or the token is missing."""
         if not self.url:
-            raise Code.URL_MISSING(got="neither")
+            raise Code.URL_MISSING(got="no --url and no PVDM_URL")
         # Imported late: httpx is slow to load, and most commands work offline.
         from pvdm.client import StewardClient
 
@@ -119,17 +119,17 @@ service_options = option_group(
     click.option("--url", envvar="PVDM_URL", metavar="URL", help="The Steward's address, or PVDM_URL."),
     click.option(
         "--token-file",
-        type=PlaceType(),
+        type=NonEmptyPath(),
         envvar="PVDM_TOKEN_FILE",
         metavar="FILE",
         help="The file (mode 0600) with your token, or PVDM_TOKEN_FILE; PVDM_TOKEN holds the token itself.",
     ),
     click.option(
         "--ca-file",
-        type=PlaceType(),
+        type=NonEmptyPath(),
         envvar="PVDM_CA_FILE",
         metavar="FILE",
-        help="Certificates that the Steward's must be signed by, or PVDM_CA_FILE.  [default: the system's]",
+        help="CA certificates to trust for the Steward's TLS certificate, or PVDM_CA_FILE.  [default: the system's]",
     ),
 )
 
@@ -146,9 +146,11 @@ def seed_option(default: int) -> Callable[[Command], Command]:
     )
 
 
-def out_option(help_text: str = "Where it goes; never over another file.") -> Callable[[Command], Command]:
+def out_option(
+    help_text: str = "The new file for the result; an existing file is not overwritten.",
+) -> Callable[[Command], Command]:
     """`--out`: the new file for the result, which the command needs."""
-    return click.option("--out", type=PlaceType(), required=True, metavar="FILE", help=help_text)
+    return click.option("--out", type=NonEmptyPath(), required=True, metavar="FILE", help=help_text)
 
 
 def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_json
-from pvdm.cli.common.options import Command, ParsedType, PlaceType
+from pvdm.cli.common.options import Command, NonEmptyPath, ParsedType
 from pvdm.cli.common.screen import notice
 from pvdm.cli.common.times import TIME_TYPE, now_micros
 from pvdm.errors import Code
@@ -48,7 +48,7 @@ pin_option = click.option(
 )
 seen_option = click.option(
     "--seen",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     metavar="FILE",
     help="Store the newest trust root in this file, and refuse an older one.",
 )
@@ -63,7 +63,7 @@ def root_option(*, required: bool) -> Callable[[Command], Command]:
     return click.option(
         "--trust-root",
         "root_file",
-        type=PlaceType(),
+        type=NonEmptyPath(),
         required=required,
         metavar="FILE",
         help="The trust root: one envelope, or a chain as a JSON array.",

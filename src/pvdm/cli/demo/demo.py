@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pvdm.cli.common.options import PlaceType, json_option, seed_option
+from pvdm.cli.common.options import NonEmptyPath, json_option, seed_option
 from pvdm.cli.common.screen import Line, notice, say, say_json, say_lines
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.model.printable import counted, printable
@@ -44,13 +44,13 @@ _WORKED: Final = "COMMITTED"
 )
 @click.option(
     "--keep",
-    type=PlaceType(folder=True),
+    type=NonEmptyPath(folder=True),
     metavar="DIR",
     help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder.",
 )
 @click.option(
     "--store",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     metavar="FILE",
     help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.",
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import PlaceType, command_group, engine_option, json_option, pick_engine, seed_option
+from pvdm.cli.common.options import NonEmptyPath, command_group, engine_option, json_option, pick_engine, seed_option
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
@@ -65,13 +65,13 @@ def _widths(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option("--lattice", is_flag=True, help="Also attack with leaked row contributions (needs pvdm[lattice]).")
 @click.option(
     "--write-collision",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     metavar="FILE",
     help="With --lattice: make a new unkeyed collision, write it here and use it.",
 )
 @click.option(
     "--out",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     metavar="FILE",
     default=OUT,
     show_default=True,

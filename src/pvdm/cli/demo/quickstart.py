@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.options import NonEmptyPath, json_option
 from pvdm.cli.common.screen import Line, notice, say_result
 from pvdm.errors import Code, DevelopmentWarning, comparison
 from pvdm.model.printable import counted
@@ -80,7 +80,7 @@ class QuickstartResult:
 
 @click.command(short_help="Create a protected table to try: no Spark, no keys, some seconds.")
 @json_option
-@click.argument("folder", type=PlaceType(folder=True), default=FOLDER, metavar="[FOLDER]")
+@click.argument("folder", type=NonEmptyPath(folder=True), default=FOLDER, metavar="[FOLDER]")
 def quickstart(*, as_json: bool, folder: Path) -> None:
     """Create a folder (default: pvdm-quickstart) with a development Steward, a contract, a job and a notebook.
 

@@ -10,7 +10,7 @@ import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
 from pvdm.cli.common.options import (
-    PlaceType,
+    NonEmptyPath,
     Service,
     command_group,
     engine_option,
@@ -51,7 +51,9 @@ def attest() -> None:
 @attest.command("make", short_help="Make, sign and submit an attestation.")
 @json_option
 @service_options
-@click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="The attestor's private key.")
+@click.option(
+    "--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The attestor's private key."
+)
 @passphrase_option(OPENING)
 @click.option("--catalog", required=True, metavar="NAME", help="The source's catalog.")
 @click.option("--table", required=True, metavar="NAME", help="The source table's name.")
@@ -69,7 +71,7 @@ def attest() -> None:
     help="The contract's mode.",
 )
 @engine_option
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Write the attestation here instead of submitting it.")
+@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Write the attestation here instead of submitting it.")
 def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **asked: Any) -> None:
     """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
@@ -154,7 +156,7 @@ def _show(attestation: SourceAttestation, record: dict[str, object], done: str, 
 
 @attest.command("submit", short_help="Submit an attestation from a file.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @service_options
 def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit the file that `make --out` wrote. The same file again changes nothing.

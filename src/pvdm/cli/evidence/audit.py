@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import ParsedType, PlaceType, Service, json_option, option_group, service_options
+from pvdm.cli.common.options import NonEmptyPath, ParsedType, Service, json_option, option_group, service_options
 from pvdm.cli.common.screen import Line, say_result, watch_on_screen
 from pvdm.cli.common.trust_roots import (
     Judge,
@@ -100,8 +100,10 @@ def _parse_gap_id(text: str) -> str:
 @click.command("audit", short_help="Check a table's history against receipts and proofs.")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option("--bundle", type=PlaceType(), metavar="FILE", help="Audit an exported bundle instead, without a Steward.")
-@click.option("--export", type=PlaceType(), metavar="FILE", help="Write all the evidence to one bundle.")
+@click.option(
+    "--bundle", type=NonEmptyPath(), metavar="FILE", help="Audit an exported bundle instead, without a Steward."
+)
+@click.option("--export", type=NonEmptyPath(), metavar="FILE", help="Write all the evidence to one bundle.")
 @click.option("--rehash", is_flag=True, help="Read every live data file that a proof binds, and all manifests, again.")
 @click.option(
     "--accept-gap",

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, option_group, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, option_group, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
@@ -51,7 +51,7 @@ class LogKeys:
         """The log. Raises if no key was given."""
         found = self.maybe_known()
         if found is None:
-            raise Code.LOG_KEYS_MISSING(got="neither")
+            raise Code.LOG_KEYS_MISSING(got="no --vkey and no --trust-root")
         return found
 
     def maybe_known(self) -> KnownLog | None:
@@ -163,9 +163,9 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 
 @log.command("fsck", short_help="Check every file of an exported log.")
 @json_option
-@click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
+@click.argument("folder", type=NonEmptyPath(folder=True), metavar="FOLDER")
 @log_key_options
-@click.option("--since", type=PlaceType(), metavar="FILE", help="An earlier checkpoint, which the log must contain.")
+@click.option("--since", type=NonEmptyPath(), metavar="FILE", help="An earlier checkpoint, which the log must contain.")
 @click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
 def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
     """Check every entry, hash and file of an exported log against its signed checkpoint, offline.
@@ -207,9 +207,9 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
 
 @log.command("compare", short_help="Compare checkpoints of one log.")
 @json_option
-@click.argument("files", type=PlaceType(), nargs=-1, required=True, metavar="CHECKPOINT...")
+@click.argument("files", type=NonEmptyPath(), nargs=-1, required=True, metavar="CHECKPOINT...")
 @log_key_options
-@click.option("--folder", type=PlaceType(folder=True), metavar="DIR", help="An exported log with all of them in it.")
+@click.option("--folder", type=NonEmptyPath(folder=True), metavar="DIR", help="An exported log with all of them in it.")
 @service_options
 def log_compare(
     *, as_json: bool, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, write_new
-from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
 from pvdm.cli.common.screen import notice, say, say_json, say_result
 from pvdm.cli.evidence.log import (
     ENTRIES_AT_ONCE,
@@ -40,11 +40,17 @@ UNSIGNED: Final = "no key of the log was given, so the checkpoint's signature wa
 @log.command("prove", short_help="Prove that an entry is in the log.")
 @json_option
 @click.argument("index", type=click.IntRange(0), required=False)
-@click.option("--envelope", type=PlaceType(), metavar="FILE", help="Find the entry of this envelope: no index needed.")
-@click.option("--folder", type=PlaceType(folder=True), metavar="DIR", help="An exported log, instead of the Steward.")
+@click.option(
+    "--envelope", type=NonEmptyPath(), metavar="FILE", help="Find the entry of this envelope: no index needed."
+)
+@click.option(
+    "--folder", type=NonEmptyPath(folder=True), metavar="DIR", help="An exported log, instead of the Steward."
+)
 @log_key_options
 @service_options
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Where the log proof goes.  [default: standard output]")
+@click.option(
+    "--out", type=NonEmptyPath(), metavar="FILE", help="Where the log proof goes.  [default: standard output]"
+)
 def log_prove(
     *,
     as_json: bool,
@@ -124,8 +130,13 @@ def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @json_option
 @service_options
 @log_key_options
-@click.option("--since", type=PlaceType(), metavar="FILE", help="An earlier checkpoint, which it must contain.")
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Write it here; never over another file.")
+@click.option("--since", type=NonEmptyPath(), metavar="FILE", help="An earlier checkpoint, which it must contain.")
+@click.option(
+    "--out",
+    type=NonEmptyPath(),
+    metavar="FILE",
+    help="The new file for the checkpoint; an existing file is not overwritten.",
+)
 def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
     """Get the newest checkpoint, and check its signature and that it contains an earlier one.
 
@@ -162,7 +173,7 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
 
 @log.command("export", short_help="Write the log and its statements as files.")
 @json_option
-@click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
+@click.argument("folder", type=NonEmptyPath(folder=True), metavar="FOLDER")
 @config_option
 @click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write missing files again.")
 def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> None:

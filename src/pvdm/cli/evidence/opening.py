@@ -11,7 +11,7 @@ import click
 
 from pvdm.cli.common.files import require_new, sha256_of
 from pvdm.cli.common.options import (
-    PlaceType,
+    NonEmptyPath,
     Service,
     engine_option,
     json_option,
@@ -114,8 +114,8 @@ def _try_read(content: Secret) -> OpenedKeys | None:
 
 @proof.command("recompute", short_help="Recompute a proof's commitments from the data.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
-@click.option("--opened", "opened_file", type=PlaceType(), required=True, metavar="FILE", help="What `open` wrote.")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@click.option("--opened", "opened_file", type=NonEmptyPath(), required=True, metavar="FILE", help="What `open` wrote.")
 @parquet_option
 @click.option(
     "--side",

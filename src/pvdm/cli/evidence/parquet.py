@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import PlaceType
+from pvdm.cli.common.options import NonEmptyPath
 from pvdm.cli.common.screen import watch_on_screen
 from pvdm.cli.table.source_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
@@ -27,7 +27,7 @@ _BATCH_ROWS: Final = 65_536
 parquet_option = click.option(
     "--parquet",
     "files",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     multiple=True,
     required=True,
     metavar="FILE",
@@ -36,7 +36,7 @@ parquet_option = click.option(
 schema_option = click.option(
     "--schema",
     "schema_file",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     metavar="FILE",
     help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
 )

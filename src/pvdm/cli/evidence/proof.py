@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import (
@@ -70,7 +70,7 @@ def proof() -> None:
 
 @proof.command("show", short_help="Show a signed statement as text.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 def proof_show(*, as_json: bool, file: Path) -> None:
     """Show an envelope or a bundle as text: verdict, table, rows, files, signer and the notary's isolation.
 
@@ -100,7 +100,7 @@ def _to_json(statement: Statement) -> dict[str, object]:
 
 @proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @root_option(required=True)
 @pin_option
 @click.option(

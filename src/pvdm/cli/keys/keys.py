@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, service_options
 from pvdm.cli.common.passphrases import new_passphrase, passphrase_option
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.keys.root_spec import read_public
@@ -46,7 +46,7 @@ keys.add_command(root_group)
 
 @keys.command("pair", short_help="Make a key pair.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @click.option(
     "--algorithm",
     "algorithm_name",
@@ -85,7 +85,7 @@ def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, where: str | No
 
 @keys.command("id", short_help="Print the id of a public key.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE.pub")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE.pub")
 def keys_id(*, as_json: bool, file: Path) -> None:
     """Print the id of a public key: SHA-256 over its SubjectPublicKeyInfo.
 

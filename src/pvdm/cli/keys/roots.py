@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
@@ -27,8 +27,6 @@ from pvdm.cli.keys.root_spec import read_spec
 from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
 from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, advance_root, pin_root
-
-_OUT_HELP = "Where the result goes; never over another file."
 
 
 @command_group("root", short_help="Make, sign, show and check trust roots.")
@@ -48,8 +46,8 @@ def root_group() -> None:
 
 @root_group.command("new", short_help="Make the first trust root from public keys.")
 @json_option
-@click.argument("spec", type=PlaceType(), metavar="KEYS.toml")
-@out_option(_OUT_HELP)
+@click.argument("spec", type=NonEmptyPath(), metavar="KEYS.toml")
+@out_option()
 def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     """Make the draft of trust root 1 from the public keys that KEYS.toml names.
 
@@ -84,8 +82,8 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 
 @root_group.command("next", short_help="Make the successor of a trust root.")
 @json_option
-@click.argument("current", type=PlaceType(), metavar="ROOT")
-@click.option("--add", type=PlaceType(), metavar="KEYS.toml", help="Keys to add.")
+@click.argument("current", type=NonEmptyPath(), metavar="ROOT")
+@click.option("--add", type=NonEmptyPath(), metavar="KEYS.toml", help="Keys to add.")
 @click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
 @click.option("--remove", multiple=True, metavar="KEY_ID", help="A key that the successor no longer names.")
 @click.option("--extend", multiple=True, metavar="KEY_ID=TIME", help="A key that stays valid until then.")
@@ -97,7 +95,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 )
 @click.option("--notary-threshold", type=click.IntRange(1), metavar="K", help="Notaries that a proof needs.")
 @click.option("--root-threshold", type=click.IntRange(1), metavar="K", help="Signers that a root needs.")
-@out_option(_OUT_HELP)
+@out_option()
 def root_next(*, as_json: bool, current: Path, out: Path, **asked: Any) -> None:
     """Make the draft of the trust root that follows the newest one of ROOT.
 
@@ -183,12 +181,12 @@ def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
 
 @root_group.command("sign", short_help="Add one signature to a trust root.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
-@click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="The signer's private key.")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@click.option("--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The signer's private key.")
 @passphrase_option(OPENING)
-@click.option("--previous", type=PlaceType(), metavar="ROOT", help="The root before, if only it names the signer.")
+@click.option("--previous", type=NonEmptyPath(), metavar="ROOT", help="The root before, if only it names the signer.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
-@out_option(_OUT_HELP)
+@out_option()
 def root_sign(
     *, as_json: bool, file: Path, key_file: Path, where: str | None, previous: Path | None, yes: bool, out: Path
 ) -> None:
@@ -256,7 +254,7 @@ def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
 
 @root_group.command("show", short_help="Show a trust root as text.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 def root_show(*, as_json: bool, file: Path) -> None:
     """Show a draft, a root or a chain of roots as text. It checks nothing: `check` does.
 
@@ -272,11 +270,11 @@ def root_show(*, as_json: bool, file: Path) -> None:
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")
 @json_option
-@click.argument("files", type=PlaceType(), nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=NonEmptyPath(), nargs=-1, required=True, metavar="FILE...")
 @pin_option
 @seen_option
 @at_option
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Write the whole chain as one file.")
+@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Write the whole chain as one file.")
 def root_check(
     *, as_json: bool, files: tuple[Path, ...], pin: str | None, seen: Path | None, at: int | None, out: Path | None
 ) -> None:
@@ -335,7 +333,7 @@ def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -
 
 @root_group.command("submit", short_help="Submit a trust root to a Steward.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="ROOT")
+@click.argument("file", type=NonEmptyPath(), metavar="ROOT")
 @service_options
 def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit the next trust root, or a chain of them. The newest again changes nothing. Needs an operator's token.

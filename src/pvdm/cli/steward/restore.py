@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.options import NonEmptyPath, json_option
 from pvdm.cli.common.screen import ALERT, require_yes, say, say_json, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.keys.root_spec import read_public
@@ -35,11 +35,13 @@ _NEVER_PROTECTED = "write its rows again; or drop it without a purge, and regist
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
-@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive.  [default: steward.toml's]")
+@click.option(
+    "--archive", type=NonEmptyPath(folder=True), metavar="DIR", help="The archive.  [default: steward.toml's]"
+)
 @click.option(
     "--log-key",
     "log_keys",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     multiple=True,
     metavar="FILE.pub",
     help="A lost log key; may be repeated.",

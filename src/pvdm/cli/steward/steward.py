@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, service_options
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
@@ -36,7 +36,7 @@ def steward() -> None:
 
 config_option = click.option(
     "--config",
-    type=PlaceType(),
+    type=NonEmptyPath(),
     envvar="PVDM_CONFIG",
     required=True,
     metavar="FILE",
@@ -59,7 +59,7 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 @json_option
 @config_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged with the first epoch.")
-@click.option("--public", type=PlaceType(folder=True), metavar="DIR", help="Write the public keys here.")
+@click.option("--public", type=NonEmptyPath(folder=True), metavar="DIR", help="Write the public keys here.")
 def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | None) -> None:
     """Make the keys of the first epoch, the ledger and the log, and store its first checkpoint outside.
 
@@ -88,7 +88,7 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
 
 @steward.command("public", short_help="Write the Steward's public keys.")
 @json_option
-@click.argument("folder", type=PlaceType(folder=True), metavar="DIR")
+@click.argument("folder", type=NonEmptyPath(folder=True), metavar="DIR")
 @config_option
 def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
     """Write the public keys of every epoch, for the trust root. Existing files stay.
@@ -137,7 +137,7 @@ def _key_lines(record: dict[str, Any]) -> list[str]:
 
 @steward.command("trust", short_help="Submit a trust root on the Steward's host.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="ROOT")
+@click.argument("file", type=NonEmptyPath(), metavar="ROOT")
 @config_option
 @pin_option
 def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import require_new
-from pvdm.cli.common.options import PlaceType, command_group, json_option
+from pvdm.cli.common.options import NonEmptyPath, command_group, json_option
 from pvdm.cli.common.screen import Line, say, say_json, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration, duration_option, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pvdm.ledger.record.tokens import BearerToken, Grant
     from pvdm.steward.notary import Notary
 
-_out = click.option("--out", type=PlaceType(), metavar="FILE", help="The new file of mode 0600 for the token's text.")
+_out = click.option(
+    "--out", type=NonEmptyPath(), metavar="FILE", help="The new file of mode 0600 for the token's text."
+)
 
 
 @command_group("token", short_help="Issue, list, rotate and revoke tokens.")
@@ -111,7 +113,7 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
         raise Code.TERMINAL_MISSING(
             "a token is shown on a terminal only",
             expected="--out, or a terminal without --json",
-            got="neither",
+            got="--json without --out" if as_json else "no terminal and no --out",
             hint="name a file with --out; pipes and logs may store what they get",
         )
 

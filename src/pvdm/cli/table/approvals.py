@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import PlaceType, option_group
+from pvdm.cli.common.options import NonEmptyPath, option_group
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import duration_option, now_micros, utc
@@ -57,7 +57,7 @@ signing_options = option_group(
     "signing",
     Signing,
     click.option(
-        "--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="Your operator's private key."
+        "--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="Your operator's private key."
     ),
     passphrase_option(OPENING),
     click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it."),

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, named_values, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, named_values, service_options
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
 from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
@@ -37,7 +37,7 @@ _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 @json_option
 @click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
 @click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Where to write it.  [default: standard output]")
+@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Where to write it.  [default: standard output]")
 def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
     """Write a commented contract to start from. Nothing is overwritten.
 
@@ -68,7 +68,7 @@ def template(table: str, source: str, file: str) -> str:
 
 @click.command("validate", short_help="Check a contract's file.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @click.option(
     "--param",
     "given",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
@@ -51,7 +51,7 @@ def migrate() -> None:
 @migrate.command("propose", short_help="Show what a change would make of a table.")
 @json_option
 @click.argument("table", metavar="TABLE")
-@click.option("--updates", "updates_file", type=PlaceType(), metavar="FILE", help="Iceberg's updates as JSON.")
+@click.option("--updates", "updates_file", type=NonEmptyPath(), metavar="FILE", help="Iceberg's updates as JSON.")
 @click.option(
     "--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column; TYPE is Iceberg's."
 )
@@ -60,8 +60,13 @@ def migrate() -> None:
 @click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property.")
 @click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="A property to remove.")
 @click.option("--format-version", type=click.IntRange(1, 3), metavar="N", help="A later format version.")
-@click.option("--contract", "contract_file", type=PlaceType(), metavar="FILE", help="The new contract.")
-@click.option("--out", type=PlaceType(), metavar="FILE", help="Where the proposal goes; never over another file.")
+@click.option("--contract", "contract_file", type=NonEmptyPath(), metavar="FILE", help="The new contract.")
+@click.option(
+    "--out",
+    type=NonEmptyPath(),
+    metavar="FILE",
+    help="The new file for the proposal; an existing file is not overwritten.",
+)
 @service_options
 def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     *,
@@ -120,7 +125,7 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
 
 @migrate.command("sign", short_help="Read a proposal and sign it.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 @signing_options
@@ -165,7 +170,7 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
 
 @migrate.command("submit", short_help="Submit a signed migration.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @service_options
 def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit a signed migration, which the Steward verifies, logs and applies. The same file again changes nothing.

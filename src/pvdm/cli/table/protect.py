@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
 from pvdm.cli.common.screen import require_yes, say_result
 from pvdm.cli.table.approvals import Signing, protected_lines, protection_lines, signing_options
 from pvdm.errors import Code, InputError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
-@click.option("--contract", "contract_file", type=PlaceType(), required=True, metavar="FILE", help="The contract.")
+@click.option("--contract", "contract_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The contract.")
 @signing_options
 @service_options
 def protect(

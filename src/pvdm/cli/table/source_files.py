@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
-from pvdm.cli.common.options import PlaceType, Service, json_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.model.printable import counted
@@ -24,7 +24,7 @@ _SUFFIX: Final = ".parquet"
 @click.command("source-files", short_help="List Parquet files as a contract's source.")
 @json_option
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where the manifest is written.")
+@click.option("--out", type=NonEmptyPath(), required=True, metavar="FILE", help="Where the manifest is written.")
 @click.option(
     "--schema-from",
     metavar="FILE_OR_TABLE",

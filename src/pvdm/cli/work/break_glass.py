@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import PlaceType, Service, command_group, json_option, out_option, service_options
+from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
 from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_result
 from pvdm.cli.common.times import duration_option, now_micros, utc
@@ -44,9 +44,9 @@ def break_glass() -> None:
 
 @break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
 @json_option
-@click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="Your break-glass key.")
+@click.option("--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="Your break-glass key.")
 @passphrase_option(OPENING)
-@click.option("--proof", "proof_file", type=PlaceType(), required=True, metavar="FILE", help="The FAIL proof.")
+@click.option("--proof", "proof_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The FAIL proof.")
 @click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published although they failed.")
 @duration_option("--expires", default="4h", help_text="How long it can be used: 90s, 30m, 4h; at most 24h.")
@@ -115,7 +115,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
 
 @break_glass.command("submit", short_help="Submit a signed override.")
 @json_option
-@click.argument("file", type=PlaceType(), metavar="FILE")
+@click.argument("file", type=NonEmptyPath(), metavar="FILE")
 @service_options
 def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit a signed override to the Steward, which verifies and logs it. The same file again changes nothing.

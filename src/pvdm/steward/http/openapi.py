@@ -27,15 +27,15 @@ _WORDS: Final = {
     413: "The body is too large",
     415: "The body is of another type",
     422: "A check failed",
-    429: "Too many requests; Retry-After says when to come back",
-    500: "A bug, or a state that is unknown: ask, do not retry",
-    503: "A part cannot be reached, or the clock has jumped; Retry-After says when to come back",
+    429: "Too many requests; Retry-After says when to retry",
+    500: "A bug, or a state that is unknown: read the state before you retry",
+    503: "A part cannot be reached, or the clock has jumped; Retry-After says when to retry",
 }
 _REF: Final = "#/components/schemas/{model}"
 
 
-def raw(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """The media type of a route whose response is no model."""
+def raw_response(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI response of a route that returns this media type instead of a model."""
     schema = {} if media_type == "application/json" else {"type": "string"}
     return {200: {"description": "Successful Response", "content": {media_type: {"schema": schema}}}}
 
@@ -66,16 +66,16 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
         found |= {429}
     if not rule.public:
         found |= {401, 403, 409, 422}
-    if "{" in path or rule.named:
+    if "{" in path or rule.names_an_object:
         found |= {404}
     if rule.body is not Body.NONE:
         found |= {408, 413}
     if rule.body in (Body.JSON, Body.ENVELOPE, Body.FORM):
         found |= {415}
     if rule.body is Body.FORM:
-        found |= {401}
+        found |= {401}  # client credentials may be wrong
     if rule.body is Body.ENVELOPE:
-        found |= {404}
+        found |= {404}  # a statement names objects
     return tuple(sorted(found))
 
 

@@ -43,7 +43,7 @@ class Rule:
     everywhere_for: frozenset[Role] = frozenset()  # the same, for these of its roles only
     limited: bool = True
     charged: bool = True  # without a token: whether the address is charged
-    named: bool = False  # query or body name a thing that may not exist
+    names_an_object: bool = False  # in its query or body; it may not exist
 
     @property
     def public(self) -> bool:
@@ -93,7 +93,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/jobs"): Rule(_WATCHING, everywhere=True),
         ("GET", "/v1/workloads"): Rule(_WORKING),
         ("GET", "/v1/newest-workloads"): Rule(_WORKING),
-        ("POST", "/v1/workloads"): Rule(_PRODUCER, body=Body.JSON, named=True),
+        ("POST", "/v1/workloads"): Rule(_PRODUCER, body=Body.JSON, names_an_object=True),
         ("GET", "/v1/workloads/{workload_id}"): Rule(_WORKING),
         ("GET", "/v1/workloads/{workload_id}/chunks"): Rule(_WORKING),
         ("POST", "/v1/workloads/{workload_id}/attempts"): Rule(_PRODUCER, body=Body.JSON),
@@ -102,11 +102,11 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/attempts/{attempt_id}/staged"): Rule(_PRODUCER, AttemptToken.OWN, Body.EMPTY),
         ("POST", "/v1/attempts/{attempt_id}/abort"): Rule(_PRODUCER, AttemptToken.OWN, Body.JSON),
         ("POST", "/v1/attempts/{attempt_id}/tokens"): Rule(_PRODUCER, body=Body.JSON),
-        ("POST", "/v1/publications"): Rule(_PRODUCER, body=Body.JSON, named=True),
-        ("GET", "/v1/orphans"): Rule(_PRODUCER | _WATCHING, named=True),
-        ("POST", "/v1/orphans/remove"): Rule(_PRODUCER | _OPERATOR, body=Body.JSON, named=True),
-        ("GET", "/v1/quarantine"): Rule(_WATCHING, named=True),
-        ("POST", "/v1/quarantine/remove"): Rule(_OPERATOR, body=Body.JSON, named=True),
+        ("POST", "/v1/publications"): Rule(_PRODUCER, body=Body.JSON, names_an_object=True),
+        ("GET", "/v1/orphans"): Rule(_PRODUCER | _WATCHING, names_an_object=True),
+        ("POST", "/v1/orphans/remove"): Rule(_PRODUCER | _OPERATOR, body=Body.JSON, names_an_object=True),
+        ("GET", "/v1/quarantine"): Rule(_WATCHING, names_an_object=True),
+        ("POST", "/v1/quarantine/remove"): Rule(_OPERATOR, body=Body.JSON, names_an_object=True),
         ("GET", "/v1/proofs"): Rule(_READING | _PRODUCER),
         ("GET", "/v1/proofs/{proof_id}"): Rule(_READING | _PRODUCER),
         ("GET", "/v1/proofs/{proof_id}/envelope"): Rule(_READING),

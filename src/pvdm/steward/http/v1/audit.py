@@ -14,7 +14,7 @@ from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.dependencies import Caller, NotaryPart
-from pvdm.steward.http.openapi import raw
+from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.http.v1.statements import TARGET_NAME_MAX_CHARACTERS
 
 TILE_PATH_MAX_CHARACTERS: Final = 200
@@ -68,7 +68,7 @@ def statements(
     return LoggedList(statements=tuple(_logged_view(each) for each in found))
 
 
-@router.get(f"{_AUDIT}/files", tags=["audit"], responses=raw(OCTETS_TYPE))
+@router.get(f"{_AUDIT}/files", tags=["audit"], responses=raw_response(OCTETS_TYPE))
 def file(
     notary: NotaryPart,
     grant: Caller,
@@ -80,19 +80,19 @@ def file(
     return Response(notary.audits.file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
 
 
-@router.get("/v1/log/checkpoint", tags=["log"], responses=raw("text/plain"))
+@router.get("/v1/log/checkpoint", tags=["log"], responses=raw_response("text/plain"))
 def checkpoint(notary: NotaryPart) -> Response:
     """The newest signed checkpoint."""
     return Response(notary.log.checkpoint(), media_type=TEXT_TYPE)
 
 
-@router.get("/v1/log/tile/{path:path}", tags=["log"], responses=raw(OCTETS_TYPE))
+@router.get("/v1/log/tile/{path:path}", tags=["log"], responses=raw_response(OCTETS_TYPE))
 def tile(notary: NotaryPart, path: Annotated[str, Path(min_length=1, max_length=TILE_PATH_MAX_CHARACTERS)]) -> Response:
     """One tile or entry bundle, by its C2SP path."""
     return Response(notary.log.tile(f"tile/{path}"), media_type=OCTETS_TYPE)
 
 
-@router.get("/v1/log/entries/{index}/proof", tags=["log"], responses=raw("text/plain"))
+@router.get("/v1/log/entries/{index}/proof", tags=["log"], responses=raw_response("text/plain"))
 def log_proof(notary: NotaryPart, index: Annotated[int, Path(ge=0, le=LONG_MAX)]) -> Response:
     """That the entry is in the tree of the newest checkpoint, as a log proof file."""
     return Response(notary.log.proof(index), media_type=TEXT_TYPE)

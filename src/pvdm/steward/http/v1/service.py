@@ -37,7 +37,7 @@ from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, Nota
 from pvdm.steward.http.door import bearer
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.limits import peer_of
-from pvdm.steward.http.openapi import raw
+from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
 from pvdm.trust.keys import epochs as epoch_book
@@ -71,7 +71,7 @@ async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) 
     return JSONResponse(body, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
-@router.get("/v1/openapi.json", responses=raw("application/json"), tags=["service"])
+@router.get("/v1/openapi.json", responses=raw_response("application/json"), tags=["service"])
 def openapi(request: Request) -> Response:
     """This API, as OpenAPI."""
     state = request.app.state
@@ -80,7 +80,7 @@ def openapi(request: Request) -> Response:
     return Response(state.document, media_type="application/json")
 
 
-@router.get("/metrics", responses=raw("text/plain"), tags=["service"])
+@router.get("/metrics", responses=raw_response("text/plain"), tags=["service"])
 def metrics(found: MetricsPart) -> Response:
     """The counters in Prometheus' text form."""
     return Response(found.exposed(), media_type=METRICS_TYPE)

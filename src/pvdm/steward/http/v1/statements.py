@@ -44,7 +44,7 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.steward.http.body import body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, NotaryPart
-from pvdm.steward.http.openapi import raw
+from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.record.attestations import ChallengeRequest
 
 JSON_TYPE: Final = "application/json"
@@ -81,13 +81,13 @@ def proof(notary: NotaryPart, grant: Caller, proof_id: Hash) -> ProofView:
     return notary.proofs.get(proof_id, grant)
 
 
-@router.get("/v1/proofs/{proof_id}/envelope", tags=["proofs"], responses=raw(JSON_TYPE))
+@router.get("/v1/proofs/{proof_id}/envelope", tags=["proofs"], responses=raw_response(JSON_TYPE))
 def envelope(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
     """The signed bytes."""
     return Response(notary.proofs.envelope(proof_id, grant), media_type=JSON_TYPE)
 
 
-@router.get("/v1/proofs/{proof_id}/bundle", tags=["proofs"], responses=raw(JSON_TYPE))
+@router.get("/v1/proofs/{proof_id}/bundle", tags=["proofs"], responses=raw_response(JSON_TYPE))
 def bundle(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
     """All that an offline check needs, except the trust root."""
     return Response(notary.proofs.bundle(proof_id, grant), media_type=JSON_TYPE)
@@ -219,7 +219,7 @@ def submit_protection(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> 
     return notary.protections.submit(body.envelope.to_bytes(), grant)
 
 
-@router.get("/v1/contracts/{contract_sha256}", tags=["protection"], responses=raw(_YAML))
+@router.get("/v1/contracts/{contract_sha256}", tags=["protection"], responses=raw_response(_YAML))
 def contract(notary: NotaryPart, grant: Caller, contract_sha256: Hash) -> Response:
     """The bytes of a contract by their SHA-256."""
     return Response(notary.protections.contract(contract_sha256, grant), media_type=_YAML)
