@@ -23,9 +23,10 @@ from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.ledger.schema.record import ActionWord, StatementKind, VerdictWord
 from pvdm.ledger.schema.work import DisposalOutcome, HandleWord
-from pvdm.ledger.work import announced, attempts, claims, verified
+from pvdm.ledger.work import announced, attempts, claims, disposals, verified
 from pvdm.ledger.work.announced import NewAnnounced
-from pvdm.ledger.work.verified import DisposalRecord, Removal, VerifiedRecord
+from pvdm.ledger.work.disposals import DisposalRecord, Removal
+from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
 from pvdm.model.states import AnnouncedState, AttemptState
@@ -105,8 +106,8 @@ def everything(unit: Unit) -> None:
 def found_out(unit: Unit, nonce: str, attempt_id: str) -> None:
     """What was verified under a nonce, and what became of the attempt's files."""
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
-    verified.put_disposal(unit, DisposalRecord(attempt_id, DisposalOutcome.PUBLISHED, 2, 1, ""))
-    verified.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
+    disposals.put_disposal(unit, DisposalRecord(attempt_id, DisposalOutcome.PUBLISHED, 2, 1, ""))
+    disposals.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
 
 
 def approved(unit: Unit) -> None:

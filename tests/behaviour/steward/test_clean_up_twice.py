@@ -16,7 +16,7 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.record import events
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.verified import DisposalRecord
+from pvdm.ledger.work.disposals import DisposalRecord
 from pvdm.model.role import Role
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.quarantine import QuarantineFiles

@@ -20,9 +20,10 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import proofs
-from pvdm.ledger.work import attempts, verified
+from pvdm.ledger.work import attempts, disposals
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
+from pvdm.ledger.work.disposals import DisposalRecord
+from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
@@ -262,7 +263,7 @@ class Bench:
 
     def disposed(self, attempt: Attempt) -> DisposalRecord | None:
         with self.scene.notary.ledger.read() as unit:
-            return verified.find_disposal(unit, attempt.attempt_id)
+            return disposals.find_disposal(unit, attempt.attempt_id)
 
     def verify(self, attempt: Attempt) -> ProofCore:
         """The verdict on the attempt, which must be its only one."""

@@ -12,8 +12,9 @@ from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.unit import Unit
-from pvdm.ledger.work import attempts, verified
-from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, DisposalRecord, StoredFinding, VerifiedRecord
+from pvdm.ledger.work import attempts, disposals, verified
+from pvdm.ledger.work.disposals import DisposalRecord
+from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, StoredFinding, VerifiedRecord
 from pvdm.model.states import AttemptState
 from tests.support.ledger.rows import hex64, in_state, logged, newest_verified, nonce_of, opened
 
@@ -94,17 +95,17 @@ def test_a_manifest_without_its_hash_cannot_be_stored(scratch: Unit) -> None:
 def test_an_ended_attempt_waits_until_it_is_cleaned_up(scratch: Unit) -> None:
     opened(scratch)
     attempt = in_state(scratch, AttemptState.ROLLED_BACK)
-    assert [each.attempt_id for each in verified.list_undisposed(scratch)] == [attempt.attempt_id]
+    assert [each.attempt_id for each in disposals.list_undisposed(scratch)] == [attempt.attempt_id]
     done = DisposalRecord(attempt.attempt_id, DisposalOutcome.DELETED, 3, 1, "note")
-    assert verified.put_disposal(scratch, done) == done
-    assert verified.put_disposal(scratch, replace(done, removed=0)) == done
-    assert verified.list_undisposed(scratch) == []
+    assert disposals.put_disposal(scratch, done) == done
+    assert disposals.put_disposal(scratch, replace(done, removed=0)) == done
+    assert disposals.list_undisposed(scratch) == []
 
 
 def test_a_live_attempt_waits_for_no_cleaning(scratch: Unit) -> None:
     opened(scratch)
     in_state(scratch, AttemptState.VERIFYING)
-    assert verified.list_undisposed(scratch) == []
+    assert disposals.list_undisposed(scratch) == []
 
 
 def test_an_attempt_that_staged_nothing_is_verified_without_a_snapshot(scratch: Unit) -> None:

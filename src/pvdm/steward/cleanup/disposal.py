@@ -27,9 +27,9 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs
 from pvdm.ledger.schema.work import DisposalOutcome
-from pvdm.ledger.work import announced, attempts, verified, workloads
+from pvdm.ledger.work import announced, attempts, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.verified import DisposalRecord
+from pvdm.ledger.work.disposals import DisposalRecord
 from pvdm.model.contract import OnFail
 from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.proof import Proof
@@ -128,7 +128,7 @@ class Disposal:
 
     def _find_done(self, attempt_id: str) -> DisposalRecord | None:
         with self.ledger.read() as unit:
-            return verified.find_disposal(unit, attempt_id)
+            return disposals.find_disposal(unit, attempt_id)
 
     def _require_not_cleaned_up(self, attempt_id: str) -> None:
         """Raise if another Steward has cleaned up: a lock may be lost with its connection."""
@@ -142,7 +142,7 @@ class Disposal:
         All are tried; then the first error about something unavailable is raised, so that settling is retried.
         """
         with self.ledger.read() as unit:
-            waiting = verified.list_undisposed(unit)
+            waiting = disposals.list_undisposed(unit)
         found, unavailable = [], list[UnavailableError]()
         for attempt in waiting:
             try:
@@ -219,7 +219,7 @@ class Disposal:
         self._require_not_cleaned_up(attempt_id)
         location = self.vault.quarantine(ended.table_uuid, attempt_id, data)
         with self.ledger.read() as unit:
-            removal = verified.find_removal(unit, attempt_id)
+            removal = disposals.find_removal(unit, attempt_id)
         if removal is not None:
             self.vault.remove(location)
             self._require_not_cleaned_up(attempt_id)
@@ -349,7 +349,7 @@ class Disposal:
     ) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self.clock.now_micros()
-        return self.ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+        return self.ledger.transact(lambda unit: disposals.put_disposal(unit, record), at_micros=at)
 
 
 def open_folder(catalog: Catalog, files: Files, row: TableRow, folder: Location) -> Prefix:

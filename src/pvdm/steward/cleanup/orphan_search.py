@@ -27,7 +27,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.work import attempts, verified, workloads
+from pvdm.ledger.work import attempts, disposals, workloads
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.access import require_attempt
 from pvdm.steward.cleanup.disposal import (
@@ -197,7 +197,7 @@ class OrphanSearch:
         if not must_quarantine(ended):
             return None
         with self._ledger.read() as unit:
-            removal = verified.find_removal(unit, ended.attempt.attempt_id)
+            removal = disposals.find_removal(unit, ended.attempt.attempt_id)
         return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
 
     def _staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:

@@ -18,9 +18,9 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.work import attempts, chunks, verified, workloads
+from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.verified import QUARANTINE_PAGE_MAX_ROWS, Removal
+from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.logs import log_event
@@ -53,7 +53,7 @@ class QuarantineFiles:
             last = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if last is None:
-                found = verified.page_quarantined(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
+                found = disposals.page_quarantined(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
             facts_of = [(each, *_facts(unit, each)) for each in found]
         known = [
             self._view(each.attempt_id, uuid, each.at_micros, self._files(uuid, each.attempt_id), facts)
@@ -73,7 +73,7 @@ class QuarantineFiles:
         """
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            asked = verified.unknown_among(unit, attempt_ids)
+            asked = disposals.unknown_among(unit, attempt_ids)
         lying = self._unknown(grant, None) if asked else []
         unknown = {each.attempt_id: each for each in lying if each.attempt_id in asked}
         known = [each for each in attempt_ids if each not in unknown]
@@ -87,7 +87,7 @@ class QuarantineFiles:
     def _is_returned(self, attempt_id: str) -> bool:
         """Whether removed files are there again: a delayed clean-up may have written them after the removal."""
         with self._ledger.read() as unit:
-            removal = verified.find_removal(unit, attempt_id)
+            removal = disposals.find_removal(unit, attempt_id)
             if removal is None or not removal.done:
                 return False
             uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
@@ -98,7 +98,7 @@ class QuarantineFiles:
         asked = self._vault.tables() if table_uuid is None else [table_uuid]
         lying = [name for uuid in asked for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
-            removed = verified.removed_among(unit, lying)
+            removed = disposals.removed_among(unit, lying)
         return [each for each in removed if self._is_returned(each)]
 
     def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
@@ -113,14 +113,14 @@ class QuarantineFiles:
         def begin(unit: Unit) -> Removal:
             # Checked in the transaction that records it; a decided workload stays decided.
             _require_removable(unit, grant, attempt_id, back=back)
-            return verified.note_removal(unit, noted, known=True) if back else verified.begin_removal(unit, noted)
+            return disposals.note_removal(unit, noted, known=True) if back else disposals.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
         # Listed again: a file written before the record is in this list, and a later writer finds the record and
         # removes its own file.
         for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
-        self._ledger.transact(lambda unit: verified.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
+        self._ledger.transact(lambda unit: disposals.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
         _log_removed(begun, table=name, table_uuid=uuid, workload_id=attempt.workload_id)
         return begun
 
@@ -129,7 +129,7 @@ class QuarantineFiles:
             found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
         )
         self._ledger.transact(
-            lambda unit: verified.note_removal(unit, noted, known=False), at_micros=self._clock.now_micros()
+            lambda unit: disposals.note_removal(unit, noted, known=False), at_micros=self._clock.now_micros()
         )
         for each in found.files:
             self._vault.remove(str(each.place))
@@ -151,7 +151,7 @@ class QuarantineFiles:
                 row = tables.find_by_uuid(unit, uuid)
                 if domain is not None and (row is None or row.domain != domain):
                     continue
-                unknown, name = verified.unknown_among(unit, named), table_name(unit, uuid)
+                unknown, name = disposals.unknown_among(unit, named), table_name(unit, uuid)
             folders = [UnknownFolder(each, uuid, name, tuple(self._files(uuid, each))) for each in unknown]
             found += [each for each in folders if each.files]
         return sorted(found, key=lambda each: each.attempt_id)
@@ -221,7 +221,7 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
         raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
-    if not back and not verified.is_in_quarantine(unit, attempt_id):
+    if not back and not disposals.is_in_quarantine(unit, attempt_id):
         raise Code.QUARANTINE_UNKNOWN(got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:

@@ -33,7 +33,7 @@ from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.schema.work import Atomicity, DisposalOutcome
-from pvdm.ledger.work import attempts, chunks, claims, verified, workloads
+from pvdm.ledger.work import attempts, chunks, claims, disposals, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
@@ -241,10 +241,10 @@ def locate_in_quarantine(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
 ) -> QuarantineView | None:
     """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
-    done = verified.find_disposal(unit, attempt.attempt_id)
+    done = disposals.find_disposal(unit, attempt.attempt_id)
     if done is None or done.outcome is not DisposalOutcome.QUARANTINED:
         return None
-    if verified.find_removal(unit, attempt.attempt_id) is not None:
+    if disposals.find_removal(unit, attempt.attempt_id) is not None:
         return None
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
     bound = read_signed(proofs.envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
