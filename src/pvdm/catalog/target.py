@@ -144,7 +144,7 @@ class UpstreamTarget:
         return base_of(self._catalog, levels, state)
 
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
-        """Announce, commit, read back, settle. A moved base is tried again."""
+        """Announce, commit, read back, settle. If the base has changed, the commit is tried again."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
         with self._catalog.commits.turn([(levels, row.name)]):
             then(retry_if_row_changed(lambda: self._try(make, in_transaction)))

@@ -149,7 +149,7 @@ class Forwarding:
         """One compare-and-swap there, then one transaction here. Failures in between are StateUnknownError."""
         before = step.before
         if step.after is before.metadata:
-            return replace(before, row=self._noted(step, before.row, extra, transact))
+            return replace(before, row=self._store_observed(step, before.row, extra, transact))
         self._require_forwarded(step, transact)
         # Conflicts in the ledger are found before anything is sent.
         self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
@@ -159,7 +159,7 @@ class Forwarding:
         with failures_mean_state_unknown():
             fault.point("upstream.after_commit")
             now = self._states.of(before.row)
-            return replace(now, row=self._noted(step, now.row, extra, None))
+            return replace(now, row=self._store_observed(step, now.row, extra, None))
 
     def _require_forwarded(self, step: Step, transact: Transact | None) -> None:
         name = step.before.row.name
@@ -171,7 +171,7 @@ class Forwarding:
         if step.after.location != step.before.metadata.location:
             raise Code.UPSTREAM_OWNED(f"{name} would move to another place", got="one through this catalog")
 
-    def _noted(self, step: Step, seen: TableRow, extra: Extra | None, transact: Transact | None) -> TableRow:
+    def _store_observed(self, step: Step, seen: TableRow, extra: Extra | None, transact: Transact | None) -> TableRow:
         """Store what was seen, and what belongs to the step, in one transaction."""
 
         def work(unit: Unit) -> list[TableRow]:

@@ -52,8 +52,8 @@ def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list
     """The result for each, in order; after an error nothing more is begun."""
     found: dict[int, _To] = {}
 
-    def one(piece: tuple[int, _T]) -> None:
+    def run_piece(piece: tuple[int, _T]) -> None:
         found[piece[0]] = work(piece[1])
 
-    share(enumerate(given), [one] * max(1, min(threads, len(given))))
+    share(enumerate(given), [run_piece] * max(1, min(threads, len(given))))
     return [found[at] for at in range(len(given))]

@@ -213,14 +213,14 @@ class Threads:
         def worker() -> Callable[[StagedOrder | SourceOrder], None]:
             add = intent.worker(fetch)
 
-            def one(order: StagedOrder | SourceOrder) -> None:
+            def read_order(order: StagedOrder | SourceOrder) -> None:
                 if isinstance(order, StagedOrder):
                     seen[order.position] = self._read_staged(work, order, held.keys)
                     return
                 with source_readable():
                     add(order.file)
 
-            return one
+            return read_order
 
         orders = sorted(work.orders, key=lambda order: order.size, reverse=True)
         share(orders, [worker() for _ in range(max(1, min(self.count, len(orders))))])

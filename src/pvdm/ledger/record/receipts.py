@@ -113,8 +113,10 @@ def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int])
 
 def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
     """The publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
-    mine = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
-    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED).where(published.c.snapshot_id.in_(mine))
+    snapshots = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
+    wanted = (
+        select(published, workloads.c.table_uuid).select_from(_PUBLISHED).where(published.c.snapshot_id.in_(snapshots))
+    )
     found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
         raise Code.PUBLICATION_NOT_ONE(got=str(len(found)))

@@ -88,8 +88,12 @@ def find_open(unit: Unit, table_uuid: str) -> Announced | None:
 
 def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
     """Everything that was ever announced of an attempt."""
-    both = announced_attempts.c.announced_id == announced.c.announced_id
-    wanted = select(announced).join(announced_attempts, both).where(announced_attempts.c.attempt_id == attempt_id)
+    same_publication = announced_attempts.c.announced_id == announced.c.announced_id
+    wanted = (
+        select(announced)
+        .join(announced_attempts, same_publication)
+        .where(announced_attempts.c.attempt_id == attempt_id)
+    )
     return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
 
 

@@ -133,12 +133,12 @@ def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[Attem
         .group_by(attempts.c.workload_id, attempts.c.chunk_id)
         .subquery()
     )
-    both = (
+    is_last = (
         (attempts.c.workload_id == last.c.workload_id)
         & (attempts.c.chunk_id == last.c.chunk_id)
         & (attempts.c.number == last.c.last)
     )
-    counted = select(attempts.c.workload_id, attempts.c.state, func.count().label("chunks")).join(last, both)
+    counted = select(attempts.c.workload_id, attempts.c.state, func.count().label("chunks")).join(last, is_last)
     found: dict[str, dict[AttemptState, int]] = {}
     for row in unit.rows(counted.group_by(attempts.c.workload_id, attempts.c.state)):
         found.setdefault(row["workload_id"], {})[AttemptState(row["state"])] = int(row["chunks"])
@@ -152,8 +152,8 @@ def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | N
 
 
 def _select_at_table(table_uuid: str) -> Select[Any]:
-    both = workload_table.c.workload_id == attempts.c.workload_id
-    return select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
+    same_workload = workload_table.c.workload_id == attempts.c.workload_id
+    return select(attempts).join(workload_table, same_workload).where(workload_table.c.table_uuid == table_uuid)
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
@@ -262,8 +262,8 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     """The next attempt's number. Raises if the chunk is published or has a live attempt."""
     if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
         raise _published_error(unit, opening.workload_id, opening.chunk_id)
-    mine = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
-    alive = unit.row(select(attempts).where(mine, attempts.c.state.in_(ATTEMPT.live())))
+    of_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
+    alive = unit.row(select(attempts).where(of_chunk, attempts.c.state.in_(ATTEMPT.live())))
     if alive is not None:
         raise Code.ATTEMPT_LIVE(
             f"attempt {alive['number']} of chunk {opening.chunk_id} has not ended",
@@ -272,7 +272,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
             attempt_id=alive["attempt_id"],
         )
     counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
-    rows = unit.rows(counted.where(mine).group_by(attempts.c.state))
+    rows = unit.rows(counted.where(of_chunk).group_by(attempts.c.state))
     tried = {row["state"]: int(row["tried"]) for row in rows}
     _require_attempt_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
     _require_attempt_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)

@@ -127,8 +127,8 @@ def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None
 
 def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
     """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
-    both = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
-    wanted = select(published).join(chunks, both).where(published.c.workload_id == workload_id)
+    same_chunk = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
+    wanted = select(published).join(chunks, same_chunk).where(published.c.workload_id == workload_id)
     if chunk_ids is not None:
         wanted = wanted.where(published.c.chunk_id.in_(chunk_ids))
     return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
@@ -148,8 +148,8 @@ def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]
 
 def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
     """Whether the gate has published this snapshot of the table."""
-    both = workloads.c.workload_id == published.c.workload_id
-    wanted = select(published.c.snapshot_id).join(workloads, both)
+    same_workload = workloads.c.workload_id == published.c.workload_id
+    wanted = select(published.c.snapshot_id).join(workloads, same_workload)
     wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id == snapshot_id)
     return unit.row(wanted.limit(1)) is not None
 

@@ -140,11 +140,11 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
 
 def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
     """Failed attempts in quarantine whose files were not removed, or are there again."""
-    both = workloads.c.workload_id == attempts_table.c.workload_id
-    kept = disposals.c.attempt_id == attempts_table.c.attempt_id
-    gone = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
-    wanted = select(attempts_table).join(workloads, both).join(disposals, kept)
-    wanted = wanted.outerjoin(quarantine_removals, gone)
+    same_workload = workloads.c.workload_id == attempts_table.c.workload_id
+    disposed = disposals.c.attempt_id == attempts_table.c.attempt_id
+    removed = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
+    wanted = select(attempts_table).join(workloads, same_workload).join(disposals, disposed)
+    wanted = wanted.outerjoin(quarantine_removals, removed)
     return wanted.where(
         attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
         disposals.c.outcome == DisposalOutcome.QUARANTINED,

@@ -104,8 +104,8 @@ def list_open(unit: Unit) -> list[Workload]:
 
 def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
     """The pinned snapshot of the workload that last published from this source to this table, or None."""
-    both = published.c.workload_id == workloads.c.workload_id
-    wanted = select(workloads.c.source_snapshot_id).join(published, both)
+    same_workload = published.c.workload_id == workloads.c.workload_id
+    wanted = select(workloads.c.source_snapshot_id).join(published, same_workload)
     wanted = wanted.where(workloads.c.table_uuid == table_uuid, workloads.c.source == source)
     row = unit.row(wanted.order_by(published.c.at_micros.desc(), workloads.c.at_micros.desc()).limit(1))
     return None if row is None else row["source_snapshot_id"]
@@ -113,8 +113,8 @@ def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None
 
 def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
     """The workloads that published these snapshots of the table."""
-    both = published.c.workload_id == workloads.c.workload_id
-    wanted = select(workloads).join(published, both).distinct().where(workloads.c.table_uuid == table_uuid)
+    same_workload = published.c.workload_id == workloads.c.workload_id
+    wanted = select(workloads).join(published, same_workload).distinct().where(workloads.c.table_uuid == table_uuid)
     rows = unit.rows_with(wanted.order_by(workloads.c.workload_id), published.c.snapshot_id, sorted(snapshot_ids))
     return [_workload(row) for row in rows]
 
