@@ -29,22 +29,22 @@ from pvdm.model.schema import (
 )
 
 BATCH_ROWS_MAX: Final = 2**31 - 1
-# Dictionaries and run ends are no depth of a value, but readers descend into them.
+# Dictionaries and run ends do not count as nesting of values, but readers descend into them.
 _LAYERS_MAX: Final = 4 * NESTING_DEPTH_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSchema:
-    """A schema that was checked, and its columns that have arrays inside."""
+    """A schema that was checked, and the positions of its columns that have arrays inside."""
 
     schema: pa.Schema
     layered: tuple[int, ...]
 
 
 def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> CheckedSchema:
-    """Raise unless names, depth, sizes and offsets keep a reader within the batch's own buffers; values are not read.
+    """Raise if a reader could leave the batch's buffers because of its names, depth, sizes or offsets.
 
-    The result may be `known` for the next batch, so that the same schema is not checked again.
+    Values are not read. The result may be passed as `known` with the next batch: the same schema is not checked again.
     """
     if batch.num_rows > BATCH_ROWS_MAX:
         raise Code.BATCH_TOO_LARGE(expected=f"at most {BATCH_ROWS_MAX}", got=str(batch.num_rows))
@@ -120,8 +120,8 @@ def nodes(array: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
-# The width of the offsets of an Arrow type.
-_OFFSETS: Final = {
+# The width in bytes of the offsets of an Arrow type.
+_OFFSET_WIDTHS: Final = {
     **dict.fromkeys((lib.Type_STRING, lib.Type_BINARY, lib.Type_LIST, lib.Type_MAP), 4),
     **dict.fromkeys((lib.Type_LARGE_STRING, lib.Type_LARGE_BINARY, lib.Type_LARGE_LIST), 8),
 }
@@ -132,7 +132,7 @@ def _check_node(array: Any) -> None:
     kind = array.type
     if pa.types.is_fixed_size_list(kind) and (array.offset + len(array)) * kind.list_size > len(array.values):
         raise Code.ARROW_INVALID(got="a fixed-size list that leaves its child")
-    width = _OFFSETS.get(kind.id)
+    width = _OFFSET_WIDTHS.get(kind.id)
     if len(array) or not array.offset or width is None:
         return
     # Readers read the first offset of an empty array, to know the size of its data.
@@ -145,7 +145,7 @@ def _check_node(array: Any) -> None:
 
 
 class Shape(StrEnum):
-    """Source types that have parts."""
+    """Source types that have parts: fields, elements, or keys and values."""
 
     STRUCT = "struct"
     LIST = "list"
@@ -237,10 +237,10 @@ def _type_unsupported(path: str, kind: pa.DataType, extensions: frozenset[str]) 
 
 
 def _unwrap(part: pa.Field[Any]) -> tuple[Any, frozenset[str]]:
-    """The type below dictionaries, run ends and extensions, and the names of the extensions met."""
+    """The type below dictionaries, run ends and extensions, and the names of these extensions."""
     extensions: set[str] = set()
     while True:
-        # An extension type that this process has not registered arrives as its storage with a note on the field.
+        # An extension type that this process has not registered arrives as its storage type with field metadata.
         if name := (part.metadata or {}).get(b"ARROW:extension:name"):
             extensions.add(name.decode(errors="replace"))
         kind: Any = part.type
@@ -288,7 +288,7 @@ def _parts(kind: Any) -> tuple[pa.Field[Any], ...]:
 
 
 def schema_from_arrow(schema: pa.Schema) -> Schema:
-    """The logical schema of Arrow data; field ids are those that Parquet files carry."""
+    """The logical schema of Arrow data, with the field ids that Arrow reads from Parquet files."""
     check_types(schema)
     return Schema(tuple(_field(part.name, part) for part in schema))
 
@@ -322,7 +322,6 @@ def _field_id(path: str, part: pa.Field[Any]) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > len(str(FIELD_ID_MAX)):
-        raise Code.SCHEMA_INVALID(
-            f"the field id of {path!r} cannot be accepted", expected="digits", got=ascii(text)[:40]
-        )
+        words = f"the field id of {path!r} cannot be accepted"
+        raise Code.SCHEMA_INVALID(words, expected="digits", got=ascii(text)[:40])
     return int(text)

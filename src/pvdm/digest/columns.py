@@ -27,8 +27,8 @@ Position: TypeAlias = Callable[[int], Any]
 """The position of a value, or None for null."""
 
 
-def _none(at: int) -> Any:
-    raise AssertionError(f"position {at} of this column has no such reading")
+def _not_readable(at: int) -> Any:
+    raise AssertionError(f"position {at}: this column has no value or no span")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Column:
     """An opened array. `value` and `span` may be called only where `null` is false."""
 
     null: Callable[[int], bool]
-    value: Callable[[int], Any] = _none
+    value: Callable[[int], Any] = _not_readable
     """Scalars: bool, int (floats as bits, decimals unscaled) or bytes."""
-    span: Callable[[int], range] = _none
+    span: Callable[[int], range] = _not_readable
     """Lists and maps: the positions of the elements in `parts`."""
     parts: Mapping[str, Column] = field(default_factory=dict)
     """Struct fields by name, at the same position; or `element`, or `key` and `value`, at the positions of `span`."""
@@ -103,7 +103,7 @@ def _through(position: Position, inner: Column) -> Column:
         there = position(at)
         return there is None or inner.null(there)
 
-    if inner.span is not _none:
+    if inner.span is not _not_readable:
         return Column(null, span=lambda at: inner.span(position(at)), parts=inner.parts)
     parts = {name: _through(position, part) for name, part in inner.parts.items()}
     return Column(null, value=lambda at: inner.value(position(at)), parts=parts)
@@ -248,16 +248,19 @@ def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
 def _days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
-        message, got = "the date is not a whole day", f"{rest} ms after it"
-        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected="midnight", got=got)
+        raise InputError(
+            Code.VALUE_OUT_OF_RANGE, "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
+        )
     return within(days, bits=32)
 
 
 def within(number: int, *, bits: int) -> int:
-    """The number, if a signed integer of so many bits can hold it."""
+    """The number. Raises if it does not fit into a signed integer of this many bits."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         expected = f"a signed integer of {bits} bits"
-        raise InputError(Code.VALUE_OUT_OF_RANGE, "the value leaves its type", expected=expected, got=str(number))
+        raise InputError(
+            Code.VALUE_OUT_OF_RANGE, "the value is out of the type's range", expected=expected, got=str(number)
+        )
     return number
 
 

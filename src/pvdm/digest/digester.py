@@ -63,7 +63,7 @@ class KernelMissingWarning(UserWarning):
 
 
 class Digester:
-    """Adds Arrow data to one digest a projection. For one thread; several threads have one each, and combine them."""
+    """Adds Arrow data to one digest for each projection. Each thread needs its own digester; `combine` joins them."""
 
     def __init__(self, plan: Plan, keys: Keys, *, engine: Engine | None = None) -> None:
         self._plan = plan
@@ -76,18 +76,18 @@ class Digester:
         self._free = threading.Lock()
 
     def update(self, data: ArrowData) -> None:
-        """Add every row; after an error this digester has no digest."""
+        """Add every row. After an error this digester cannot be used any more."""
         for batch in batches(data):
             self.add(batch, first_row=self._rows)
 
     def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
-        """Add one batch, whose first row is row `first_row` of the whole input, for errors."""
+        """Add one batch. Errors count rows from `first_row`, the number of the batch's first row in the whole input."""
         try:
             with self._adding():
                 self._accumulator.update(batch)
                 self._rows += batch.num_rows
-        except InputError as refusal:
-            raise _explained(refusal, first_row) from None
+        except InputError as error:
+            raise _explain(error, first_row) from None
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
         """Add every row of a Parquet file in memory, its columns found by field id; returns the file's exact facts.
@@ -135,37 +135,37 @@ class Digester:
         }
 
 
-def _explained(refusal: InputError, first_row: int) -> InputError:
-    """The refusal with its row counted from the first of the whole input, and the hint of its code."""
-    known = Code.__members__.get(refusal.code.upper())
+def _explain(error: InputError, first_row: int) -> InputError:
+    """The error with its row counted from the first of the whole input, and the hint of its code."""
+    known = Code.__members__.get(error.code.upper())
     hint = None if known is None else known.entry.hint
-    row = refusal.details.get("row")
+    row = error.details.get("row")
     if not isinstance(row, int) or not first_row:
-        return refusal.with_context(refusal.message, hint=hint)
-    at = first_row + row
-    return refusal.with_context(f"{refusal.message} (row {at} of the input)", hint=hint, row=at)
+        return error.with_context(error.message, hint=hint)
+    row += first_row
+    return error.with_context(f"{error.message} (row {row} of the input)", hint=hint, row=row)
 
 
 def digest(
     data: ArrowData, plan: Plan, keys: Keys, *, threads: int = 1, engine: Engine | None = None
 ) -> dict[ProjectionName, Partial]:
     """The digests of all rows of `data`, computed by this number of threads."""
-    asked: object = threads  # what a caller without type checks may bring
-    if not isinstance(asked, int) or not 1 <= asked <= THREADS_MAX:
-        raise Code.THREADS_INVALID(expected=f"1 to {THREADS_MAX}", got=str(asked))
+    unchecked: object = threads  # callers may pass anything
+    if not isinstance(unchecked, int) or not 1 <= unchecked <= THREADS_MAX:
+        raise Code.THREADS_INVALID(expected=f"1 to {THREADS_MAX}", got=str(unchecked))
     workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
 
-    def adding(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
+    def add_with(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
         return lambda numbered: worker.add(numbered[1], first_row=numbered[0])
 
-    share(_numbered(batches(data)), [adding(worker) for worker in workers])
+    share(_number_rows(batches(data)), [add_with(worker) for worker in workers])
     return combine_each([worker.partials() for worker in workers])
 
 
 def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
-    """The record batches of a batch, table, reader or any object that exports an Arrow stream; at least one.
+    """The record batches of a batch, table, reader or any object that exports an Arrow stream.
 
-    Without any, it is an empty batch, so that the schema is checked.
+    Data without a batch gives an empty one, so that the schema is checked.
     """
     if isinstance(data, pa.RecordBatch):
         yield data
@@ -202,7 +202,7 @@ def reference_engine() -> Engine:
 
 @cache
 def default_engine() -> Engine:
-    """The kernel where it is installed, else the reference with a warning."""
+    """The kernel if it is installed, else the reference with a warning."""
     try:
         return kernel_engine()
     except UnavailableError as error:
@@ -214,7 +214,7 @@ def default_engine() -> Engine:
         return reference_engine()
 
 
-def _numbered(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _number_rows(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Each batch with the number of its first row in the whole input."""
     rows = 0
     for batch in found:
@@ -224,14 +224,10 @@ def _numbered(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
 
 def _check_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     wanted = {projection.name for projection in plan.projections}
-    given: object = keys  # what a caller without type checks may bring
-    if not isinstance(given, Mapping) or not all(isinstance(key, DigestKey) for key in given.values()):
-        raise Code.KEYS_INVALID(
-            "the keys cannot be accepted",
-            expected="a mapping from ProjectionName to DigestKey",
-            got="something else",
-            hint="DigestKey(32 secret bytes, epoch=…)",
-        )
+    unchecked: object = keys  # callers may pass anything
+    if not isinstance(unchecked, Mapping) or not all(isinstance(key, DigestKey) for key in unchecked.values()):
+        expected, hint = "a mapping from ProjectionName to DigestKey", "DigestKey(32 secret bytes, epoch=…)"
+        raise Code.KEYS_INVALID("the keys cannot be accepted", expected=expected, got="something else", hint=hint)
     if keys.keys() != wanted:
         raise Code.KEYS_INVALID(
             "the keys do not fit the plan",

@@ -88,7 +88,7 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _limit_met(error) or _refused(error, batch) from None
+        raise _limit_reached(error) or _refused(error, batch) from None
     except pa.ArrowException as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     except pvdm_kernel.PanicException as error:
@@ -101,40 +101,39 @@ def guarded_file() -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _limit_met(error) or _refused_file(error) from None
+        raise _limit_reached(error) or _refused_file(error) from None
     except pvdm_kernel.PanicException as error:
-        raise VerificationError(
-            Code.PARQUET_UNREADABLE, "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
-        ) from None
+        words, got = "the file cannot be read", str(error)[:400]
+        raise VerificationError(Code.PARQUET_UNREADABLE, words, expected="a Parquet file", got=got) from None
 
 
-def _limit_met(error: pvdm_kernel.KernelError) -> UnavailableError | None:
-    """The error that ends a locating and is not about its rows; None for every other one."""
+def _limit_reached(error: pvdm_kernel.KernelError) -> UnavailableError | None:
+    """The error of a search for wrong rows that reached its limits; None for every other error of the kernel."""
     code, _, _, expected, got, *_ = error.args
     if not code.startswith("locate_"):
         return None
-    return UnavailableError(code, "locating the rows met its limits", expected=expected, got=got)
+    return UnavailableError(code, "the search for wrong rows reached its limits", expected=expected, got=got)
 
 
 def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
     code, column, row, expected, got, group, claim, page = error.args
-    where, details = _place("the file", column, row_group=group, page=page, row=row)
+    where, details = _locate("the file", column, row_group=group, page=page, row=row)
+    details.setdefault("column", column)
+    message = f"{where} is refused"
     if claim is not None:
-        details["claim"] = claim
-    message = f"{where} is refused" if claim is None else f"{where}: {claim} does not hold"
-    return VerificationError(code, message, expected=expected, got=got, hint=None, **{"column": column, **details})
+        message, details["claim"] = f"{where}: {claim} does not hold", claim
+    return VerificationError(code, message, expected=expected, got=got, hint=None, **details)
 
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got, *_ = error.args
     if code in {Code.CAST_REFUSED, Code.ARROW_TYPE_UNSUPPORTED} and batch.schema.names.count(column) == 1:
-        # Named as pyarrow does.
-        got = str(batch.schema.field(column).type)
-    where, details = _place("the batch", column, row=row)
+        got = str(batch.schema.field(column).type)  # the name that pyarrow has for the type
+    where, details = _locate("the batch", column, row=row)
     return InputError(code, f"{where} is refused", expected=expected, got=got, hint=None, **details)
 
 
-def _place(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[str, str | int]]:
+def _locate(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[str, str | int]]:
     """The place of an error in words and as details."""
     where = f"column {column!r}" if column else whole
     details: dict[str, str | int] = {"column": column} if column else {}
@@ -148,8 +147,8 @@ def _place(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[st
 class BucketDifferences:
     """The first pass: rows go to buckets by the hash of their identity; each bucket has the difference of both sides.
 
-    For one thread; several threads have one each, and merge them. The key is drawn for one locating, and is no key of a
-    digest, since these hashes must not be comparable with anything in a proof.
+    For one thread; several threads have one each, and merge them. The key is random and used for one search only, so
+    that no hash can be compared with a digest in a proof.
     """
 
     def __init__(self, plan: Plan, key: bytes, bits: int) -> None:
@@ -158,7 +157,7 @@ class BucketDifferences:
         self._kernel = pvdm_kernel.Sieve(plan_json(ordered), key, bits)
 
     def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
-        """Add intended rows; their places count in the second pass only."""
+        """Add intended rows. Only the second pass uses their file and row numbers."""
         del file, first_row
         check_batch(batch)
         with guarded(batch):
@@ -212,7 +211,7 @@ class DifferingRows:
         return self._kernel.is_spooled
 
     def tally(self, samples: int) -> dict[str, Any]:
-        """The wrong rows, with the first `samples` keys of each class; the rows are then gone.
+        """The wrong rows, with the first `samples` keys of each class. The rows cannot be read again.
 
         The keys are the classes, `fields` and `compared`. A class has `rows`, `files` as pairs of a file's number and
         its rows, and `samples` with `at` (file and row), `rows` and `fields`.

@@ -14,9 +14,9 @@ from pvdm.model.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """Facts of one primitive column outside lists and maps; bounds are exact, in Iceberg's single-value form.
+    """Facts of one primitive column outside lists and maps. Bounds are exact, in Iceberg's single-value form.
 
-    A column that is not present is null in every row. A bound that is cut is a prefix of its value.
+    A column that is not `present` in the file is null in every row. A bound that is `cut` is a prefix of its value.
     """
 
     values: int
@@ -31,7 +31,7 @@ class LeafFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFacts:
-    """Facts of the file that the Steward makes of a staged one; `recipe` makes it."""
+    """Facts of the file that the Steward makes of a staged one. `splice` makes it from the `recipe`."""
 
     size: int
     split_offsets: tuple[int, ...]
@@ -55,15 +55,16 @@ class ParquetFacts:
 class FileRequest:
     """How the kernel reads a file.
 
-    `schema` names its columns by id. `dropped` are ids that the table once had and a file may have. `needed` are
-    optional columns that a file may not lack. `buckets` are pairs of a column and a number of buckets: the facts name
-    the buckets of the rows, two at most. `named` are the columns that a file without field ids may have, by exact name;
-    without it such a file is refused. A file with more rows than `rows_max` is not read. `stored` are columns that
-    batches may have in the file's own encoding. With `footer_published` a footer that engines read differently is
-    refused, since consumers read it; this holds for files read into a digester. `names` are the names of struct fields
-    in published files, by id and in the table's order, for a rewritten file. With `claims_checked` only a file whose
-    statistics, indexes and filters are right is read. With `parts_from` only a file is read whose row groups are found
-    by readers that read it in parts from there on.
+    - `schema` has the columns by id, and `dropped` the ids that the table once had, which a file may have too.
+    - `needed` are optional columns that a file must have.
+    - `buckets` are pairs of a column and a number of buckets. The facts then have the buckets of the rows, two at most.
+    - `named` are the columns that a file without field ids may have, by exact name. Without it such a file is refused.
+    - A file with more rows than `rows_max` is refused.
+    - `stored` are columns that batches may have in the file's own encoding.
+    - With `footer_published` a footer that engines read differently is refused, in files that go to a digester.
+    - `names` has the names of struct fields in a rewritten file, by id and in the table's order.
+    - With `claims_checked` a file with wrong statistics, indexes or filters is refused.
+    - With `parts_from` a file is refused if readers that start at this offset do not find all its row groups.
     """
 
     schema: Schema
@@ -98,25 +99,25 @@ class FileRequest:
 
 
 def facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
-    """The facts in the kernel's JSON, and those of the file to publish where there is a recipe for it."""
+    """The facts in the kernel's JSON, and those of the file to publish if there is a recipe for it."""
     found: dict[str, Any] = json.loads(text)
+    published = None
+    if recipe is not None:
+        new = found["published"]
+        published = PublishedFacts(new["size"], tuple(new["split_offsets"]), dict(new["column_sizes"]), recipe)
+    leaves: dict[int, LeafFacts] = {}
+    for leaf in found["leaves"]:
+        bounds = {side: None if leaf[side] is None else bytes.fromhex(leaf[side]) for side in ("lower", "upper")}
+        field_id = leaf.pop("id")
+        leaves[field_id] = LeafFacts(**{**leaf, **bounds})
     return ParquetFacts(
         rows=found["rows"],
         split_offsets=tuple(found["split_offsets"]),
         column_sizes=dict(found["column_sizes"]),
-        leaves={leaf.pop("id"): _leaf(leaf) for leaf in found["leaves"]},
+        leaves=leaves,
         buckets=tuple(frozenset(each) for each in found["buckets"]),
-        published=None if recipe is None else _published(found["published"], recipe),
+        published=published,
     )
-
-
-def _published(found: Mapping[str, Any], recipe: bytes) -> PublishedFacts:
-    return PublishedFacts(found["size"], tuple(found["split_offsets"]), dict(found["column_sizes"]), recipe)
-
-
-def _leaf(found: Mapping[str, Any]) -> LeafFacts:
-    bounds = {side: None if found[side] is None else bytes.fromhex(found[side]) for side in ("lower", "upper")}
-    return LeafFacts(**{**found, **bounds})
 
 
 def splice(recipe: bytes, staged: bytes) -> bytes:

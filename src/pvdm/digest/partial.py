@@ -39,7 +39,7 @@ class Partial:
             raise Code.ROW_COUNT_OVERFLOW(expected=f"at most {ROW_COUNT_MAX}", got=str(self.rows))
 
         if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
-            raise _malformed("32 bytes of fingerprint and 16 of key check", "others")
+            raise _malformed("32 bytes of fingerprint and 16 of key check", "other lengths")
         if not 0 <= self.total < _MODULUS or (self.rows == 0 and self.total):
             raise _malformed("a sum below 2^256, zero for no rows", "another")
 
@@ -54,26 +54,17 @@ class Partial:
 
     def to_bytes(self) -> bytes:
         """The bytes that Steward workers report."""
-        return b"".join(
-            (
-                _MAGIC,
-                self.epoch.to_bytes(8, "big"),
-                framed(self.construction.value.encode()),
-                framed(self.mode.value.encode()),
-                framed(self.projection.value.encode()),
-                self.fingerprint,
-                self.key_check,
-                self.rows.to_bytes(8, "big"),
-                self.total.to_bytes(32, "big"),
-            )
-        )
+        names = (self.construction.value, self.mode.value, self.projection.value)
+        head = _MAGIC + self.epoch.to_bytes(8, "big") + b"".join(framed(name.encode()) for name in names)
+        sums = self.rows.to_bytes(8, "big") + self.total.to_bytes(32, "big")
+        return head + self.fingerprint + self.key_check + sums
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Partial:
         """The partial that `to_bytes` wrote; raises `partial_malformed` for anything else."""
         reader = ByteReader(bytes(data), _malformed)
         if reader.take(len(_MAGIC)) != _MAGIC:
-            raise _malformed("the magic bytes of version 1", "others")
+            raise _malformed("the magic bytes of version 1", "other bytes")
         epoch = reader.number(8)
         try:
             construction, mode = Construction(_name(reader)), Mode(_name(reader))
@@ -89,28 +80,28 @@ class Partial:
     def require_alike(self, other: Partial) -> None:
         """Raise unless both were made under one epoch, construction, mode, projection, schema and key."""
         if not isinstance(other, Partial):
-            raise Code.PARTIAL_MISMATCH(
-                "this is no partial digest", reason="partial_missing", expected="a Partial", got=type(other).__name__
-            )
-        for what, ours, theirs in (
-            ("epoch", self.epoch, other.epoch),
-            ("construction", self.construction.value, other.construction.value),
-            ("mode", self.mode.value, other.mode.value),
-            ("projection", self.projection.value, other.projection.value),
-            ("schema", self.fingerprint.hex(), other.fingerprint.hex()),
-            ("key", self.key_check.hex(), other.key_check.hex()),
-        ):
-            if ours != theirs:
-                raise Code.PARTIAL_MISMATCH(
-                    f"these partial digests do not belong together: the {what} differs",
-                    reason=f"partial_{what}_mismatch",
-                    expected=str(ours),
-                    got=str(theirs),
-                    hint="both sides need one plan and one attempt's keys",
-                )
+            words, got = "this is no partial digest", type(other).__name__
+            raise Code.PARTIAL_MISMATCH(words, reason="partial_missing", expected="a Partial", got=got)
+        theirs = other._origin()
+        for what, ours in self._origin().items():
+            if ours != theirs[what]:
+                words = f"these partial digests do not belong together: the {what} differs"
+                hint = "both sides need one plan and one attempt's keys"
+                reason = f"partial_{what}_mismatch"
+                raise Code.PARTIAL_MISMATCH(words, reason=reason, expected=ours, got=theirs[what], hint=hint)
+
+    def _origin(self) -> dict[str, str]:
+        return {
+            "epoch": str(self.epoch),
+            "construction": self.construction.value,
+            "mode": self.mode.value,
+            "projection": self.projection.value,
+            "schema": self.fingerprint.hex(),
+            "key": self.key_check.hex(),
+        }
 
     def matches(self, other: Partial) -> bool:
-        """Whether both saw the same multiset of rows; partials that do not belong together are an error."""
+        """Whether both are of the same multiset of rows. Raises for partials that do not belong together."""
         self.require_alike(other)
         same_sum = hmac.compare_digest(self.total.to_bytes(32, "big"), other.total.to_bytes(32, "big"))
         return same_sum and self.rows == other.rows
@@ -126,9 +117,8 @@ def combine(partials: Iterable[Partial]) -> Partial:
         rows += partial.rows
         total = (total + partial.total) % _MODULUS
     if first is None:
-        raise Code.PARTIAL_MISMATCH(
-            "there is nothing to combine", reason="partial_missing", expected="at least one partial digest", got="none"
-        )
+        words, expected = "there is nothing to combine", "at least one partial digest"
+        raise Code.PARTIAL_MISMATCH(words, reason="partial_missing", expected=expected, got="none")
     return replace(first, rows=rows, total=total)
 
 

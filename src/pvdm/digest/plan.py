@@ -45,19 +45,18 @@ class Plan:
             raise Code.PROJECTION_INVALID(reason="projection_empty", got="none")
         names = [projection.name for projection in self.projections]
         if len(set(names)) != len(names):
-            raise Code.PROJECTION_INVALID(
-                "a projection is given twice", expected="each at most once", got=str(len(names))
-            )
+            got = ", ".join(name.value for name in names)
+            raise Code.PROJECTION_INVALID("a projection is given twice", expected="each at most once", got=got)
         for projection in self.projections:
             _check_coverage(self.schema, projection)
             _check_types(self.schema.select(projection.columns), self.mode)
 
     def projection(self, name: ProjectionName) -> Projection:
         """The projection of that name; raises `projection_unknown`."""
-        for projection in self.projections:
-            if projection.name is name:
-                return projection
-        raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
+        found = next((each for each in self.projections if each.name is name), None)
+        if found is None:
+            raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
+        return found
 
     def projected_schema(self, name: ProjectionName) -> Schema:
         """The projected target schema."""
@@ -69,7 +68,7 @@ class Plan:
 
 
 def _check_parts(plan: Plan) -> None:
-    """Refuse parts of other types, such as a text for a mode, which would fail much later."""
+    """Refuse parts of other types, such as a string for a mode, which would fail much later."""
     for value, kind in (
         (plan.schema, Schema),
         (plan.mode, Mode),
@@ -91,25 +90,16 @@ def _check_coverage(schema: Schema, projection: Projection) -> None:
 
 def _check_types(schema: Schema, mode: Mode) -> None:
     for path, slot in schema.walk():
+        got = str(slot.type)
         match slot.type:
-            case DecimalType(_, _, declared):
-                if mode is Mode.PORTABLE and declared is None:
-                    raise Code.PORTABLE_SCALE_UNDECLARED(
-                        f"decimal {path!r} has no declared scale",
-                        got=str(slot.type),
-                        hint=f"declare it: schema.with_scales({{{path!r}: …}})",
-                        column=path,
-                    )
-                if mode is Mode.STORED and declared is not None:
-                    raise Code.SCHEMA_INVALID(
-                        f"decimal {path!r} has a declared scale",
-                        expected="none in stored mode",
-                        got=str(slot.type),
-                        hint="leave with_scales out, or take portable mode",
-                        column=path,
-                    )
+            case DecimalType(_, _, None) if mode is Mode.PORTABLE:
+                words, hint = f"decimal {path!r} has no declared scale", f"schema.with_scales({{{path!r}: …}})"
+                raise Code.PORTABLE_SCALE_UNDECLARED(words, got=got, hint=f"declare it: {hint}", column=path)
+            case DecimalType(_, _, int()) if mode is Mode.STORED:
+                words, hint = f"decimal {path!r} has a declared scale", "leave with_scales out, or use portable mode"
+                raise Code.SCHEMA_INVALID(words, expected="none in stored mode", got=got, hint=hint, column=path)
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
-                raise Code.PORTABLE_FLOAT(f"{path!r} is a raw binary float", got=str(slot.type), column=path)
+                raise Code.PORTABLE_FLOAT(f"{path!r} is a raw binary float", got=got, column=path)
             case _:
                 pass
 
@@ -135,7 +125,7 @@ def key_check(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
 
 def _derive(key: DigestKey, label: bytes, plan: Plan, name: ProjectionName) -> bytes:
     names = (plan.construction.value, plan.mode.value, name.value)
-    context = b"".join(framed(part) for part in (*(each.encode() for each in names), plan.fingerprint(name)))
+    context = b"".join(framed(each.encode()) for each in names) + framed(plan.fingerprint(name))
     return hmac.digest(key.reveal(), label + context, hashlib.sha256)
 
 
@@ -155,7 +145,7 @@ def uvarint(number: int) -> bytes:
 
 
 class ByteReader:
-    """Takes bytes off the front; where they run out, it raises the error that `malformed(expected, got)` makes."""
+    """Reads bytes from the front. Raises the error that `malformed(expected, got)` makes if there are too few."""
 
     def __init__(self, data: bytes, malformed: Callable[[str, str], PvdmError]) -> None:
         self._data = data

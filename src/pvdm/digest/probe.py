@@ -13,7 +13,7 @@ import pyarrow as pa
 from pvdm.digest.digester import Engine, digest
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Mode, Plan
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import (
     DecimalType,
@@ -38,8 +38,8 @@ _DECIMAL128_DIGITS: Final = 38
 class ProbeResult:
     """One leaf: the changes that were tried, and the projections whose digests changed each time.
 
-    `changes` holds `value` (another value) and `null` (a null instead of a value), as far as the type allows them. It
-    is empty for a leaf that has only one possible value, such as `unknown`.
+    `changes` has `value` (another value) and `null` (a null instead of a value), as far as the type allows them. It is
+    empty for a leaf that has only one possible value, such as `unknown`.
     """
 
     leaf: str
@@ -65,7 +65,9 @@ def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeRe
         for leaf, slot, variations in _variations(column.name, column, plan.mode):
             for change, value in variations.items():
                 after = digest_of([*base[:index], value, *base[index + 1 :]])
-                _require_noticed(leaf, change, before, after, covering)
+                for name, partial in before.items():
+                    if partial.matches(after[name]) == (name in covering):
+                        raise _probe_failed(f"a changed {change} of {leaf!r}", leaf, name, covering)
             results.append(ProbeResult(leaf, str(slot.type), tuple(variations), covering if variations else ()))
     return tuple(results)
 
@@ -75,8 +77,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema(_arrow_fields(schema.fields))
 
 
-def arrow_type(kind: Type) -> pa.DataType:
-    """The Arrow type that is read as this type."""
+def _arrow_type(kind: Type) -> pa.DataType:
     match kind:
         case PrimitiveType(name):
             return _PRIMITIVE[name]
@@ -93,7 +94,7 @@ def arrow_type(kind: Type) -> pa.DataType:
         case ListType(element):
             return pa.list_(_arrow_field("element", element))
         case MapType(key, value):
-            # Fields have nullability, which the type hints of `map_` do not know.
+            # The type hints of `map_` do not know that it takes fields, which have nullability.
             parts: tuple[Any, Any] = _arrow_field("key", key), _arrow_field("value", value)
             return pa.map_(*parts)
 
@@ -124,7 +125,7 @@ def _arrow_fields(fields: tuple[Field, ...]) -> list[pa.Field[Any]]:
 
 
 def _arrow_field(name: str, slot: Field | Inner) -> pa.Field[Any]:
-    return pa.field(name, arrow_type(slot.type), nullable=not slot.required)
+    return pa.field(name, _arrow_type(slot.type), nullable=not slot.required)
 
 
 def _variant(number: int) -> dict[str, bytes]:
@@ -143,36 +144,30 @@ _VALUES: Final[dict[Kind, tuple[Any, ...]]] = {
     Kind.UNKNOWN: (),
     Kind.VARIANT: (_variant(0), _variant(1)),
 }
-_WHOLE: Final = (0, 1)
 
 
 def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
-    """Two values of a type without parts; fewer where it has fewer."""
+    """Two values of a type without parts, or fewer if it has fewer."""
     match kind:
         case PrimitiveType(name):
-            return _VALUES.get(name, _WHOLE)
-        case DecimalType() as decimal:
-            return _decimal_values(decimal, mode)
+            return _VALUES.get(name, (0, 1))
+        case DecimalType(precision, scale, declared):
+            # Zero, and the smallest step that both the type and the declared scale can hold.
+            written = scale if mode is Mode.STORED or declared is None else declared
+            step = min(scale, written)
+            digits = max(scale, written) - step + 1
+            # decimal(2,2) at declared scale 0 has no exact value but zero.
+            return (Decimal(0), Decimal(1).scaleb(-step)) if digits <= precision else (Decimal(0),)
         case FixedType(length):
             return bytes(length), bytes(length - 1) + b"\x01"
         case GeoType():
-            # A point in WKB, little endian; its x is 0 or the smallest number above.
+            # A point in WKB, little endian. Its x is 0 or the smallest number above.
             point = bytes((1, 1, 0, 0, 0))
             return point + bytes(16), point + b"\x01" + bytes(15)
         case StructType(()):
             return ({},)
         case _:
             return ()
-
-
-def _decimal_values(decimal: DecimalType, mode: Mode) -> tuple[Decimal, ...]:
-    """Zero and the smallest step that both the type and the declared scale can hold."""
-    written = decimal.scale if mode is Mode.STORED or decimal.declared_scale is None else decimal.declared_scale
-    step = min(decimal.scale, written)
-    digits = max(decimal.scale, written) - step + 1
-    zero = Decimal(0)
-    # decimal(2,2) at declared scale 0 has no exact value but zero.
-    return (zero, Decimal(1).scaleb(-step)) if digits <= decimal.precision else (zero,)
 
 
 def _sample(slot: Field | Inner, mode: Mode) -> Any:
@@ -191,7 +186,7 @@ def _sample(slot: Field | Inner, mode: Mode) -> Any:
 
 
 def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[tuple[str, Field | Inner, dict[str, Any]]]:
-    """Each leaf below (and with) this slot: its path, itself, and the slot's value with just that leaf changed."""
+    """The leaves of this slot: path, slot, and by the kind of change the value with only that leaf changed."""
     match slot.type:
         case StructType(fields) if fields:
             whole = _sample(slot, mode)
@@ -212,21 +207,12 @@ def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[tuple[st
             yield path, slot, changes if slot.required or not values else {**changes, "null": None}
 
 
-def _require_noticed(
-    leaf: str,
-    change: str,
-    before: dict[ProjectionName, Partial],
-    after: dict[ProjectionName, Partial],
-    covering: tuple[ProjectionName, ...],
-) -> None:
-    for name, partial in before.items():
-        noticed = not partial.matches(after[name])
-        if noticed == (name in covering):
-            continue
-        raise Code.COVERAGE_PROBE_FAILED(
-            f"a changed {change} of {leaf!r} and the {name.value} projection do not fit together",
-            expected="another digest" if name in covering else "the same digest, since the projection leaves it out",
-            got="another digest" if noticed else "the same digest",
-            leaf=leaf,
-            projection=name.value,
-        )
+def _probe_failed(change: str, leaf: str, name: ProjectionName, covering: tuple[ProjectionName, ...]) -> PvdmError:
+    covered = name in covering
+    return Code.COVERAGE_PROBE_FAILED(
+        f"after {change} the digest of the {name.value} projection is wrong",
+        expected="another digest" if covered else "the same digest, since the projection leaves it out",
+        got="the same digest" if covered else "another digest",
+        leaf=leaf,
+        projection=name.value,
+    )

@@ -81,7 +81,7 @@ def frame(tag: Tag, body: bytes) -> bytes:
 
 
 def join(cells: Iterable[bytes]) -> bytes:
-    """Cells one after another."""
+    """Concatenate cells. Raises if the row becomes too large."""
     joined = bytearray()
     for part in cells:
         joined += part
@@ -92,7 +92,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 def require_row_size(size: int) -> None:
     """Section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
     if size > ROW_SIZE_MAX_BYTES:
-        raise _refused(Code.ROW_TOO_LARGE, "the row is too large", f"at most {ROW_SIZE_MAX_BYTES} bytes", "more")
+        raise Code.ROW_TOO_LARGE("the row is too large", expected=f"at most {ROW_SIZE_MAX_BYTES} bytes", got="more")
 
 
 # --- Section 5: values ---
@@ -118,8 +118,9 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
             return frame(Tag.BOOLEAN, b"true" if value else b"false")
         case PrimitiveType(primitive) if primitive in _INTEGERS:
             if primitive in _UNITS_PER_DAY and not 0 <= value < _UNITS_PER_DAY[primitive]:
-                raise _refused(
-                    Code.VALUE_OUT_OF_RANGE, "the time is not in one day", f"below {_UNITS_PER_DAY[primitive]}", value
+                expected = f"below {_UNITS_PER_DAY[primitive]}"
+                raise InputError(
+                    Code.VALUE_OUT_OF_RANGE, "the time is not in one day", expected=expected, got=str(value)
                 )
             return frame(_INTEGERS[primitive], str(value).encode())
         case DecimalType():
@@ -142,7 +143,7 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
 
 
 def decimal_text(unscaled: int, scale: int) -> bytes:
-    """Section 5.2: all the digits after the point, at least one before it, no sign on zero."""
+    """Section 5.2: `scale` digits after the point, at least one before it, no sign on zero."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     sign = "-" if unscaled < 0 else ""
     point = len(digits) - scale
@@ -159,10 +160,9 @@ def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
     result: int
     result, lost = divmod(unscaled * 10**wanted, 10**scale)
     if lost:
-        raise _refused(Code.DECIMAL_NOT_EXACT, "the decimal has further digits", f"{wanted} after the point", "more")
+        raise Code.DECIMAL_NOT_EXACT(expected=f"{wanted} digits after the point", got="more")
     if abs(result) >= 10**target.precision:
-        digits = len(str(abs(result)))
-        raise _refused(Code.DECIMAL_TOO_WIDE, "the decimal is too wide", f"at most {target.precision} digits", digits)
+        raise Code.DECIMAL_TOO_WIDE(expected=f"at most {target.precision} digits", got=str(len(str(abs(result)))))
     return result
 
 
@@ -174,24 +174,15 @@ def string_body(data: bytes, mode: Mode) -> bytes:
     try:
         decoded = data.decode()
     except UnicodeDecodeError as error:
-        place = f"a bad byte at {error.start}"
-        raise _refused(Code.STRING_NOT_UTF8, "the string is not UTF-8", "well-formed text", place) from None
+        raise Code.STRING_NOT_UTF8(expected="well-formed text", got=f"a bad byte at {error.start}") from None
     if mode is Mode.STORED or decoded.isascii():
         return data
     for code in map(ord, decoded):
         near = bisect_right(_RANGE_STARTS, code) - 1
         if near >= 0 and code <= UNASSIGNED[near][1]:
-            raise _refused(
-                Code.STRING_UNASSIGNED_CODE_POINT,
-                "the string holds a code point that has no normal form",
-                "code points that Unicode 14.0.0 assigns",
-                f"U+{code:04X}",
-            )
+            expected = "code points that Unicode 14.0.0 assigns"
+            raise Code.STRING_UNASSIGNED_CODE_POINT(expected=expected, got=f"U+{code:04X}")
     return unicodedata.normalize("NFC", decoded).encode()
-
-
-def _refused(code: str, message: str, expected: str, got: object) -> InputError:
-    return InputError(code, message, expected=expected, got=str(got))
 
 
 # --- Section 6: variant ---
@@ -207,11 +198,10 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
         case variant.Object(fields):
             return frame(Tag.OBJECT, _object_body(fields, mode))
         case variant.Scalar(PrimitiveType(Kind.FLOAT | Kind.DOUBLE) as kind, _) if mode is Mode.PORTABLE:
-            raise _refused(
-                Code.PORTABLE_FLOAT, "the variant holds a raw binary float", "a decimal outside variants", kind
-            )
+            message, expected = "the variant has a raw binary float", "a decimal outside variants"
+            raise Code.PORTABLE_FLOAT(message, expected=expected, got=str(kind))
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
-            raise _refused(Code.PORTABLE_SCALE_UNDECLARED, "the variant holds a decimal", "a declared scale", kind)
+            raise Code.PORTABLE_SCALE_UNDECLARED("the variant has a decimal", got=str(kind))
         # Engines copy the bytes of a variant, so a NaN inside keeps its bits.
         case variant.Scalar(PrimitiveType(Kind.FLOAT), int(value)):
             return frame(Tag.FLOAT, value.to_bytes(4, "big"))
@@ -226,9 +216,7 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
     for name, node in fields:
         key = string_body(name.encode(), mode)
         if key in named:
-            raise _refused(
-                Code.VARIANT_KEY_DUPLICATE, "two names of an object become one", "distinct names", "one twice"
-            )
+            raise Code.VARIANT_KEY_DUPLICATE(expected="distinct names", got="one twice")
         named[key] = node
     # Sorted again, since normalization may change the order. UTF-8 bytes sort like code points.
     return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
@@ -284,18 +272,16 @@ def accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
     match found.type, target.type:
         case PrimitiveType(Kind.UNKNOWN), _:
             return not target.required
-        case PrimitiveType(Kind.INT), PrimitiveType(Kind.LONG):
+        case (
+            (PrimitiveType(Kind.INT), PrimitiveType(Kind.LONG))
+            | (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
+            | (PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMP_NS))
+            | (PrimitiveType(Kind.BINARY), GeoType())
+            | (FixedType(16), PrimitiveType(Kind.UUID))
+        ):
             return True
-        case PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE):
-            return True
-        case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMP_NS):
-            return True
-        case DecimalType(narrow, scale), DecimalType(wide, same):
-            return mode is Mode.PORTABLE or (wide >= narrow and same == scale)
-        case PrimitiveType(Kind.BINARY), GeoType():
-            return True
-        case FixedType(16), PrimitiveType(Kind.UUID):
-            return True
+        case DecimalType(narrow, scale), DecimalType(wide, target_scale):
+            return mode is Mode.PORTABLE or (wide >= narrow and target_scale == scale)
         case Shape.STRUCT, PrimitiveType(Kind.VARIANT):
             return holds_variant(found)
     return False
@@ -318,23 +304,23 @@ def cast(value: Any, found: Type | Shape, target: Type) -> Any:
 def by_name(
     path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], also_allowed: Iterable[str] = ()
 ) -> dict[str, pa.Field[Any]]:
-    """The given fields by name; raises for a missing, repeated or unexpected one."""
+    """The given fields by name. Raises if one is missing, given twice or unexpected."""
     prefix = f"{path}." if path else ""
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
         if part.name in found:
-            raise _misnamed(Code.COLUMN_DUPLICATE, f"column {prefix + part.name!r} is there twice", prefix + part.name)
+            raise _misnamed(Code.COLUMN_DUPLICATE, prefix + part.name, "is given twice")
         found[part.name] = part
     known = set(wanted)
     for name in sorted(known - found.keys()):
-        raise _misnamed(Code.COLUMN_MISSING, f"column {prefix + name!r} is missing", prefix + name)
+        raise _misnamed(Code.COLUMN_MISSING, prefix + name, "is missing")
     for name in sorted(found.keys() - known - set(also_allowed)):
-        raise _misnamed(Code.COLUMN_UNEXPECTED, f"column {prefix + name!r} is not in the target", prefix + name)
+        raise _misnamed(Code.COLUMN_UNEXPECTED, prefix + name, "is not in the target")
     return found
 
 
-def _misnamed(code: str, message: str, path: str) -> InputError:
-    return InputError(code, message, hint="source and target are matched by name", column=path)
+def _misnamed(code: Code, path: str, what: str) -> InputError:
+    return InputError(code, f"column {path!r} {what}", hint="source and target are matched by name", column=path)
 
 
 def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
@@ -343,7 +329,7 @@ def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
         if not column.null(at):
             return value_cell(slot, column, at, mode)
         if slot.required:
-            raise _refused(Code.NULL_IN_REQUIRED, "a required value is null", "a value", "null")
+            raise Code.NULL_IN_REQUIRED(expected="a value", got="null")
         return NULL
     except InputError as error:
         # The innermost part that failed names itself; `_rows` adds the row.
@@ -378,10 +364,10 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
     size = 0
     for there in column.span(at):
         if keys.null(there):
-            raise _refused(Code.MAP_KEY_NULL, "a key of the map is null", "a value", "null")
+            raise Code.MAP_KEY_NULL(expected="a value", got="null")
         key = cell(key_slot, keys, there, mode)
         if key in entries:
-            raise _refused(Code.MAP_KEY_DUPLICATE, "two entries have the same key", "distinct keys", "one twice")
+            raise Code.MAP_KEY_DUPLICATE(expected="distinct keys", got="one twice")
         entries[key] = cell(value_slot, values, there, mode)
         size += len(key) + len(entries[key])
         require_row_size(size)

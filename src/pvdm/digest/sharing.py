@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 _To = TypeVar("_To")
 
-_LOOK_SECONDS: Final = 1.0
-"""How often the main thread looks up: a signal that comes just before it begins to wait does not wake it."""
+_WAIT_SECONDS: Final = 1.0
+"""How long the main thread waits at once: a signal that comes just before it begins to wait does not wake it."""
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
@@ -19,13 +19,14 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
 
     After an error or an interruption no worker begins another piece.
     """
-    waiting, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
+    # A list and not an Event: a signal while an Event is set can leave its lock taken.
+    remaining, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 
     def drain(worker: Callable[[_T], None]) -> None:
         try:
             while True:
                 with lock:
-                    piece = None if stopped else next(waiting, None)
+                    piece = None if stopped else next(remaining, None)
                 if piece is None:
                     return
                 worker(piece)
@@ -40,7 +41,7 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
     with ThreadPoolExecutor(len(workers)) as pool:
         try:
             for work in [pool.submit(drain, worker) for worker in workers]:
-                while not wait([work], timeout=_LOOK_SECONDS).done:
+                while not wait([work], timeout=_WAIT_SECONDS).done:
                     pass
                 work.result()
         except BaseException:
@@ -49,11 +50,11 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
 
 
 def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
-    """The result for each, in order; after an error nothing more is begun."""
-    found: dict[int, _To] = {}
+    """The result of `work` for each, in order. After an error nothing more is begun."""
+    results: dict[int, _To] = {}
 
     def run_piece(piece: tuple[int, _T]) -> None:
-        found[piece[0]] = work(piece[1])
+        results[piece[0]] = work(piece[1])
 
     share(enumerate(given), [run_piece] * max(1, min(threads, len(given))))
-    return [found[at] for at in range(len(given))]
+    return [results[at] for at in range(len(given))]

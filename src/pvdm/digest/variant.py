@@ -19,7 +19,7 @@ DAY_MICROSECONDS: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A primitive with its logical type. Floats are their bits, decimals unscaled, strings bytes, still unchecked."""
+    """A primitive with its logical type. Floats are bits, decimals unscaled, strings bytes that may not be UTF-8."""
 
     type: PrimitiveType | DecimalType
     value: bool | int | bytes
@@ -44,8 +44,8 @@ Node: TypeAlias = Scalar | Array | Object | None
 
 
 def decode(metadata: bytes, value: bytes, *, depth: int = 1) -> Node:
-    """The value that both byte strings hold; `depth` is the depth of the variant itself."""
-    return _node(value, _dictionary(metadata), depth + 1)
+    """The variant value in these bytes. `depth` is the depth of the variant column in its row."""
+    return _read_node(value, _read_dictionary(metadata), depth + 1)
 
 
 def malformed(expected: str, got: str) -> PvdmError:
@@ -70,7 +70,7 @@ class _Reader(ByteReader):
         return int.from_bytes(self.take(width), "little", signed=True)
 
 
-def _dictionary(metadata: bytes) -> list[str]:
+def _read_dictionary(metadata: bytes) -> list[str]:
     reader = _Reader(metadata)
     header = reader.unsigned(1)
     if header & 0x0F != 1:
@@ -89,7 +89,7 @@ def _dictionary(metadata: bytes) -> list[str]:
 
 
 def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
-    """The parts that ascending offsets cut `data` into, with nothing before the first and nothing after the last."""
+    """Split `data` at ascending offsets. Raises if bytes are left before the first or after the last."""
     if offsets[0] != 0 or offsets[-1] != len(data):
         raise malformed(f"{what} from byte 0 to {len(data)}", f"{offsets[0]} to {offsets[-1]}")
     if any(start > end for start, end in pairwise(offsets)):
@@ -97,8 +97,8 @@ def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(offsets)]
 
 
-def _node(data: bytes, names: list[str], depth: int) -> Node:
-    """The one value that fills all of `data`."""
+def _read_node(data: bytes, names: list[str], depth: int) -> Node:
+    """The value in `data`. Raises if bytes are left after it."""
     if depth > NESTING_DEPTH_MAX:
         raise Code.NESTING_TOO_DEEP("the variant nests too deeply", got="more")
     reader = _Reader(data)
@@ -107,19 +107,19 @@ def _node(data: bytes, names: list[str], depth: int) -> Node:
     node: Node
     match basic:
         case 0:
-            node = _primitive(header, reader)
+            node = _read_primitive(header, reader)
         case 1:
             node = Scalar(PrimitiveType(Kind.STRING), reader.take(header))
         case 2:
-            node = _object(header, reader, names, depth)
+            node = _read_object(header, reader, names, depth)
         case _:
-            node = _array(header, reader, names, depth)
+            node = _read_array(header, reader, names, depth)
     if left := len(reader.rest()):
         raise malformed("nothing after the value", f"{left} bytes")
     return node
 
 
-# Primitive type id -> logical type and width; null, booleans, decimals, strings and binaries are read apart.
+# Logical type and width in bytes by primitive type id. Other types have cases of their own in `_read_primitive`.
 _FIXED_WIDTH: Final = {
     3: (Kind.INT, 1),
     4: (Kind.INT, 2),
@@ -136,7 +136,7 @@ _FLOATS: Final = {7: (Kind.DOUBLE, 8), 14: (Kind.FLOAT, 4)}
 _DECIMALS: Final = {8: (4, 9), 9: (8, 18), 10: (16, DECIMAL_DIGITS_MAX)}  # width in bytes, digits at most
 
 
-def _primitive(type_id: int, reader: _Reader) -> Scalar | None:
+def _read_primitive(type_id: int, reader: _Reader) -> Scalar | None:
     match type_id:
         case 0:
             return None
@@ -151,7 +151,7 @@ def _primitive(type_id: int, reader: _Reader) -> Scalar | None:
         kind, width = _FLOATS[type_id]
         return Scalar(PrimitiveType(kind), reader.unsigned(width))
     if type_id in _DECIMALS:
-        return _decimal(*_DECIMALS[type_id], reader)
+        return _read_decimal(*_DECIMALS[type_id], reader)
     if type_id not in _FIXED_WIDTH:
         raise malformed("a primitive type from 0 to 20", str(type_id))
     kind, width = _FIXED_WIDTH[type_id]
@@ -161,7 +161,7 @@ def _primitive(type_id: int, reader: _Reader) -> Scalar | None:
     return Scalar(PrimitiveType(kind), number)
 
 
-def _decimal(width: int, digits_max: int, reader: _Reader) -> Scalar:
+def _read_decimal(width: int, digits_max: int, reader: _Reader) -> Scalar:
     scale = reader.unsigned(1)
     unscaled = reader.signed(width)
     if scale > DECIMAL_DIGITS_MAX:
@@ -176,16 +176,16 @@ def _refuse_unused(bits: int) -> None:
         raise malformed("no unused header bit", f"{bits:#x}")
 
 
-def _array(header: int, reader: _Reader, names: list[str], depth: int) -> Array:
+def _read_array(header: int, reader: _Reader, names: list[str], depth: int) -> Array:
     _refuse_unused(header & 0x38)
     width = (header & 0x03) + 1
     count = reader.unsigned(4 if header & 0x04 else 1)
     offsets = reader.unsigned_many(count + 1, width)
     parts = _slices(reader.rest(), offsets, "array elements")
-    return Array(tuple(_node(part, names, depth + 1) for part in parts))
+    return Array(tuple(_read_node(part, names, depth + 1) for part in parts))
 
 
-def _object(header: int, reader: _Reader, names: list[str], depth: int) -> Object:
+def _read_object(header: int, reader: _Reader, names: list[str], depth: int) -> Object:
     _refuse_unused(header & 0x20)
     width = (header & 0x03) + 1
     id_width = (header >> 2 & 0x03) + 1
@@ -195,15 +195,13 @@ def _object(header: int, reader: _Reader, names: list[str], depth: int) -> Objec
     if any(field_id >= len(names) for field_id in ids):
         raise malformed(f"field ids below {len(names)}, the size of the dictionary", str(max(ids)))
     keys = [names[field_id] for field_id in ids]
-    # Code points of well-formed text stand in the same order as its UTF-8 bytes.
+    # Python compares strings by code points, which is the order of their UTF-8 bytes.
     if any(left >= right for left, right in pairwise(keys)):
         raise malformed("object fields in ascending order of their names", "another order or a name twice")
-    # Values may be stored in any order of their names, but must lie end to end: sorted offsets cut them apart.
+    # Values may be stored in any order, but without gaps, so that the sorted offsets separate them.
     order = sorted(starts)
-    if any(left == right for left, right in pairwise(order)):
+    if len(set(order)) != len(order):
         raise malformed("a place of its own for every field", "two fields at one place")
-    parts = _slices(reader.rest(), [*order, end], "object fields")
-    by_start = dict(zip(order, parts, strict=True))
-    return Object(
-        tuple((key, _node(by_start[start], names, depth + 1)) for key, start in zip(keys, starts, strict=True))
-    )
+    parts = dict(zip(order, _slices(reader.rest(), [*order, end], "object fields"), strict=True))
+    values = (_read_node(parts[start], names, depth + 1) for start in starts)
+    return Object(tuple(zip(keys, values, strict=True)))

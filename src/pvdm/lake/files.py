@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from hmac import compare_digest
 from typing import Final
 
@@ -17,9 +17,15 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
-_FILE_MOST_BYTES: Final = 2_147_483_647
+_READ_MAX_BYTES: Final = 2_147_483_647
 # The names that `write` makes.
-_WRITTEN: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
+_NAME: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
+_translate_errors: Final = partial(translate_errors, Code.METADATA_FILES_UNAVAILABLE, "the catalog's metadata files")
+_FAULT_POINTS: Final = WriteHooks(
+    before_sync=lambda: fault.point("catalog.files.before_sync"),
+    after_temp=lambda: fault.point("catalog.files.after_temp"),
+    after_name=lambda: fault.point("catalog.files.after_rename"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file in a table's folder. An `unfinished` one never had a name that a pointer could use."""
+    """A file in a table's folder. An `unfinished` one still has its temporary name, which no pointer can name."""
 
     location: str
     modified_seconds: float
@@ -62,7 +68,7 @@ class MetadataFiles:
         return self._put(table_uuid, name, data)
 
     def write_named(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
-        """Write a file whose name follows from its content, unless it is there unchanged."""
+        """Write a file whose name follows from its content, unless it exists with this content."""
         stored = StoredFile(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
             self.read(stored)
@@ -72,17 +78,18 @@ class MetadataFiles:
 
     def read(self, stored: StoredFile) -> bytes:
         """The bytes. Raises if they are not those that were written."""
-        data = self.read_found(stored)
-        if not compare_digest(hashlib.sha256(data).hexdigest(), stored.sha256):
-            raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=hashlib.sha256(data).hexdigest())
+        data = self.read_unchecked(stored)
+        got = hashlib.sha256(data).hexdigest()
+        if not compare_digest(got, stored.sha256):
+            raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=got)
         return data
 
-    def read_found(self, found: FoundFile | StoredFile) -> bytes:
+    def read_unchecked(self, found: FoundFile | StoredFile) -> bytes:
         """The bytes of a file in the folder, without a check of their hash."""
-        place = self._own(parse_location(found.location))
+        place = self._require_own(parse_location(found.location))
         with _translate_errors():
             try:
-                return read(self._store, place, _FILE_MOST_BYTES)
+                return read(self._store, place, _READ_MAX_BYTES)
             except FileNotFoundError:
                 raise Code.METADATA_FILE_MISSING(expected=found.location, got="nothing") from None
 
@@ -96,18 +103,17 @@ class MetadataFiles:
         if place == self._root.child(table_uuid, place.parts[-1]) and revision_of(place.parts[-1]) is not None:
             self._remove(place)
 
-    def _remove(self, location: Location) -> None:
-        place = self._own(location)
+    def _remove(self, place: Location) -> None:
         with _translate_errors():
-            self._store.remove(place)
+            self._store.remove(self._require_own(place))
 
     def keep_newest(self, table_uuid: str, count: int, *, besides: str) -> None:
         """Remove the table's oldest files beyond this number, but never the one named `besides`."""
         with _translate_errors():
             found = self._store.files(self._root.child(table_uuid))
             others = [each for each in found if each.place.parts[-1] != besides]
-            aged = sorted(others, key=lambda each: (each.modified_seconds, each.place.parts))
-            for each in aged[: max(0, len(aged) - count)]:
+            oldest_first = sorted(others, key=lambda each: (each.modified_seconds, each.place.parts))
+            for each in oldest_first[: max(0, len(others) - count)]:
                 self._store.remove(each.place)
 
     def folders(self) -> list[str]:
@@ -122,30 +128,20 @@ class MetadataFiles:
         for each in found:
             name = each.place.parts[-1]
             unfinished = name.startswith(UNFINISHED)
-            if unfinished or _WRITTEN.fullmatch(name):
+            if unfinished or _NAME.fullmatch(name):
                 yield FoundFile(str(each.place), each.modified_seconds, unfinished)
 
     def _put(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
         place = self._root.child(table_uuid, name)
         with _translate_errors():
-            self._store.put(place, data, _MOMENTS)
+            self._store.put(place, data, _FAULT_POINTS)
         return StoredFile(str(place), hashlib.sha256(data).hexdigest())
 
-    def _own(self, location: Location) -> Location:
-        if not location.is_under(self._root) or location.link_below(self._root) is not None:
-            raise Code.METADATA_FILE_FOREIGN(expected=str(self._root), got=str(location))
-        return location
-
-
-def _translate_errors() -> contextlib.AbstractContextManager[None]:
-    return translate_errors(Code.METADATA_FILES_UNAVAILABLE, "the catalog's metadata files")
-
-
-_MOMENTS: Final = WriteHooks(
-    before_sync=lambda: fault.point("catalog.files.before_sync"),
-    after_temp=lambda: fault.point("catalog.files.after_temp"),
-    after_name=lambda: fault.point("catalog.files.after_rename"),
-)
+    def _require_own(self, place: Location) -> Location:
+        """The location. Raises unless it is in this folder, without a link on its path."""
+        if not place.is_under(self._root) or place.link_below(self._root) is not None:
+            raise Code.METADATA_FILE_FOREIGN(expected=str(self._root), got=str(place))
+        return place
 
 
 def file_name(location: str) -> str:
@@ -155,5 +151,5 @@ def file_name(location: str) -> str:
 
 def revision_of(name: str) -> int | None:
     """The revision in a name that `write` made; None for any other name."""
-    found = _WRITTEN.fullmatch(name)
+    found = _NAME.fullmatch(name)
     return None if found is None else int(found[1])

@@ -57,7 +57,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChange:
-    """The change to the head: files to add, and files to remove."""
+    """The change to the head: files to add, paths of files to remove, and more properties of the summary."""
 
     added: tuple[DataFile, ...]
     removed: frozenset[str]
@@ -68,7 +68,7 @@ class SnapshotChange:
 class Publication:
     """A snapshot that is ready to be committed, with its files, and how much of the head's data it removes.
 
-    `found_sha256` binds the head's list and manifests if some were not the Steward's and were taken over.
+    `found_sha256` is the hash of the head's list and manifests if they were not the Steward's and were taken over.
     """
 
     snapshot_id: int
@@ -106,8 +106,8 @@ def next_snapshot(
     ref = metadata.refs.get(branch)
     head = None if ref is None else metadata.snapshot(ref.snapshot_id)
     base = _Head(writer, head, reader, in_vault=in_vault)
-    kept = base.kept(wanted.removed, merge_from)
-    listed = (*writer.added(wanted.added), *kept)
+    kept = base.keep_manifests(wanted.removed, merge_from)
+    listed = (*writer.add_files(wanted.added), *kept)
     name = f"snap-{snapshot_id}.avro"
     written = write_manifest_list(
         ListHeader(
@@ -118,7 +118,7 @@ def next_snapshot(
             first_row_id=metadata.next_row_id if metadata.format_version > 2 else None,
         ),
         listed,
-        extra=base.bound(listed) if in_vault else (),
+        extra=base.header_hashes(listed) if in_vault else (),
     )
     snapshot: dict[str, Json] = {
         "snapshot-id": snapshot_id,
@@ -127,32 +127,30 @@ def next_snapshot(
         "timestamp-ms": now_ms,
         "manifest-list": place(name),
         "schema-id": metadata.current_schema_id,
-        "summary": dict(_summary(base.totals(), wanted, writer.gone)),
+        "summary": dict(_summary(base.totals(), wanted, writer.removed)),
     }
     if metadata.format_version > 2:
         first = metadata.next_row_id or 0
         snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
     files = (*writer.files, NewFile(name, place(name), written.data))
-    gone = [file.record_count for file in writer.gone if file.content is FileContent.DATA]
+    removed_rows = [file.record_count for file in writer.removed if file.content is FileContent.DATA]
     return Publication(
         snapshot_id,
         _updates(snapshot, branch, ref),
         files,
         hashlib.sha256(written.data).hexdigest(),
-        sum(gone),
-        len(gone),
+        sum(removed_rows),
+        len(removed_rows),
         base.found_sha256,
     )
 
 
 def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
-    """The updates that add the snapshot and move the branch. An update without the retention would remove it."""
-    retention: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
-    shown: dict[str, Json] = {"ref-name": branch, "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
-    return (
-        {"action": "add-snapshot", "snapshot": snapshot},
-        {**retention, "action": "set-snapshot-ref", **shown},
-    )
+    """The updates that add the snapshot and move the branch. They repeat its retention, which would be lost."""
+    update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
+    update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
+    update["snapshot-id"] = snapshot["snapshot-id"]
+    return {"action": "add-snapshot", "snapshot": snapshot}, update
 
 
 class _Writer:
@@ -164,37 +162,37 @@ class _Writer:
         self._place = place
         self._home = place("any").rpartition("/")[0]
         self.files: list[NewFile] = []
-        self.gone: list[DataFile] = []
+        self.removed: list[DataFile] = []
 
     def is_own(self, location: str) -> bool:
         """Whether the location is in this writer's folder."""
         return location.rpartition("/")[0] == self._home
 
-    def added(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
-        """A manifest of new files; none if there is no file."""
+    def add_files(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
+        """Write a manifest of new files; none if there is no file."""
         if not files:
             return ()
         header = header_of(self.metadata, self.metadata.default_spec_id, ManifestContent.DATA)
         entries = [
             ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=self.snapshot_id) for file in files
         ]
-        return (self._written(header.content, write_manifest(header, entries)),)
+        return (self._add_manifest(header.content, write_manifest(header, entries)),)
 
-    def rewritten(self, group: Sequence[ListedManifest], gone: Callable[[ManifestEntry], bool]) -> ManifestFile:
+    def rewrite(self, group: Sequence[ListedManifest], is_removed: Callable[[ManifestEntry], bool]) -> ManifestFile:
         """Merge the manifests into one. Removed files become DELETED by this snapshot, others keep their numbers."""
         version = self.metadata.format_version
         entries = []
         for entry in (entry for read in group for entry in read.entries if entry.is_live):
-            if gone(entry):
-                self.gone.append(entry.data_file)
+            if is_removed(entry):
+                self.removed.append(entry.data_file)
                 entries.append(delete_entry(entry, self.snapshot_id, version))
             else:
                 entries.append(carry_entry(entry, version))
         first = group[0].header
         header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
-        return self._written(header.content, write_manifest(header, entries))
+        return self._add_manifest(header.content, write_manifest(header, entries))
 
-    def _written(self, content: ManifestContent, manifest: WrittenManifest) -> ManifestFile:
+    def _add_manifest(self, content: ManifestContent, manifest: WrittenManifest) -> ManifestFile:
         name = f"{self.snapshot_id}-{'m' if content is ManifestContent.DATA else 'd'}{len(self.files)}.avro"
         location = self._place(name)
         self.files.append(NewFile(name, location, manifest.data))
@@ -204,12 +202,10 @@ class _Writer:
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
     """As `header_of`, but with the newest schema that has all source columns of the partition."""
     header = header_of(metadata, spec_id, content)
-    wanted = {source for field in header.spec.fields for source in field.source_ids}
-    current = metadata.current_schema
-    for schema in (current, *reversed(metadata.schemas)):
-        if wanted <= source_types(to_model(schema)).keys():
-            text = dump_json(schema.raw).decode()
-            return replace(header, schema_text=text, schema_id=schema.schema_id)
+    source_ids = {source for field in header.spec.fields for source in field.source_ids}
+    for schema in (metadata.current_schema, *reversed(metadata.schemas)):
+        if source_ids <= source_types(to_model(schema)).keys():
+            return replace(header, schema_text=dump_json(schema.raw).decode(), schema_id=schema.schema_id)
     return header
 
 
@@ -225,26 +221,27 @@ class _Head:
         self._hashes: dict[str, str] = {}
         self.found_sha256: str | None = None
 
-    def kept(self, wanted: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
-        """The head's manifests without these files.
+    def keep_manifests(self, removed: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
+        """The head's manifests without the removed files.
 
         Manifests are rewritten if they are many small ones, have a removed file or its deletes, or are taken over.
         """
         head, metadata = self._head, self._writer.metadata
         listing = None if head is None else manifest_list(metadata, head, self._files)
-        listed, foreign = self._divided(listing)
+        own, foreign = self._split_by_writer(listing)
         found: list[ManifestFile] = []
-        missing = set(wanted)
-        for group in _groups(self._writer, listed, merge_from):
-            if not wanted and len(group) == 1:
+        missing = set(removed)
+        for group in _groups_to_merge(self._writer, own, merge_from):
+            if not removed and len(group) == 1:
                 found += group
                 continue
-            read, hit = self._read(group, wanted, missing)
-            found.append(self._writer.rewritten(read, _gone(group, wanted)) if hit or len(group) > 1 else group[0])
-        for group in _portions(foreign):
-            read, _ = self._read(group, wanted, missing)
+            read, has_removed = self._read(group, removed, missing)
+            must_rewrite = has_removed or len(group) > 1
+            found.append(self._writer.rewrite(read, _removal_test(group, removed)) if must_rewrite else group[0])
+        for group in _groups_to_take_over(foreign):
+            read, _ = self._read(group, removed, missing)
             if any(entry.is_live for each in read for entry in each.entries):
-                found.append(self._writer.rewritten(read, _gone(group, wanted)))
+                found.append(self._writer.rewrite(read, _removal_test(group, removed)))
         if self._check is not None and head is not None and listing is not None:
             self._check.finish()
             self.found_sha256 = found_root(bound_files(head, listing, self._files.seen))
@@ -252,12 +249,11 @@ class _Head:
             raise Code.REMOVED_FILE_NOT_LIVE(got=min(missing))
         return tuple(found)
 
-    def bound(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
-        """The hashes for the header of the next list: of each manifest, and of what was taken over."""
-        written = {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
-        known = self._hashes | written
+    def header_hashes(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
+        """The hashes for the header of the next list: of each manifest, and of the files that were taken over."""
+        hashes = self._hashes | {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
         # The hashes of all manifests, in the list's order and without a separator.
-        extra = [(MANIFESTS_KEY, "".join(known[each.manifest_path] for each in listed).encode())]
+        extra = [(MANIFESTS_KEY, "".join(hashes[each.manifest_path] for each in listed).encode())]
         return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
 
     def totals(self) -> dict[str, str]:
@@ -266,64 +262,64 @@ class _Head:
             return dict.fromkeys(TOTALS, "0")
         if self._check is not None:
             return {name: str(count) for name, count in self._check.totals.items()}
-        said = {name: self._head.summary.get(f"total-{name}") for name in TOTALS}
-        return {name: text for name, text in said.items() if text is not None}
+        summary = self._head.summary
+        return {name: summary[f"total-{name}"] for name in TOTALS if f"total-{name}" in summary}
 
-    def _divided(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
+    def _split_by_writer(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
         """The live manifests that may be listed again, and those that are taken over.
 
         In the vault either all are taken over or none: a list of the Steward names only its own manifests.
         """
         if self._head is None or listing is None:
             return [], []
+        live = [each for each in listing.manifests if _may_be_live(each)]
         if not self._in_vault:
-            return [each for each in listing.manifests if _alive(each)], []
+            return live, []
         hashes = read_manifest_hashes(listing.file.text(MANIFESTS_KEY), len(listing.manifests))
         own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
         if hashes is not None and own and self._writer.is_own(self._head.manifest_list or ""):
             paths = (each.manifest_path for each in listing.manifests)
             self._hashes = dict(zip(paths, hashes, strict=True))
-            return [each for each in listing.manifests if _alive(each)], []
+            return live, []
         self._check = FoundCheck(self._writer.metadata, self._head, listing.header)
         return [], list(listing.manifests)
 
     def _read(
-        self, group: Sequence[ManifestFile], wanted: frozenset[str], missing: set[str]
+        self, group: Sequence[ManifestFile], removed: frozenset[str], missing: set[str]
     ) -> tuple[list[ListedManifest], bool]:
-        """The group's manifests, and whether one of them has a file to remove."""
-        read = [self._read_one(each) for each in group]
-        gone = _gone(group, wanted)
-        hit = [entry for each in read for entry in each.entries if entry.is_live and gone(entry)]
-        missing -= {entry.data_file.file_path for entry in hit}
-        return read, bool(hit)
+        """The group's manifests, and whether one of them has a file to remove. `missing` loses the files found."""
+        read = [self._read_manifest(each) for each in group]
+        is_removed = _removal_test(group, removed)
+        found = [entry for each in read for entry in each.entries if entry.is_live and is_removed(entry)]
+        missing -= {entry.data_file.file_path for entry in found}
+        return read, bool(found)
 
-    def _read_one(self, listed: ManifestFile) -> ListedManifest:
+    def _read_manifest(self, listed: ManifestFile) -> ListedManifest:
         read = read_listed(self._writer.metadata, listed, self._files)
-        bound = self._hashes.get(listed.manifest_path)
-        if bound is not None and self._files.seen[listed.manifest_path] != bound:
-            got = f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}"
-            raise Code.MANIFEST_CHANGED(expected=bound, got=got)
+        expected, got = self._hashes.get(listed.manifest_path), self._files.seen[listed.manifest_path]
+        if expected not in (None, got):
+            raise Code.MANIFEST_CHANGED(expected=expected, got=f"{got} for {listed.manifest_path}")
         if self._check is not None:
             self._check.add(read)
         return read
 
 
-def _gone(group: Sequence[ManifestFile], wanted: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    """Whether an entry is removed: a data file by its path, a delete file if its only data file is removed.
+def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Callable[[ManifestEntry], bool]:
+    """The test whether an entry goes: a data file by its path, a delete file if its only data file is removed.
 
     Delete files of several data files, and equality deletes, stay without effect.
     """
     if group[0].content is ManifestContent.DATA:
-        return lambda entry: entry.data_file.file_path in wanted
+        return lambda entry: entry.data_file.file_path in removed
 
     def is_dangling(entry: ManifestEntry) -> bool:
         file = entry.data_file
-        return file.content is FileContent.POSITION_DELETES and file.referenced_data_file in wanted
+        return file.content is FileContent.POSITION_DELETES and file.referenced_data_file in removed
 
     return is_dangling
 
 
-def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+def _groups_to_take_over(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
     """Groups of manifests that are taken over: of one spec and content, up to the usual size."""
     kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
     for each in foreign:
@@ -340,13 +336,15 @@ def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 
 def _size(listed: ManifestFile) -> tuple[int, int]:
-    """Bytes and live entries; the limit if the list does not have the counts, so that it is not merged."""
-    counts = (listed.added_files_count, listed.existing_files_count)
-    entries = MERGED_ENTRIES_MAX if None in counts else sum(each or 0 for each in counts)
+    """Bytes and live entries; the maximum of entries if the list has no counts, so that it is not merged."""
+    added, existing = listed.added_files_count, listed.existing_files_count
+    entries = MERGED_ENTRIES_MAX if added is None or existing is None else added + existing
     return listed.manifest_length, entries
 
 
-def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None) -> list[list[ManifestFile]]:
+def _groups_to_merge(
+    writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None
+) -> list[list[ManifestFile]]:
     """Groups of manifests to merge: small ones of one spec if they are many, each other one alone."""
     if merge_from is None:
         return [[each] for each in listed]
@@ -358,46 +356,47 @@ def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | N
     many = [group for group in small.values() if len(group) >= merge_from]
     merged = {each.manifest_path for group in many for each in group}
     alone = [[each] for each in listed if each.manifest_path not in merged]
-    return alone + [part for group in many for part in _filled(group)]
+    return alone + [part for group in many for part in _split_by_size(group)]
 
 
-def _filled(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
     """Split the group into parts that are no longer small; the last one may be."""
     part: list[ManifestFile] = []
     for each in group:
         part.append(each)
-        if sum(one.manifest_length for one in part) >= MERGED_BYTES:
+        if sum(listed.manifest_length for listed in part) >= MERGED_BYTES:
             yield part
             part = []
     if part:
         yield part
 
 
-def _alive(listed: ManifestFile) -> bool:
+def _may_be_live(listed: ManifestFile) -> bool:
     """Whether the manifest may have live entries; one of deleted entries belongs to the snapshot that wrote it."""
     return listed.added_files_count != 0 or listed.existing_files_count != 0
 
 
-def _summary(totals: Mapping[str, str], wanted: SnapshotChange, gone: Sequence[DataFile]) -> dict[str, str]:
-    """The summary in the words of Iceberg's writers; totals continue from the head if it has them."""
-    data = [file for file in gone if file.content is FileContent.DATA]
-    deletes = [file for file in gone if file.content is not FileContent.DATA]
+def _summary(totals: Mapping[str, str], wanted: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:
+    """The summary with the keys of Iceberg's writers; totals continue from the head if it has them."""
+    data = [file for file in removed if file.content is FileContent.DATA]
+    deletes = [file for file in removed if file.content is not FileContent.DATA]
     changed = {
         "data-files": (len(wanted.added), len(data)),
-        "records": (sum(file.record_count for file in wanted.added), sum(file.record_count for file in data)),
-        "files-size": (
-            sum(file.file_size_in_bytes for file in wanted.added),
-            sum(file.file_size_in_bytes for file in gone),
-        ),
+        "records": (_count_rows(wanted.added), _count_rows(data)),
+        "files-size": tuple(sum(file.file_size_in_bytes for file in files) for files in (wanted.added, removed)),
         "delete-files": (0, len(deletes)),
-        "position-deletes": (0, sum(file.record_count for file in deletes)),
+        "position-deletes": (0, _count_rows(deletes)),
         "equality-deletes": (0, 0),
     }
-    made = {"operation": "overwrite" if wanted.removed else "append", **wanted.summary}
+    summary = {"operation": "overwrite" if wanted.removed else "append", **wanted.summary}
     for name, (plus, minus) in changed.items():
-        made |= {f"added-{name}": str(plus)} if plus else {}
-        made |= {("deleted-" if name in ("data-files", "records") else "removed-") + name: str(minus)} if minus else {}
+        removal = "deleted" if name in ("data-files", "records") else "removed"
+        summary |= {f"{key}-{name}": str(count) for key, count in (("added", plus), (removal, minus)) if count}
         before = totals.get(name)
         if before is not None and before.isascii() and before.isdigit():
-            made[f"total-{name}"] = str(int(before) + plus - minus)
-    return made
+            summary[f"total-{name}"] = str(int(before) + plus - minus)
+    return summary
+
+
+def _count_rows(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

@@ -23,12 +23,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # A star would mean every bucket in a policy, and a name before an @ is a credential.
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 # An escaped letter, digit or dot would be a second name of a file, and some readers take an escaped slash as a folder.
-_NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
+_NEEDLESS_ESCAPE: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in normal form: scheme, authority (a bucket, or nothing), and path parts without `.` or `..`."""
+    """A file or folder in normal form: scheme, authority (a bucket, or nothing), path parts without `.` or `..`."""
 
     scheme: str
     authority: str
@@ -38,9 +38,9 @@ class Location:
         return f"{self.scheme}://{self.authority}/{'/'.join(self.parts)}"
 
     def is_under(self, folder: Location) -> bool:
-        """Whether this is the folder itself or a place in it."""
-        same = (self.scheme, self.authority) == (folder.scheme, folder.authority)
-        return same and self.parts[: len(folder.parts)] == folder.parts
+        """Whether this is the folder itself or in it."""
+        same_store = (self.scheme, self.authority) == (folder.scheme, folder.authority)
+        return same_store and self.parts[: len(folder.parts)] == folder.parts
 
     def overlaps(self, other: Location) -> bool:
         """Whether one of the two is in the other, or both are the same."""
@@ -52,16 +52,16 @@ class Location:
         return Location(self.scheme, self.authority, self.parts[:-1])
 
     def around(self) -> Iterator[Location]:
-        """This place, and every folder around it."""
+        """This location, and every folder that contains it, innermost first."""
         for end in range(len(self.parts), -1, -1):
             yield Location(self.scheme, self.authority, self.parts[:end])
 
     def child(self, *parts: str) -> Location:
-        """A place inside this one."""
+        """A location below this folder."""
         return Location(self.scheme, self.authority, (*self.parts, *parts))
 
     def link_below(self, folder: Location) -> Path | None:
-        """The first symbolic link between the folder and this place; None if there is none, or in an object store."""
+        """The first symbolic link on the path from the folder to this location. None in an object store."""
         if self.scheme != "file" or not self.is_under(folder):
             return None
         path = str(folder.local)
@@ -81,7 +81,7 @@ class Location:
 
 def parse_location(text: str) -> Location:
     """The normal form of a location. Raises if it has `..`, control characters or needless percent escapes."""
-    return _parse_short(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
+    return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
 
 
 def _parse(text: str) -> Location:
@@ -91,24 +91,24 @@ def _parse(text: str) -> Location:
     scheme, rest = ("file", text) if found is None else (found[1].lower(), found[2])
     scheme = _ALIASES.get(scheme, scheme)
     if scheme == "file":
-        return _file(rest, text)
+        return _parse_file(rest, text)
     if not rest.startswith("//"):
         raise _invalid("scheme://bucket/key", text)
     authority, _, path = rest[2:].partition("/")
-    # A bucket has no port: a colon starts the secret of a credential that a slash cuts off.
+    # A bucket has no port. A colon may belong to a credential whose secret has a slash: `key:sec/ret@bucket`.
     if _AUTHORITY.fullmatch(authority) is None or (scheme == "s3" and ":" in authority):
         raise _invalid("a bucket by its plain name, without credentials", text)
     # In an object store `a//b` is another object than `a/b`, and both would have one normal form.
     if "" in path.rstrip("/").split("/")[:-1] or path.startswith("/") or path.endswith("//"):
         raise _invalid("a path without empty parts", text)
-    return Location(scheme, authority, _parts(path, text))
+    return Location(scheme, authority, _split(path, text))
 
 
-# Every commit has the same paths of lists, manifests and folders. Errors are not cached.
-_parse_short: Final = functools.lru_cache(maxsize=_CACHED_MAX)(_parse)
+# Commits to one table repeat the paths of lists, manifests and folders. Errors are not cached.
+_parse_cached: Final = functools.lru_cache(maxsize=_CACHED_MAX)(_parse)
 
 
-def _file(rest: str, text: str) -> Location:
+def _parse_file(rest: str, text: str) -> Location:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         if authority not in ("", "localhost") or not slash:
@@ -116,25 +116,26 @@ def _file(rest: str, text: str) -> Location:
         rest = f"/{path}"
     if not rest.startswith("/"):
         raise _invalid("an absolute path", text)
-    return Location("file", "", _parts(rest, text))
+    return Location("file", "", _split(rest, text))
 
 
-def _parts(path: str, text: str) -> tuple[str, ...]:
+def _split(path: str, text: str) -> tuple[str, ...]:
+    """The parts of the path; `text` is the whole location, for errors."""
     if any(mark in path for mark in ("?", "#", "\\")):
-        raise _invalid("a plain path", text)
+        raise _invalid("a path without `?`, `#` and backslashes", text)
     parts = tuple(part for part in path.split("/") if part)
     for part in parts:
         if part in (".", ".."):
             raise _invalid("a path without `.` and `..`", text)
-        if _NEEDLESS.search(part):
-            raise _invalid("a path without needless percent signs", text)
+        if _NEEDLESS_ESCAPE.search(part):
+            raise _invalid("a path without percent escapes of letters, digits, `-`, `.`, `/` and `_`", text)
     return parts
 
 
 def _invalid(expected: str, text: str) -> InputError:
     # A location may hold a credential, which must not get into a log.
-    shown = re.sub(r"\?.*", "?...", re.sub(r"//.*@", "//...@", text, flags=re.DOTALL), flags=re.DOTALL)
-    return InputError(Code.LOCATION_INVALID, "the location is not valid", expected=expected, got=ascii(shown[:200]))
+    redacted = re.sub(r"\?.*", "?...", re.sub(r"//.*@", "//...@", text, flags=re.DOTALL), flags=re.DOTALL)
+    return InputError(Code.LOCATION_INVALID, "the location is not valid", expected=expected, got=ascii(redacted[:200]))
 
 
 _HINTS: Final[dict[str, str]] = {
@@ -155,12 +156,5 @@ def in_file(location: str) -> Iterator[None]:
     except (InputError, VerificationError) as error:
         if "file" in error.details:
             raise
-        raise type(error)(
-            error.reason,
-            f"{location}: {error.message}",
-            expected=error.expected,
-            got=error.got,
-            hint=error.hint or _HINTS.get(error.reason),
-            **error.details,
-            file=location,
-        ) from None
+        hint = _HINTS.get(error.reason)
+        raise error.with_context(f"{location}: {error.message}", hint=hint, file=location) from None

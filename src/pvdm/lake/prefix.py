@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
@@ -22,18 +23,19 @@ _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Opened = TypeVar("_Opened", int, int | None)
+_translate_errors: Final = partial(translate_errors, Code.PREFIX_UNAVAILABLE, "an attempt's folder")
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixFile:
-    """A file or link in the folder. A link is only ever removed as a link."""
+    """A file or link in the folder. Removing a link does not remove its target."""
 
     location: Location
     size: int
 
 
-def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> LocalPrefix | ObjectPrefix:
-    """The folder below `root`, in its store."""
+def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
+    """The prefix for a folder below `root`. Raises for `root` itself and for folders elsewhere."""
     if not folder.is_under(root) or folder == root:
         raise Code.PREFIX_OUTSIDE(expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
@@ -49,12 +51,12 @@ class LocalPrefix:
         self._folder = folder
 
     def files(self) -> list[PrefixFile]:
-        """Every file and link in it; none if the folder is missing or a link."""
+        """Every file and link below the folder; none if the folder is missing or a link."""
         with _translate_errors(), self._opened(self._folder) as opened:
-            return [] if opened is None else _bounded(_walk(opened, self._folder))
+            return [] if opened is None else _list_limited(_walk(opened, self._folder))
 
     def find(self, location: Location) -> PrefixFile | None:
-        """A file or link of it; None if it is missing or a folder."""
+        """The file or link at this location; None if it is missing or a folder."""
         _require_inside(self._folder, location)
         with _translate_errors(), self._opened(location.parent) as opened:
             if opened is None:
@@ -74,7 +76,7 @@ class LocalPrefix:
             try:
                 os.unlink(location.parts[-1], dir_fd=opened)
             except (FileNotFoundError, IsADirectoryError, PermissionError):
-                # A folder may be there now. A missing right shows when the folder is listed again.
+                # A producer may have made a folder of this name. A file that a right is missing for is listed again.
                 return False
         return True
 
@@ -85,8 +87,8 @@ class LocalPrefix:
             try:
                 handle = os.open(location.parts[-1], _NEW, 0o644, dir_fd=opened)
             except FileExistsError:
-                there = os.open(location.parts[-1], _PLAIN, dir_fd=opened)
-                with os.fdopen(there, "rb") as existing:
+                existing_handle = os.open(location.parts[-1], _PLAIN, dir_fd=opened)
+                with os.fdopen(existing_handle, "rb") as existing:
                     _require_same(existing.read(len(data) + 1), location, data)
                 return
             with os.fdopen(handle, "wb") as file:
@@ -99,7 +101,7 @@ class LocalPrefix:
         """Remove empty folders, with the folder itself."""
         with _translate_errors(), self._opened(self._folder.parent) as above:
             if above is not None:
-                _prune(above, self._folder.parts[-1])
+                _remove_empty(above, self._folder.parts[-1])
 
     def _make(self, folder: Location) -> int:
         """Open the folder, created if it is missing, without following links."""
@@ -131,12 +133,12 @@ class ObjectPrefix:
         self._store = store
 
     def files(self) -> list[PrefixFile]:
-        """Every object below it."""
+        """Every object below the folder."""
         with _translate_errors():
-            return _bounded(PrefixFile(each.place, each.size) for each in self._store.walk(self._folder))
+            return _list_limited(PrefixFile(each.place, each.size) for each in self._store.walk(self._folder))
 
     def find(self, location: Location) -> PrefixFile | None:
-        """An object of it; None if it is missing."""
+        """The object at this location; None if it is missing."""
         _require_inside(self._folder, location)
         with _translate_errors():
             try:
@@ -173,15 +175,11 @@ def _require_inside(folder: Location, location: Location) -> None:
         raise Code.FILE_NOT_OWN(expected=f"below {folder}", got=str(location))
 
 
-def _bounded(files: Iterator[PrefixFile]) -> list[PrefixFile]:
+def _list_limited(files: Iterator[PrefixFile]) -> list[PrefixFile]:
     found = list(islice(files, PREFIX_ENTRIES_MAX + 1))
     if len(found) > PREFIX_ENTRIES_MAX:
         raise Code.PREFIX_TOO_LARGE(expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
     return found
-
-
-def _translate_errors() -> contextlib.AbstractContextManager[None]:
-    return translate_errors(Code.PREFIX_UNAVAILABLE, "an attempt's folder")
 
 
 def _open_below(above: int | None, name: str) -> int | None:
@@ -205,14 +203,15 @@ def _walk(opened: int, folder: Location) -> Iterator[PrefixFile]:
                 yield from _walk(below, folder.child(name))
 
 
-def _prune(above: int, name: str) -> None:
+def _remove_empty(above: int, name: str) -> None:
+    """Remove the folder and the folders in it, as far as they are empty."""
     with _closing(_open_below(above, name)) as opened:
         if opened is None:
             return
         for each in sorted(os.listdir(opened)):  # noqa: PTH208 - of a descriptor
             if stat.S_ISDIR(os.stat(each, dir_fd=opened, follow_symlinks=False).st_mode):
-                _prune(opened, each)
-    with contextlib.suppress(OSError):  # it is not empty
+                _remove_empty(opened, each)
+    with contextlib.suppress(OSError):  # not empty
         os.rmdir(name, dir_fd=above)
 
 

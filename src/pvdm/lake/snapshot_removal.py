@@ -14,37 +14,37 @@ from pvdm.lake.format.table.snapshots import MAIN
 
 @dataclass(frozen=True, slots=True)
 class BranchRemoval:
-    """Refs to remove, and the snapshots that only they hold."""
+    """Refs to remove, and the snapshots that no other ref leads to."""
 
     refs: tuple[str, ...] = ()
     snapshot_ids: tuple[int, ...] = ()
     expired: frozenset[int] = frozenset()
-    """Those snapshots that `main` has shown and the table no longer keeps (`expired_history`)."""
+    """Those of `snapshot_ids` that were in `main` and have expired (`expired_history`)."""
 
     @classmethod
     def plan(cls, metadata: TableMetadata, refs: Collection[str], snapshot_ids: Iterable[int] = ()) -> BranchRemoval:
-        """Plan to remove these refs, and `snapshot_ids` with their ancestors unless another ref holds them."""
-        there = tuple(name for name in refs if name in metadata.refs)
-        heads = [*(metadata.refs[name].snapshot_id for name in there), *snapshot_ids]
-        others = [ref.snapshot_id for name, ref in metadata.refs.items() if name not in there]
-        return cls(there, tuple(sorted(find_reachable(metadata, heads) - find_reachable(metadata, others))))
+        """Plan to remove these refs, and `snapshot_ids` with their ancestors unless another ref leads to them."""
+        existing = tuple(name for name in refs if name in metadata.refs)
+        heads = [*(metadata.refs[name].snapshot_id for name in existing), *snapshot_ids]
+        others = [ref.snapshot_id for name, ref in metadata.refs.items() if name not in existing]
+        return cls(existing, tuple(sorted(find_reachable(metadata, heads) - find_reachable(metadata, others))))
 
     def updates(self) -> list[Json]:
         """The updates of the commit."""
-        made: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in self.refs]
+        updates: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in self.refs]
         if self.snapshot_ids:
-            made.append({"action": "remove-snapshots", "snapshot-ids": list(self.snapshot_ids)})
-        return made
+            updates.append({"action": "remove-snapshots", "snapshot-ids": list(self.snapshot_ids)})
+        return updates
 
 
 def find_reachable(metadata: TableMetadata, heads: Iterable[int]) -> set[int]:
     """These snapshots and their ancestors. Each is visited once."""
     found: set[int] = set()
     for head in heads:
-        at = metadata.snapshot(head)
-        while at is not None and at.snapshot_id not in found:
-            found.add(at.snapshot_id)
-            at = None if at.parent_id is None else metadata.snapshot(at.parent_id)
+        snapshot = metadata.snapshot(head)
+        while snapshot is not None and snapshot.snapshot_id not in found:
+            found.add(snapshot.snapshot_id)
+            snapshot = None if snapshot.parent_id is None else metadata.snapshot(snapshot.parent_id)
     return found
 
 
@@ -57,40 +57,40 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 def expired_history(metadata: TableMetadata, now_ms: int, *, held: Collection[int] = ()) -> frozenset[int]:
     """The oldest snapshots of `main` that may be removed, by Iceberg's retention settings. Empty without settings.
 
-    The rest has no gap: everything stays since the oldest snapshot that a branch or tag comes from, and since the
-    oldest of `held`, which are still needed.
+    The snapshots that stay have no gap: a snapshot that a branch or tag comes from, or that is in `held`, stays with
+    every newer one.
     """
-    limits = _limits(metadata)
+    limits = _retention_limits(metadata)
     if limits is None or metadata.current_snapshot_id is None:
         return frozenset()
-    fewest, oldest_ms = limits
-    shown = list(metadata.ancestry(metadata.current_snapshot_id))
-    kept = next(
-        (at for at, each in enumerate(shown) if at >= fewest and now_ms - each.timestamp_ms > oldest_ms), len(shown)
-    )
-    places = {each.snapshot_id: at for at, each in enumerate(shown)}
+    min_count, max_age_ms = limits
+    newest_first = [(each.snapshot_id, each.timestamp_ms) for each in metadata.ancestry(metadata.current_snapshot_id)]
+    expired = (at for at, (_, time_ms) in enumerate(newest_first) if at >= min_count and now_ms - time_ms > max_age_ms)
+    keep_count = next(expired, len(newest_first))
+    positions = {snapshot_id: at for at, (snapshot_id, _) in enumerate(newest_first)}
     for name, ref in metadata.refs.items():
         if name != MAIN:
-            branched = (places.get(each.snapshot_id) for each in metadata.ancestry(ref.snapshot_id))
-            kept = max(kept, 1 + next((at for at in branched if at is not None), -1))
-    kept = max(kept, 1 + max((places.get(each, -1) for each in held), default=-1))
-    return frozenset(each.snapshot_id for each in shown[kept:])
+            in_main = (positions.get(each.snapshot_id) for each in metadata.ancestry(ref.snapshot_id))
+            keep_count = max(keep_count, 1 + next((at for at in in_main if at is not None), -1))
+    keep_count = max(keep_count, 1 + max((positions.get(each, -1) for each in held), default=-1))
+    return frozenset(snapshot_id for snapshot_id, _ in newest_first[keep_count:])
 
 
-def _limits(metadata: TableMetadata) -> tuple[int, int] | None:
-    """How many snapshots stay at any age, and the age limit of others. The settings of `main` come first.
+def _retention_limits(metadata: TableMetadata) -> tuple[int, int] | None:
+    """How many snapshots stay at any age, and the maximum age of the others in milliseconds.
 
-    None if the table has neither setting, or one that is not a number: then all history stays.
+    A setting of the ref `main` overrides the table's property. None if there is no setting, or if a property is not a
+    number: then all history stays.
     """
     main = metadata.refs.get(MAIN)
-    fewest = None if main is None else main.min_snapshots_to_keep
-    age = None if main is None else main.max_snapshot_age_ms
+    min_count = None if main is None else main.min_snapshots_to_keep
+    age_ms = None if main is None else main.max_snapshot_age_ms
     properties = metadata.properties
-    if fewest is None and age is None and SNAPSHOTS_PROPERTY not in properties and AGE_PROPERTY not in properties:
+    if min_count is None and age_ms is None and properties.keys().isdisjoint((SNAPSHOTS_PROPERTY, AGE_PROPERTY)):
         return None
-    fewest = _number(properties.get(SNAPSHOTS_PROPERTY, "1")) if fewest is None else fewest
-    age = _number(properties.get(AGE_PROPERTY, str(AGE_DEFAULT_MS))) if age is None else age
-    return None if fewest is None or age is None else (max(1, fewest), age)
+    min_count = _number(properties.get(SNAPSHOTS_PROPERTY, "1")) if min_count is None else min_count
+    age_ms = _number(properties.get(AGE_PROPERTY, str(AGE_DEFAULT_MS))) if age_ms is None else age_ms
+    return None if min_count is None or age_ms is None else (max(1, min_count), age_ms)
 
 
 def _number(text: str) -> int | None:

@@ -89,7 +89,9 @@ def spark_session(
     object_store: bool = False,
     ca_file: Path | None = None,
 ) -> SparkSession:
-    """A session with these catalogs. They are added to a running session. Raises if that has no Iceberg.
+    """A session with these catalogs: the running one if there is one, else a new one.
+
+    Raises if the running session has no Iceberg, or other settings than `config`.
 
     Spark downloads Iceberg's runtime unless `config` names jars or packages that have it, and with `object_store` its
     S3 client. With `ca_file` a new session also trusts these certificate authorities; a running one keeps its own.
@@ -106,7 +108,7 @@ def spark_session(
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        settings = _started(wanted, object_store=object_store)
+        settings = _new_session_settings(wanted, object_store=object_store)
         if ca_file is not None:
             settings = with_trust_store(settings, ca_file)
         for key, value in settings.items():
@@ -151,7 +153,7 @@ def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
         spark.conf.set(key, value)
 
 
-def unwire(spark: SparkSession, catalog: SparkCatalog) -> None:
+def remove_catalog(spark: SparkSession, catalog: SparkCatalog) -> None:
     """Remove a catalog's settings with its token from a running session."""
     for key in catalog.settings():
         spark.conf.unset(key)
@@ -161,41 +163,37 @@ def _require_java() -> None:
     """Raise unless the Java that PySpark starts is new enough for Spark 4."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
-    said = ""
+    output = ""
     if java is not None:
-        try:
+        with contextlib.suppress(OSError):
             # It prints to standard error: openjdk version "17.0.15" 2025-04-15
-            said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-        except OSError:
-            java = None
-    found = _JAVA_VERSION.search(said)
-    if java is None or found is None or int(found[1]) < _JAVA_LEAST:
+            output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    found = _JAVA_VERSION.search(output)
+    if found is None or int(found[1]) < _JAVA_LEAST:
         expected = f"Java {_JAVA_LEAST} or newer, by JAVA_HOME or on the path"
         got = "none" if found is None else f"Java {found[1]}"
         raise Code.JAVA_MISSING(expected=expected, got=got, hint=_JAVA_PACKAGES)
 
 
-def _started(given: Mapping[str, str], *, object_store: bool = False) -> dict[str, str]:
+def _new_session_settings(given: Mapping[str, str], *, object_store: bool = False) -> dict[str, str]:
     """The settings of a new session: the caller's, with Iceberg's extensions and runtime."""
+    settings = dict(given)
     extensions = given.get("spark.sql.extensions", "")
-    found = dict(given)
     if EXTENSIONS not in extensions:
-        found["spark.sql.extensions"] = _join(",", extensions, EXTENSIONS)
-    packages = given.get(_PACKAGES, "")
-    for name, package in (("iceberg-spark-runtime", ICEBERG_RUNTIME), ("iceberg-aws-bundle", AWS_BUNDLE)):
-        wanted = package is ICEBERG_RUNTIME or object_store
-        if wanted and not any(name in named for named in (packages, given.get("spark.jars", ""))):
-            packages = found[_PACKAGES] = _join(",", packages, package)
-    return found
+        settings["spark.sql.extensions"] = _join(",", extensions, EXTENSIONS)
+    for package in (ICEBERG_RUNTIME, AWS_BUNDLE) if object_store else (ICEBERG_RUNTIME,):
+        name = "iceberg-spark-runtime" if package is ICEBERG_RUNTIME else "iceberg-aws-bundle"
+        if name not in settings.get(_PACKAGES, "") and name not in given.get("spark.jars", ""):
+            settings[_PACKAGES] = _join(",", settings.get(_PACKAGES), package)
+    return settings
 
 
 def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | None) -> None:
     """Raise unless the running session has these settings; Spark would ignore most of them."""
-    asked = dict(wanted) if master is None else {**wanted, "spark.master": master}
-    for key, value in asked.items():
+    for key, value in (wanted if master is None else {**wanted, "spark.master": master}).items():
         found = spark.conf.get(key, None)
-        held = found == value or (key in (_PACKAGES, "spark.sql.extensions") and value in (found or ""))
-        if not held:
+        is_list = key in (_PACKAGES, "spark.sql.extensions")
+        if found != value and not (is_list and value in (found or "")):
             words = f"a Spark session is running with another {key}"
             raise Code.SPARK_SETTINGS_DIFFER(words, expected=value[:200], got="none" if found is None else found[:200])
 
@@ -218,7 +216,7 @@ CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
     """Spark settings with which driver and executors also trust these certificate authorities.
 
-    They have an effect only when Java starts. The caller's options come later on Java's command line and win. The
+    They have an effect only when Java starts. Java uses the last of equal options, so the caller's come last. The
     store is removed when this process ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="pvdm-trust-"))
@@ -227,9 +225,9 @@ def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]
     store.write_bytes(trust_store(ca_file))
     return {
         **config,
-        _DRIVER: _join(" ", _options(str(store)), config.get(_DRIVER)),
+        _DRIVER: _join(" ", _java_options(str(store)), config.get(_DRIVER)),
         # Spark copies the file to the working folder of each executor.
-        _EXECUTOR: _join(" ", _options(_TRUST_STORE_NAME), config.get(_EXECUTOR)),
+        _EXECUTOR: _join(" ", _java_options(_TRUST_STORE_NAME), config.get(_EXECUTOR)),
         _FILES: _join(",", config.get(_FILES), str(store)),
     }
 
@@ -238,8 +236,8 @@ def trust_store(ca_file: Path) -> bytes:
     """A PKCS#12 trust store of the system's certificate authorities and those of a PEM file."""
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
-    found = {each.public_bytes(Encoding.DER): each for each in (*_system(), *_certificates(ca_file))}
-    entries = [pkcs12.PKCS12Certificate(each, f"ca-{at}".encode()) for at, each in enumerate(found.values())]
+    by_bytes = {each.public_bytes(Encoding.DER): each for each in (*_system_certificates(), *_certificates(ca_file))}
+    entries = [pkcs12.PKCS12Certificate(each, f"ca-{at}".encode()) for at, each in enumerate(by_bytes.values())]
     return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_PASSWORD.encode()))
 
 
@@ -254,7 +252,7 @@ def _certificates(ca_file: Path) -> list[Certificate]:
         raise Code.CA_FILE_INVALID(words, expected="certificates in PEM form", got=ascii(str(ca_file))[:200]) from None
 
 
-def _system() -> list[Certificate]:
+def _system_certificates() -> list[Certificate]:
     """The certificates that Python trusts by default, without those that cannot be read."""
     from cryptography import x509
     from cryptography.utils import CryptographyDeprecationWarning
@@ -269,13 +267,13 @@ def _system() -> list[Certificate]:
     return found
 
 
-def _options(store: str) -> str:
-    wanted = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": _PASSWORD}
-    return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in wanted.items())
+def _java_options(store: str) -> str:
+    options = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": _PASSWORD}
+    return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in options.items())
 
 
 def _join(separator: str, *settings: str | None) -> str:
-    """The settings that are given. Of two Java options the later one is used."""
+    """Join the settings that are not empty."""
     return separator.join(filter(None, settings))
 
 

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import partial
 from hmac import compare_digest
 from typing import Final
 
@@ -22,6 +23,8 @@ VAULT_NAME_MAX_CHARACTERS: Final = 200
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PART: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_MAX_CHARACTERS - 1}}}")
+_FAULT_POINTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))
+_translate_errors: Final = partial(translate_errors, Code.VAULT_UNAVAILABLE, "the vault")
 
 
 class VaultKind(StrEnum):
@@ -44,13 +47,15 @@ class Vault:
         return str(self._place(table_uuid, kind, name))
 
     def write(self, table_uuid: str, kind: VaultKind, name: str, data: bytes) -> str:
-        """Write the file and return its location. Raises if the name is there with other bytes."""
+        """Write the file and return its location. Raises if a file of that name has other bytes."""
         place = self._place(table_uuid, kind, name)
         with _translate_errors():
             try:
-                self._store.put_new(place, data, _MOMENTS)
+                self._store.put_new(place, data, _FAULT_POINTS)
             except FileExistsError:
-                self._require_same(place, data)
+                if self._read(place, len(data) + 1) != data:
+                    expected = hashlib.sha256(data).hexdigest()
+                    raise Code.VAULT_DAMAGED(reason="vault_file_differs", expected=expected, got=str(place)) from None
         fault.point("lake.vault.after_file")
         return str(place)
 
@@ -67,7 +72,7 @@ class Vault:
 
     def read(self, location: str, *, sha256: str, most: int) -> bytes:
         """The bytes of a file. Raises if they are not those that were written."""
-        data = self._read(self._own(location), most)
+        data = self._read(self._require_own(location), most)
         got = hashlib.sha256(data).hexdigest()
         if not compare_digest(got, sha256):
             raise Code.VAULT_DAMAGED(reason="vault_file_changed", expected=sha256, got=got)
@@ -78,7 +83,7 @@ class Vault:
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if not _is_unfinished(each)]
 
     def unfinished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
-        """The locations of files that a crash left before they had their names."""
+        """The locations of files that a crash left with their temporary names."""
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if _is_unfinished(each)]
 
     def files(self, table_uuid: str, kind: VaultKind, folder: str) -> list[ListedFile]:
@@ -92,7 +97,7 @@ class Vault:
             return [name for name in self._store.folders(self.root) if _UUID.fullmatch(name)]
 
     def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
-        """The names of the folders of a kind: the attempts that have files in it."""
+        """The names of the folders of a kind; each is the id of an attempt."""
         with _translate_errors():
             return [name for name in self._store.folders(self._folder(table_uuid, kind)) if _PART.fullmatch(name)]
 
@@ -115,12 +120,12 @@ class Vault:
                     yield from ((kind, each) for each in found)
 
     def remove(self, location: str) -> None:
-        """Remove a file if it is there, and its folder if that is empty then."""
-        place = self._own(location)
+        """Remove a file if it is there, and its attempt's folder if that is empty then."""
+        place = self._require_own(location)
         with _translate_errors():
             self._store.remove(place)
-        kinds = {kind.value for kind in VaultKind}
-        if isinstance(self._store, LocalStore) and place.parts[-2] not in kinds:
+        in_kinds_folder = place.parts[-2] in set(VaultKind)
+        if isinstance(self._store, LocalStore) and not in_kinds_folder:
             with contextlib.suppress(OSError):
                 place.local.parent.rmdir()
                 self._store.forget(place.local.parent)
@@ -136,19 +141,15 @@ class Vault:
         return self.root.child(table_uuid, kind.value, *parts)
 
     def _folder(self, table_uuid: str, kind: VaultKind) -> Location:
-        return self.root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)
+        return self._place(table_uuid, kind, "any").parent
 
-    def _own(self, location: str) -> Location:
+    def _require_own(self, location: str) -> Location:
+        """The location, parsed. Raises unless it is in the vault, without a link on its path."""
         place = parse_location(location)
         if not place.is_under(self.root) or place == self.root or place.link_below(self.root) is not None:
             words = "the file is not in the vault"
             raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", expected=str(self.root), got=str(place))
         return place
-
-    def _require_same(self, place: Location, data: bytes) -> None:
-        if self._read(place, len(data) + 1) != data:
-            expected = hashlib.sha256(data).hexdigest()
-            raise Code.VAULT_DAMAGED(reason="vault_file_differs", expected=expected, got=str(place))
 
     def _read(self, place: Location, most: int) -> bytes:
         with _translate_errors():
@@ -163,15 +164,8 @@ class Vault:
                 raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", got=str(place)) from None
 
 
-def _translate_errors() -> contextlib.AbstractContextManager[None]:
-    return translate_errors(Code.VAULT_UNAVAILABLE, "the vault")
-
-
-_MOMENTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))
-
-
 def quarantine_name(attempt_id: str, sha256: str) -> str:
-    """The name of a file that failed: the hash that the proof has of it."""
+    """The name of a file that failed: its attempt's folder, and the SHA-256 that the proof has of it."""
     return f"{attempt_id}/{sha256}"
 
 

@@ -44,8 +44,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_field(field.name, field) for field in schema.fields])
 
 
-def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The rows in the target's columns; raises for other names, or for types that would lose values."""
+def fit_columns(rows: pa.Table, schema: Schema) -> pa.Table:
+    """The rows in the target's columns. Raises for other names, and for types that would lose values."""
     wanted = arrow_schema(schema)
     require_names(list(rows.schema.names), list(wanted.names))
     columns: list[Any] = []
@@ -54,11 +54,8 @@ def fitted(rows: pa.Table, schema: Schema) -> pa.Table:
         if not _fits(column.type, field.type):
             raise type_error(field.name, str(field.type), str(column.type))
         if not field.nullable and column.null_count:
-            raise Code.ROWS_INVALID(
-                f"column {field.name[:80]!a} is required and has no value in some rows",
-                reason="rows_null_required",
-                got=f"{column.null_count} nulls",
-            )
+            words = f"column {field.name[:80]!a} is required and has no value in some rows"
+            raise Code.ROWS_INVALID(words, reason="rows_null_required", got=f"{column.null_count} nulls")
         try:
             columns.append(column if column.type == field.type else _cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -83,7 +80,7 @@ def _field(name: str, slot: Field | Inner) -> pa.Field[Any]:
 def _type(kind: Type) -> pa.DataType:
     match kind:
         case PrimitiveType(Kind.UUID):
-            return pa.uuid()  # Parquet then says that it is one
+            return pa.uuid()  # so that the Parquet file has the logical type UUID
         case PrimitiveType(primitive) if primitive not in _UNWRITTEN:
             return arrow_type(kind)
         case DecimalType() | FixedType():
@@ -93,8 +90,8 @@ def _type(kind: Type) -> pa.DataType:
         case ListType(element):
             return pa.list_(_field("element", element))
         case MapType(key, value):
-            made: pa.DataType = arrow.map_(_field("key", key), _field("value", value))
-            return made
+            map_type: pa.DataType = arrow.map_(_field("key", key), _field("value", value))
+            return map_type
     raise Code.ROWS_INVALID(reason="rows_type_unsupported", got=str(kind))
 
 
@@ -121,19 +118,18 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return types.is_binary(given) or types.is_binary_view(given)
     if isinstance(wanted, pa.UuidType):
         return bool(given == pa.binary(16))
-    return _fits_inside(given, wanted)
+    return _parts_fit(given, wanted)
 
 
-def _fits_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _parts_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """As `_fits`, for structs, maps and lists; False for other types."""
     types = pa.types
     if types.is_struct(wanted):
         names = [wanted.field(at).name for at in range(wanted.num_fields)]
         same = types.is_struct(given) and [given.field(at).name for at in range(given.num_fields)] == names
         return same and all(_fits(given.field(at).type, wanted.field(at).type) for at in range(wanted.num_fields))
-    if types.is_map(wanted):
-        return (
-            types.is_map(given) and _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
-        )
+    if types.is_map(wanted) and types.is_map(given):
+        return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
     if types.is_list(wanted):
         return (types.is_list(given) or types.is_large_list(given)) and _fits(given.value_type, wanted.value_type)
     return False
@@ -147,8 +143,8 @@ class Part:
     rows: pa.Table
 
 
-def parts(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Part]:
-    """The rows by partition tuple; without partition fields all in one part."""
+def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Part]:
+    """The rows by partition tuple. Without partition fields all are in one part."""
     fields = header.spec.fields
     if rows.num_rows == 0:
         return
@@ -157,15 +153,16 @@ def parts(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Pa
         return
     kinds = source_types(schema)
     numbered = [_index_values(rows, field, schema, kinds) for field in fields]
-    keys = pa.table([numbers for numbers, _ in numbered], names=[str(at) for at in range(len(fields))])
+    names = [str(at) for at in range(len(fields))]
+    keys = pa.table([numbers for numbers, _ in numbered], names=names)
     keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
-    grouped = keys.group_by([str(at) for at in range(len(fields))], use_threads=False).aggregate([("row", "list")])
+    grouped = keys.group_by(names, use_threads=False).aggregate([("row", "list")])
     if grouped.num_rows > PARTS_MAX:
         raise Code.PARTITIONS_TOO_MANY(expected=f"at most {PARTS_MAX}", got=str(grouped.num_rows))
     for at in range(grouped.num_rows):
         values = IdMap(
-            (field.field_id, transformed[grouped.column(str(place))[at].as_py()])
-            for place, (field, (_, transformed)) in enumerate(zip(fields, numbered, strict=True))
+            (field.field_id, transformed[grouped.column(place)[at].as_py()])
+            for place, field, (_, transformed) in zip(names, fields, numbered, strict=True)
         )
         yield Part(values, rows.take(grouped.column("row_list")[at].values))
 
@@ -176,9 +173,8 @@ def _index_values(
     """For each row the index of its partition value, and the distinct values."""
     source = field.source_ids[0]
     if len(field.source_ids) != 1 or source not in kinds:
-        raise Code.PARTITION_SOURCE_UNKNOWN(
-            f"partition field {field.name[:80]!a} has no source among the columns", got=str(field.source_ids)
-        )
+        words = f"partition field {field.name[:80]!a} has no source among the columns"
+        raise Code.PARTITION_SOURCE_UNKNOWN(words, got=str(field.source_ids))
     column = _column(rows, source, schema)
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []

@@ -28,7 +28,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import boundary_files, header_of
 from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
-from pvdm.physical.arrow_rows import Part, fitted, parts
+from pvdm.physical.arrow_rows import Part, fit_columns, split_by_partition
 from pvdm.physical.stager import Destination
 
 COMMIT_PATIENCE_MAX_SECONDS: Final = 60
@@ -37,7 +37,7 @@ _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
 _OWN_CREDENTIALS: Final = (
-    "unless the Steward vends credentials ([s3.vending]), staging needs some that may write below the table: "
+    "if the Steward does not vend credentials ([s3.vending]), use your own with the right to write below the table: "
     "docs/stores.md"
 )
 
@@ -73,7 +73,7 @@ class SmallStager:
 
 
 class _Staging:
-    """The staging of one attempt; it remembers its files, to remove them after an error."""
+    """The staging of one attempt. It removes the files that it has written after an error."""
 
     def __init__(self, table: TableClient, to: Destination, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -89,8 +89,8 @@ class _Staging:
             metadata = self._load()
             header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
             schema = to_model(metadata.current_schema)
-            ready = fitted(rows, schema)
-            files = [self._data_file(part) for part in parts(ready, header, schema)]
+            ready = fit_columns(rows, schema)
+            files = [self._data_file(part) for part in split_by_partition(ready, header, schema)]
             self._commit(metadata, files)
         except StateUnknownError:
             raise  # the commit may have succeeded, so the files stay
@@ -105,7 +105,7 @@ class _Staging:
     def _data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
         sink = pa.BufferOutputStream()
-        # Iceberg's schema is the only one; Arrow's own would be a second.
+        # Without Arrow's own schema, which would be a second one beside Iceberg's.
         pq.write_table(part.rows, sink, compression="zstd", store_schema=False)
         data = sink.getvalue().to_pybytes()
         self._write_file(location, data)
@@ -125,16 +125,17 @@ class _Staging:
         """
         ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
         while True:
-            made = self._next(metadata, files)
-            if made is None:
+            publication = self._next_snapshot(metadata, files)
+            if publication is None:
                 return
             before = len(self._written)
-            for file in made.files:
+            for file in publication.files:
                 self._write_file(parse_location(file.location), file.data)
             try:
-                self._table.commit(_requirements(metadata, self._to.branch), made.updates)
+                self._table.commit(_requirements(metadata, self._to.branch), publication.updates)
+                return
             except ConflictError:
-                wait = random.uniform(0, longest)  # noqa: S311 - spreads retries, guards nothing
+                wait = random.uniform(0, longest)  # noqa: S311 - not a secret
                 if time.monotonic() + wait > ends:
                     raise
                 self._remove(self._written[before:])
@@ -142,17 +143,14 @@ class _Staging:
                 longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
             except StateUnknownError:
-                if TableMetadata.from_json(self._table.load()).snapshot(made.snapshot_id) is None:
+                if TableMetadata.from_json(self._table.load()).snapshot(publication.snapshot_id) is None:
                     raise
                 return
-            else:
-                return
 
-    def _next(self, metadata: TableMetadata, files: list[DataFile]) -> Publication | None:
-        """The branch's next snapshot; None where it would change nothing."""
-        to, ref = self._to, metadata.refs.get(self._to.branch)
+    def _next_snapshot(self, metadata: TableMetadata, files: list[DataFile]) -> Publication | None:
+        """The branch's next snapshot; None if it would change nothing."""
+        to, ref, reader = self._to, metadata.refs.get(self._to.branch), StoredFiles(self._stores)
         base_id = None if ref is None else ref.snapshot_id
-        reader = StoredFiles(self._stores)
         removed = boundary_files(metadata, base_id, to.operation, to.partition, files, reader)
         if not files and not removed:
             return None
@@ -191,7 +189,7 @@ class StoredFiles:
         self._stores = Stores() if stores is None else stores
 
     def fetch(self, location: str) -> bytes:
-        """A data file, whole."""
+        """The bytes of a data file."""
         return self.read(location, most=DATA_FILE_MAX_BYTES)
 
     def read(self, location: str, *, most: int) -> bytes:
@@ -208,8 +206,7 @@ class StoredFiles:
 
 def _requirements(metadata: TableMetadata, branch: str) -> list[Json]:
     ref = metadata.refs.get(branch)
-    held = None if ref is None else ref.snapshot_id
     return [
         {"type": "assert-table-uuid", "uuid": metadata.table_uuid},
-        {"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": held},
+        {"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": None if ref is None else ref.snapshot_id},
     ]

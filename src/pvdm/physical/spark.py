@@ -14,7 +14,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.partition_spec import Transform, source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.spark import SparkCatalog, unwire, wire
+from pvdm.lake.spark import SparkCatalog, remove_catalog, wire
 from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, ListType, MapType, PrimitiveType, StructType, Type
@@ -135,22 +135,22 @@ def _predicate(predicate: ex.Predicate) -> Column:
 
 
 def _comparable(column: Column, given: ex.Literal) -> Column:
-    """The column in a form that Spark does not push down, where its sources order values differently.
+    """The column. For floats and uuids it is an expression that Spark does not push down to its sources.
 
-    Iceberg and Parquet leave out partitions, files and row groups by what they know of floats and uuids. There -0.0 is
-    below 0.0, bounds do not count NaN, which Spark has above all numbers, and Iceberg compares uuids with a sign. Spark
-    hands no predicate over a sum or a concatenation down to them. A sum with zero is the value, with 0.0 for -0.0.
+    Iceberg and Parquet skip partitions, files and row groups by their bounds, and order these types differently than
+    Spark. For them -0.0 is below 0.0, bounds ignore NaN, which Spark has above all numbers, and Iceberg compares uuids
+    as signed. Spark does not push down a sum or a concatenation. A value plus 0.0 is the value, with 0.0 for -0.0.
     """
     from pyspark.sql import functions
 
-    kind = ex.typed(given).type
+    kind = ex.require_typed(given).type
     if kind in _FLOATS:
         return column + literal(0.0, kind)
     return functions.concat(column, functions.lit("")) if kind == PrimitiveType(Kind.UUID) else column
 
 
 def _literal(given: ex.Literal) -> Column:
-    typed = ex.typed(given)
+    typed = ex.require_typed(given)
     return literal(typed.value, typed.type)
 
 
@@ -159,24 +159,22 @@ def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | N
     kinds = source_types(to_model(metadata.current_schema))
     names = {found: name for name, found in metadata.current_schema.ids.items()}
     # By the field's name, or by the column that it copies, as `boundary_files` does.
-    copied = {
-        names.get(field.source_id): field for field in metadata.default_spec.fields if field.transform == "identity"
-    }
-    fields = {name: field for name, field in copied.items() if name is not None}
-    fields |= {field.name: field for field in metadata.default_spec.fields}
+    spec_fields = metadata.default_spec.fields
+    copies = [field for field in spec_fields if field.transform == "identity" and field.source_id in names]
+    fields = {names[field.source_id]: field for field in copies} | {field.name: field for field in spec_fields}
     parts: list[Column] = []
     for name, text in partition:
         field = fields.get(name)
         if field is None or field.source_id not in kinds:
-            raise Code.PARTITION_UNKNOWN(
-                expected=", ".join(sorted(fields)) or "no partition at all", got=ascii(name)[1:-1][:80]
-            )
+            expected = ", ".join(sorted(fields)) or "no partition at all"
+            raise Code.PARTITION_UNKNOWN(expected=expected, got=ascii(name)[1:-1][:80])
         source = spark_name(*names[field.source_id].split("."))
-        parts.append(_part(source, Transform.parse(field.transform), kinds[field.source_id], text, catalog))
+        parts.append(_has_value(source, Transform.parse(field.transform), kinds[field.source_id], text, catalog))
     return functools.reduce(operator.and_, parts)
 
 
-def _part(source: str, transform: Transform, kind: Type, text: str | None, catalog: str) -> Column:
+def _has_value(source: str, transform: Transform, kind: Type, text: str | None, catalog: str) -> Column:
+    """The condition that the source column, transformed, has this partition value."""
     from pyspark.sql import functions
 
     column = functions.col(source)
@@ -184,15 +182,14 @@ def _part(source: str, transform: Transform, kind: Type, text: str | None, catal
         return column.isNull()  # every transform leaves null as it is
     result = transform.result(kind)
     if result is None or transform.name == "void":
-        raise Code.PARTITION_SPEC_INVALID(
-            "an unknown transform cannot be applied", reason="partition_transform_unknown", got=str(transform)[:120]
-        )
+        words, reason = "an unknown transform cannot be applied", "partition_transform_unknown"
+        raise Code.PARTITION_SPEC_INVALID(words, reason=reason, got=str(transform)[:120])
     value = literal(parse_literal(text, result), result)
     if transform.name == "identity":
         return column == value
     name = spark_name(catalog, "system", _FUNCTIONS.get(transform.name, transform.name))
-    before = [] if transform.parameter is None else [functions.lit(transform.parameter)]
-    return functions.call_function(name, *before, column) == value
+    parameter = [] if transform.parameter is None else [functions.lit(transform.parameter)]
+    return functions.call_function(name, *parameter, column) == value
 
 
 def spark_name(*parts: str) -> str:
@@ -200,14 +197,14 @@ def spark_name(*parts: str) -> str:
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-def fitted(rows: DataFrame, target: spark_types.StructType) -> DataFrame:
+def fit_columns(rows: DataFrame, target: spark_types.StructType) -> DataFrame:
     """The rows in the target's columns, in its order."""
     given = {field.name: field.dataType for field in rows.schema.fields}
     require_names(rows.columns, target.fieldNames())
-    return rows.select(*(_column(field.name, given[field.name], field.dataType) for field in target.fields))
+    return rows.select(*(_fit_column(field.name, given[field.name], field.dataType) for field in target.fields))
 
 
-def _column(name: str, given: DataType, wanted: DataType) -> Column:
+def _fit_column(name: str, given: DataType, wanted: DataType) -> Column:
     from pyspark.sql import functions
 
     column = functions.col(spark_name(name))
@@ -244,8 +241,8 @@ def _widens(given: DataType, wanted: DataType) -> bool:
         return given.scale == wanted.scale and given.precision <= wanted.precision
     small, large = given.simpleString(), wanted.simpleString()
     return any(
-        small in line and large in line and line.index(small) <= line.index(large)
-        for line in (_INTEGER_NAMES, _FLOAT_NAMES)
+        small in names and large in names and names.index(small) <= names.index(large)
+        for names in (_INTEGER_NAMES, _FLOAT_NAMES)
     )
 
 
@@ -279,7 +276,7 @@ class SparkStager:
             if to.branch not in metadata.refs:
                 # The Steward cannot create a branch of an empty table, and Spark writes to existing branches only.
                 spark.sql(f"alter table {spark_name(*table)} create branch {spark_name(to.branch)}")
-            ready = fitted(rows, spark.table(spark_name(*table)).schema)
+            ready = fit_columns(rows, spark.table(spark_name(*table)).schema)
             writer = ready.writeTo(spark_name(*table, f"branch_{to.branch}"))
             for key, text in to.summary.items():
                 writer = writer.option(f"snapshot-property.{key}", text)
@@ -287,7 +284,7 @@ class SparkStager:
                 raise Code.ATTEMPT_INTERRUPTED()
             _write(writer, to, metadata, catalog.name)
         finally:
-            unwire(spark, catalog)
+            remove_catalog(spark, catalog)
 
     def cancel(self, to: Destination) -> bool:
         """Cancel the attempt's jobs in all sessions of this process; the caller must wait for their end."""
@@ -301,7 +298,7 @@ class SparkStager:
 
 
 def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:
-    """Write as the contract's operation says; without a declared partition the rows decide what is replaced."""
+    """Write with the contract's operation. Without a declared partition, the partitions of the rows are replaced."""
     from pyspark.sql import functions
 
     match to.operation:
@@ -320,9 +317,8 @@ def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) 
 def _job_group(spark: SparkSession, to: Destination) -> Iterator[None]:
     """Put this thread's jobs into the attempt's job group, so that another thread can cancel them."""
     context: Any = spark.sparkContext
-    context.setJobGroup(
-        to.attempt_id, f"pvdm: chunk {to.chunk_id} of {to.workload_id} to {to.table}", interruptOnCancel=True
-    )
+    description = f"pvdm: chunk {to.chunk_id} of {to.workload_id} to {to.table}"
+    context.setJobGroup(to.attempt_id, description, interruptOnCancel=True)
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ Rows_contra = TypeVar("Rows_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one attempt's rows go, by which token, and what they replace."""
+    """Where one attempt's rows are written, with which token, and what they replace."""
 
     steward_url: str
     table: str
@@ -54,7 +54,7 @@ class Stager(Protocol[Rows_contra]):
 
 
 def require_names(given: Sequence[str], wanted: Sequence[str]) -> None:
-    """Require the target's columns, each once, in any order; a missing column is not taken as null."""
+    """Raise unless the target's columns are given, each once, in any order. A missing column is not read as null."""
     if sorted(given) == sorted(wanted):
         return
     missing, other = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))

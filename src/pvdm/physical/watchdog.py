@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from pvdm.errors import Code
 
 STOP_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.2
+_WAIT_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
 
@@ -25,8 +25,8 @@ class Terminated(BaseException):
 def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
     """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    Ctrl-C, SIGTERM and the time limit cancel the work and are raised as `attempt_interrupted` and `attempt_timed_out`.
-    The end of the work is waited for, up to a minute, unless `cancel` returns True. Errors of the work are raised as
+    Ctrl-C and SIGTERM cancel the work and raise `attempt_interrupted`; the time limit raises `attempt_timed_out`. Then
+    this waits up to a minute for the end of the work, unless `cancel` returns True. Errors of the work are raised as
     they are.
     """
     running = _Running(work)
@@ -34,12 +34,12 @@ def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: floa
     with termination_raised():
         try:
             running.start()
-            while not running.ended(_LOOK_SECONDS):
+            while not running.has_ended(_WAIT_SECONDS):
                 if ends is not None and time.monotonic() >= ends:
                     raise TimeoutError
         except (KeyboardInterrupt, Terminated, TimeoutError) as stop:
             _stop(running, cancel)
-            if running.done:
+            if running.has_result:
                 return running.result()  # it finished at the same moment
             if isinstance(stop, TimeoutError):
                 raise Code.ATTEMPT_TIMED_OUT(expected=f"at most {seconds:g} seconds", got="more") from None
@@ -54,24 +54,25 @@ class _Running(Generic[_T]):
         self._work = work
         self._results: list[_T] = []
         self._error: BaseException | None = None
-        # Not by joining: a join that a signal interrupts takes the thread for ended (CPython 3.11 and 3.12). Nor by an
-        # Event: a signal just after it took its lock leaves the lock taken, and the next wait hangs.
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The thread puts None here at its end. Neither `join` nor an Event survives a signal: an interrupted `join`
+        # regards the thread as ended (CPython 3.11 and 3.12), and an Event's lock can stay taken.
+        self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="pvdm attempt", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def ended(self, seconds: float) -> bool:
+    def has_ended(self, seconds: float) -> bool:
+        """Whether the work ends within this time."""
         if not self._is_over:
             with contextlib.suppress(queue.Empty):
-                self._ended.get(timeout=seconds)
+                self._end.get(timeout=seconds)
                 self._is_over = True
         return self._is_over
 
     @property
-    def done(self) -> bool:
+    def has_result(self) -> bool:
         return bool(self._results)
 
     def result(self) -> _T:
@@ -85,7 +86,7 @@ class _Running(Generic[_T]):
         except BaseException as error:  # raised in the waiting thread
             self._error = error
         finally:
-            self._ended.put(None)
+            self._end.put(None)
 
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
@@ -96,7 +97,7 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
         with contextlib.suppress(Exception):
             if cancel():
                 return
-        if running.ended(_LOOK_SECONDS) or time.monotonic() >= ends:
+        if running.has_ended(_WAIT_SECONDS) or time.monotonic() >= ends:
             return
 
 
@@ -107,10 +108,10 @@ def termination_raised() -> Iterator[None]:
         yield
         return
 
-    def raised(_number: int, _frame: FrameType | None) -> None:
+    def raise_terminated(_number: int, _frame: FrameType | None) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, raised)
+    before = signal.signal(signal.SIGTERM, raise_terminated)
     try:
         yield
     finally:

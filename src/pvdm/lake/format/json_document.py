@@ -40,28 +40,28 @@ class Number:
 def parse_json(data: bytes, *, what: str = "the document", size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> Json:
     """Parse one JSON value. Raises on duplicate keys, NaN, deep nesting and anything over a limit."""
     require_size(data, size_max_bytes)
-    _judge_shape(data, what)
+    _require_bounded_shape(data, what)
     try:
         value: Json = json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=_distinct,
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_no_constant,
+            object_pairs_hook=_make_object,
+            parse_int=_parse_integer,
+            parse_float=_parse_number,
+            parse_constant=_refuse_constant,
         )
     except UnicodeDecodeError as error:
         raise _malformed("UTF-8", f"{error.reason} at byte {error.start}", what) from None
     except ValueError as error:
         raise _malformed("one JSON value", str(error)[:200], what) from None
     if _SURROGATE.search(data):
-        _judge_text(value)
+        _require_unicode(value)
     return value
 
 
 def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
-    """The bytes. Raises if they are too many: a document that cannot be read again must not be written."""
+    """The bytes. Raises if there are too many. Writers call it too, so that every written document can be read."""
     if len(data) > size_max_bytes:
-        raise _too_large(size_max_bytes, str(len(data)))
+        raise _invalid("lake_json_too_large", f"at most {size_max_bytes} bytes", str(len(data)))
     return data
 
 
@@ -77,12 +77,12 @@ def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
             default=_refuse_in_fast_writer,
         )
     except _NeedsSlowWriter:
-        text = _write(value, sort_keys)
+        text = _write_spelled(value, sort_keys)
     return text.encode("utf-8")
 
 
 def comparison_text(value: Json) -> str:
-    """Text that is equal only for equal values. In Python `1` and `true` would be equal."""
+    """Text that is equal only for equal JSON values. Python's `==` takes `1` and `true` for equal."""
     return dump_json(value, sort_keys=True).decode("utf-8")
 
 
@@ -93,15 +93,15 @@ def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> byte
     # One stream only: a file of many empty streams would take minutes.
     inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        found = inflater.decompress(data, size_max_bytes + 1)
+        content = inflater.decompress(data, size_max_bytes + 1)
     except zlib.error as error:
         raise _invalid("lake_gzip_malformed", "one gzip stream", str(error)[:120]) from None
-    if len(found) > size_max_bytes:
-        raise _too_large(size_max_bytes, "more after decompression")
+    if len(content) > size_max_bytes:
+        raise _invalid("lake_json_too_large", f"at most {size_max_bytes} bytes", "more after decompression")
     if not inflater.eof or inflater.unused_data:
         got = "bytes after the end" if inflater.eof else "a stream that does not end"
         raise _invalid("lake_gzip_malformed", "one gzip stream", got)
-    return found
+    return content
 
 
 class _NeedsSlowWriter(Exception):  # noqa: N818 - a signal to use the slower writer, not an error
@@ -114,25 +114,28 @@ def _refuse_in_fast_writer(value: object) -> NoReturn:
     raise _malformed("null, booleans, numbers, strings, arrays and objects", type(value).__name__)
 
 
-def _write(value: Json, sort_keys: bool) -> str:
+def _write_spelled(value: Json, sort_keys: bool) -> str:
     """Write numbers in their original spelling, which the standard encoder cannot do."""
     match value:
         case Number(text):
             return text
         case Mapping():
             keys = sorted(value) if sort_keys else value
-            parts = [json.dumps(key, ensure_ascii=False) + ":" + _write(value[key], sort_keys) for key in keys]
+            parts = [f"{json.dumps(key, ensure_ascii=False)}:{_write_spelled(value[key], sort_keys)}" for key in keys]
             return "{" + ",".join(parts) + "}"
         case list() | tuple():
-            return "[" + ",".join([_write(inner, sort_keys) for inner in value]) + "]"
+            return "[" + ",".join([_write_spelled(inner, sort_keys) for inner in value]) + "]"
         case _:
             return json.dumps(value, ensure_ascii=False, default=_refuse_in_fast_writer)
 
 
-def _judge_shape(data: bytes, what: str) -> None:
-    """Check depth and number of values before they are made; in pieces, so that memory stays small."""
+def _require_bounded_shape(data: bytes, what: str) -> None:
+    """Raise if the document nests too deeply or has too many values.
+
+    This runs before the document is parsed, and on pieces of it, so that a hostile document needs little memory.
+    """
     depth = values = start = 0
-    inside = False
+    inside_string = False
     while start < len(data):
         piece = data[start : start + _PIECE_BYTES]
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
@@ -140,10 +143,10 @@ def _judge_shape(data: bytes, what: str) -> None:
         start += len(piece)
         # Without escapes every quote begins or ends a string, so that every second part is outside of strings.
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside_strings = b"".join(parts[int(inside) :: 2])
+        outside_strings = b"".join(parts[int(inside_string) :: 2])
         structure = outside_strings.translate(None, _NOT_STRUCTURE)
         # An even number of parts means that the piece ends on the other side of a quote.
-        inside ^= len(parts) % 2 == 0
+        inside_string ^= len(parts) % 2 == 0
         opening = structure.count(b"[") + structure.count(b"{")
         closing = structure.count(b"]") + structure.count(b"}")
         if depth + opening > JSON_DEPTH_MAX:
@@ -158,36 +161,32 @@ def _judge_shape(data: bytes, what: str) -> None:
             raise _invalid("lake_json_values_too_many", most, "more", words)
 
 
-def _integer(text: str) -> int | Number:
-    _require_short_number(text)
-    # As an integer, minus zero would become 0.
-    return Number(text) if text == "-0" else int(text)
+def _parse_integer(text: str) -> int | Number:
+    # As an integer, minus zero would become 0. A number that is too long is refused by `_parse_number`.
+    return _parse_number(text) if text == "-0" or len(text) > NUMBER_MAX_CHARACTERS else int(text)
 
 
-def _number(text: str) -> Number:
-    _require_short_number(text)
-    return Number(text)
-
-
-def _require_short_number(text: str) -> None:
+def _parse_number(text: str) -> Number:
     if len(text) > NUMBER_MAX_CHARACTERS:
         most = f"a number of at most {NUMBER_MAX_CHARACTERS} characters"
         raise _invalid("lake_json_number_invalid", most, f"{len(text)} characters")
+    return Number(text)
 
 
-def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _make_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """The object of these pairs. Raises if a key occurs twice."""
+    json_object = dict(pairs)
+    if len(json_object) != len(pairs):
         key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise Code.ICEBERG_JSON_INVALID(reason="lake_json_key_duplicate", got=repr(key[:64]))
-    return found
+    return json_object
 
 
-def _no_constant(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise _invalid("lake_json_number_invalid", "a JSON number", text)
 
 
-def _judge_text(value: Json) -> None:
+def _require_unicode(value: Json) -> None:
     match value:
         case str():
             try:
@@ -196,15 +195,11 @@ def _judge_text(value: Json) -> None:
                 raise Code.ICEBERG_JSON_INVALID(reason="lake_json_text_invalid", got="a lone surrogate") from None
         case Mapping():
             for key, inner in value.items():
-                _judge_text(key)
-                _judge_text(inner)
+                _require_unicode(key)
+                _require_unicode(inner)
         case Sequence():
             for inner in value:
-                _judge_text(inner)
-
-
-def _too_large(size_max_bytes: int, got: str) -> PvdmError:
-    return _invalid("lake_json_too_large", f"at most {size_max_bytes} bytes", got)
+                _require_unicode(inner)
 
 
 def _malformed(expected: str, got: str, what: str = "the document") -> PvdmError:
@@ -227,7 +222,7 @@ class Node:
 
     def __init__(self, value: Json, place: str) -> None:
         if not isinstance(value, Mapping):
-            raise invalid(place, "an object", kind(value))
+            raise invalid_value(place, "an object", describe(value))
         self.raw: JsonObject = value
         self.place = place
 
@@ -240,34 +235,34 @@ class Node:
         return self.raw.get(key) is not None
 
     def is_present(self, key: str) -> bool:
-        """Whether the key is there. Raises if its value is null, which Iceberg's reader does not accept there."""
+        """Whether the key is there. Raises if its value is null, which Iceberg's reader refuses for such keys."""
         if key in self.raw and self.raw[key] is None:
-            raise invalid(self.at(key), "a value, or no such field", "null")
+            raise invalid_value(self.at(key), "a value, or no such field", "null")
         return key in self.raw
 
     def value(self, key: str) -> Json:
         """The value. Raises if it is null or absent."""
-        found = self.raw.get(key)
-        if found is None:
+        value = self.raw.get(key)
+        if value is None:
             place, got = self.at(key), "null" if key in self.raw else "no such field"
             words, reason = f"a required field is missing at {place}", "lake_field_missing"
             raise Code.ICEBERG_JSON_INVALID(words, reason=reason, expected=key, got=got, place=place)
-        return found
+        return value
 
     def integer(self, key: str) -> int:
         """An integer of 32 bits."""
-        return self._whole(key, -INT_LAST - 1, INT_LAST, "an integer of 32 bits")
+        return self._bounded_integer(key, -INT_LAST - 1, INT_LAST, "an integer of 32 bits")
 
     def long(self, key: str) -> int:
         """An integer of 64 bits."""
-        return self._whole(key, LONG_MIN, LONG_LAST, "an integer of 64 bits")
+        return self._bounded_integer(key, LONG_MIN, LONG_LAST, "an integer of 64 bits")
 
     def optional_integer(self, key: str) -> int | None:
-        """An integer of 32 bits, or None."""
+        """An integer of 32 bits, or None if it is null or absent."""
         return self.integer(key) if self.has_not_null(key) else None
 
     def optional_long(self, key: str) -> int | None:
-        """An integer of 64 bits, or None."""
+        """An integer of 64 bits, or None if it is null or absent."""
         return self.long(key) if self.has_not_null(key) else None
 
     def long_if_present(self, key: str) -> int | None:
@@ -276,21 +271,21 @@ class Node:
 
     def text(self, key: str) -> str:
         """A string."""
-        found = self.value(key)
-        if not isinstance(found, str):
-            raise invalid(self.at(key), "a string", kind(found))
-        return found
+        value = self.value(key)
+        if not isinstance(value, str):
+            raise invalid_value(self.at(key), "a string", describe(value))
+        return value
 
     def optional_text(self, key: str) -> str | None:
-        """A string, or None."""
+        """A string, or None if it is null or absent."""
         return self.text(key) if self.has_not_null(key) else None
 
     def flag(self, key: str) -> bool:
         """True or false."""
-        found = self.value(key)
-        if not isinstance(found, bool):
-            raise invalid(self.at(key), "true or false", kind(found))
-        return found
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise invalid_value(self.at(key), "true or false", describe(value))
+        return value
 
     def node(self, key: str) -> Node:
         """An object."""
@@ -298,10 +293,10 @@ class Node:
 
     def array(self, key: str) -> list[Json]:
         """An array."""
-        found = self.value(key)
-        if not isinstance(found, list):
-            raise invalid(self.at(key), "an array", kind(found))
-        return found
+        value = self.value(key)
+        if not isinstance(value, list):
+            raise invalid_value(self.at(key), "an array", describe(value))
+        return value
 
     def nodes_if_present(self, key: str) -> Iterator[Node]:
         """The objects of an array, none if the key is absent. Raises for null."""
@@ -314,52 +309,52 @@ class Node:
 
     def integers(self, key: str) -> tuple[int, ...]:
         """An array of integers of 32 bits."""
-        return self._numbers(key, -INT_LAST - 1, INT_LAST)
+        return self._bounded_integers(key, -INT_LAST - 1, INT_LAST)
 
     def longs(self, key: str) -> tuple[int, ...]:
         """An array of integers of 64 bits."""
-        return self._numbers(key, LONG_MIN, LONG_LAST)
+        return self._bounded_integers(key, LONG_MIN, LONG_LAST)
 
-    def _numbers(self, key: str, least: int, most: int) -> tuple[int, ...]:
-        found = []
+    def _bounded_integers(self, key: str, least: int, most: int) -> tuple[int, ...]:
+        numbers = []
         for position, item in enumerate(self.array(key)):
             if type(item) is not int or not least <= item <= most:
-                raise invalid(f"{self.at(key)}[{position}]", f"an integer from {least} to {most}", kind(item))
-            found.append(item)
-        return tuple(found)
+                raise invalid_value(f"{self.at(key)}[{position}]", f"an integer from {least} to {most}", describe(item))
+            numbers.append(item)
+        return tuple(numbers)
 
     def string_list(self, key: str) -> tuple[str, ...]:
         """An array of strings."""
-        return tuple(self._string(key, at, item) for at, item in enumerate(self.array(key)))
+        return tuple(self._require_string(key, at, item) for at, item in enumerate(self.array(key)))
 
     def string_map(self, key: str) -> dict[str, str]:
         """An object whose values are strings."""
-        return {name: self._string(key, name[:64], value) for name, value in self.node(key).raw.items()}
+        return {name: self._require_string(key, name[:64], value) for name, value in self.node(key).raw.items()}
 
-    def _string(self, key: str, at: int | str, value: Json) -> str:
+    def _require_string(self, key: str, at: int | str, value: Json) -> str:
         if not isinstance(value, str):
-            raise invalid(f"{self.at(key)}[{at!r}]", "a string", kind(value))
+            raise invalid_value(f"{self.at(key)}[{at!r}]", "a string", describe(value))
         return value
 
     def string_map_if_present(self, key: str) -> dict[str, str]:
         """An object whose values are strings, empty if the key is absent. Raises for null."""
         return self.string_map(key) if self.is_present(key) else {}
 
-    def _whole(self, key: str, least: int, most: int, expected: str) -> int:
-        found = self.value(key)
-        if type(found) is int and least <= found <= most:
-            return found
-        raise invalid(self.at(key), expected, kind(found))
+    def _bounded_integer(self, key: str, least: int, most: int, expected: str) -> int:
+        value = self.value(key)
+        if type(value) is int and least <= value <= most:
+            return value
+        raise invalid_value(self.at(key), expected, describe(value))
 
 
 def read_objects(value: Json) -> list[JsonObject]:
-    """The objects of an array; none if it is no array."""
+    """The items of an array that are objects. Empty if the value is not an array."""
     # `dict` first: the check for a mapping takes ten times as long, and the snapshot-log and metadata-log are long.
     return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
 
 
-def kind(value: object) -> str:
-    """The JSON type's name, and the value of a number."""
+def describe(value: object) -> str:
+    """The name of the value's JSON type for a message; of a number also its value."""
     match value:
         case None:
             return "null"
@@ -377,13 +372,13 @@ def kind(value: object) -> str:
             return "an array"
 
 
-def invalid(place: str, expected: str, got: str) -> PvdmError:
-    """The error of a value that does not have the type or form that its place needs."""
+def invalid_value(place: str, expected: str, got: str) -> PvdmError:
+    """The error for a value of the wrong type or form at this place."""
     words = f"the value at {place} is not valid"
     return Code.ICEBERG_JSON_INVALID(words, reason="lake_value_invalid", expected=expected, got=got, place=place)
 
 
-def shown(value: object) -> str:
+def abbreviate(value: object) -> str:
     """A value for a message, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

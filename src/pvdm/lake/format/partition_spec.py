@@ -37,10 +37,21 @@ _PLAIN: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
 INT: Final = PrimitiveType(Kind.INT)
 DATE: Final = PrimitiveType(Kind.DATE)
 UNKNOWN: Final = PrimitiveType(Kind.UNKNOWN)
-_ZONED: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
-_INTEGERS: Final = _ZONED | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
-_BUCKETED: Final = _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY}
-_TRUNCATED: Final = frozenset({Kind.INT, Kind.LONG, Kind.STRING, Kind.BINARY})
+_TIMESTAMPS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
+_INTEGERS: Final = _TIMESTAMPS | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
+# By transform: the types without parameters, and the classes of other types, that it is defined for.
+_SOURCE_KINDS: Final[dict[str, frozenset[Kind]]] = {
+    "identity": frozenset(Kind) - {Kind.VARIANT},
+    "bucket": _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY},
+    "truncate": frozenset({Kind.INT, Kind.LONG, Kind.STRING, Kind.BINARY}),
+    **dict.fromkeys(("year", "month", "day"), _TIMESTAMPS | {Kind.DATE}),
+    "hour": _TIMESTAMPS,
+}
+_SOURCE_CLASSES: Final[dict[str, tuple[type, ...]]] = {
+    "identity": (DecimalType, FixedType),
+    "bucket": (DecimalType, FixedType),
+    "truncate": (DecimalType,),
+}
 
 
 def _invalid(expected: str, got: object) -> PvdmError:
@@ -53,7 +64,7 @@ class Transform:
 
     name: str
     parameter: int | None = None
-    known: bool = True
+    is_known: bool = True
 
     @classmethod
     def parse(cls, text: str) -> Transform:
@@ -63,7 +74,7 @@ class Transform:
             return cls(lower)
         match = _PARAMETER.fullmatch(lower)
         if match is None or match[1] not in {"bucket", "truncate"}:
-            return cls(text, known=False)
+            return cls(text, is_known=False)
         parameter = int(match[2])
         if not 1 <= parameter < 2**31:
             raise _invalid("a width of 1 to 2^31 − 1", text)
@@ -74,29 +85,13 @@ class Transform:
 
     def accepts(self, source: Type) -> bool:
         """Whether the transform is defined for values of this type."""
-        match self.name, source:
-            case ("void", _):
-                return True
-            case ("identity", PrimitiveType(kind)):
-                return kind is not Kind.VARIANT
-            case ("identity", DecimalType() | FixedType()):
-                return True
-            case ("bucket", PrimitiveType(kind)):
-                return kind in _BUCKETED
-            case ("bucket", DecimalType() | FixedType()) | ("truncate", DecimalType()):
-                return True
-            case ("truncate", PrimitiveType(kind)):
-                return kind in _TRUNCATED
-            case (("year" | "month" | "day"), PrimitiveType(kind)):
-                return kind is Kind.DATE or kind in _ZONED
-            case ("hour", PrimitiveType(kind)):
-                return kind in _ZONED
-            case _:
-                return False
+        if isinstance(source, PrimitiveType) and self.name in _SOURCE_KINDS:
+            return source.kind in _SOURCE_KINDS[self.name]
+        return self.name == "void" or isinstance(source, _SOURCE_CLASSES.get(self.name, ()))
 
     def result(self, source: Type | None) -> Type | None:
-        """The type of the transform's values; None if only the file's schema has it."""
-        if not self.known:
+        """The type of the transform's values; None if only the Avro schema of a manifest gives it."""
+        if not self.is_known:
             return None
         if source is not None and not self.accepts(source):
             words = f"transform {self} is not defined for its source"
@@ -148,11 +143,11 @@ class PartitionSpec:
         value = parse_json(text.encode(), what="the partition spec in the header")
         if not isinstance(value, list):
             raise _invalid("an array of fields", value)
-        return cls(spec_id, tuple(_field(field, index) for index, field in enumerate(value)))
+        return cls(spec_id, tuple(_read_field(field, index) for index, field in enumerate(value)))
 
     @property
     def is_unpartitioned(self) -> bool:
-        """Whether all files have the same partition value."""
+        """Whether every field has the transform `void`, so that all files have the same partition."""
         return all(field.transform.name == "void" for field in self.fields)
 
     def to_text(self) -> str:
@@ -169,47 +164,47 @@ class PartitionSpec:
 
 
 def source_types(schema: Schema) -> dict[int, Type]:
-    """The columns that can be a source, at the top and inside structs, by id."""
-    found: dict[int, Type] = {}
+    """The types of the columns that can be a source, by id: those at the top and inside structs."""
+    types: dict[int, Type] = {}
     pending: list[Field] = list(schema.fields)
     while pending:
         field = pending.pop()
         if field.field_id is not None:
-            found[field.field_id] = field.type
+            types[field.field_id] = field.type
         if isinstance(field.type, StructType):
             pending.extend(field.type.fields)
-    return found
+    return types
 
 
-def _field(value: Any, index: int) -> PartitionField:
+def _read_field(value: Any, index: int) -> PartitionField:
     match value:
-        case {"name": str(name), "transform": str(transform)} if _is_text(name) and _is_text(transform):
-            field_id = _FIRST_FIELD_ID + index if "field-id" not in value else _number(value["field-id"])
-            return PartitionField(name, Transform.parse(transform), _sources(value), field_id)
+        case {"name": str(name), "transform": str(transform)} if _fits_a_name(name) and _fits_a_name(transform):
+            field_id = _FIRST_FIELD_ID + index if "field-id" not in value else _read_id(value["field-id"])
+            return PartitionField(name, Transform.parse(transform), _read_source_ids(value), field_id)
         case _:
             raise _invalid("a field with name and transform", value)
 
 
-def _is_text(value: str) -> bool:
+def _fits_a_name(value: str) -> bool:
     return 1 <= len(value.encode()) <= NAME_MAX_BYTES
 
 
-def _sources(value: dict[str, Any]) -> tuple[int, ...]:
+def _read_source_ids(value: dict[str, Any]) -> tuple[int, ...]:
     if "source-id" in value:
-        return (_number(value["source-id"]),)
-    listed = value.get("source-ids")
-    if not isinstance(listed, list) or not listed:
+        return (_read_id(value["source-id"]),)
+    source_ids = value.get("source-ids")
+    if not isinstance(source_ids, list) or not source_ids:
         raise _invalid("source-id or source-ids", value)
-    return tuple(_number(each) for each in listed)
+    return tuple(_read_id(each) for each in source_ids)
 
 
-def _number(value: Any) -> int:
+def _read_id(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise _invalid("an id", value)
     return value
 
 
-_MASK: Final = 0xFFFFFFFF
+_32_BITS: Final = 0xFFFFFFFF
 _EPOCH: Final = date(1970, 1, 1)
 _HOUR_MICROS: Final = 3_600_000_000
 _DAY_MICROS: Final = 24 * _HOUR_MICROS
@@ -233,12 +228,12 @@ def apply(transform: Transform, source: Type, value: Value) -> Value:
         case "bucket":
             return (bucket_hash(source, value) & 0x7FFFFFFF) % (transform.parameter or 1)
         case "truncate":
-            return _truncated(source, value, transform.parameter or 1)
+            return _truncate(source, value, transform.parameter or 1)
         case name:
-            return _since_epoch(name, source, value)
+            return _count_since_epoch(name, source, value)
 
 
-def _truncated(source: Type, value: Value, width: int) -> Value:
+def _truncate(source: Type, value: Value, width: int) -> Value:
     if isinstance(source, DecimalType):
         number = unscaled(source, value)
         return from_unscaled(source, number - number % width)
@@ -249,34 +244,36 @@ def _truncated(source: Type, value: Value, width: int) -> Value:
     return value[:width]
 
 
-def _micros(source: Type, value: int) -> int:
+def _to_micros(source: Type, value: int) -> int:
+    """A timestamp of nanoseconds in microseconds; other values as they are."""
     return value // 1_000 if isinstance(source, PrimitiveType) and source.kind in _NANOS else value
 
 
-def _since_epoch(name: str, source: Type, value: int) -> int:
-    if source == PrimitiveType(Kind.DATE):
+def _count_since_epoch(unit: str, source: Type, value: int) -> int:
+    """The years, months, days or hours from 1970 to a date or timestamp."""
+    if source == DATE:
         days = value
     else:
-        micros = _micros(source, value)
-        if name == "hour":
+        micros = _to_micros(source, value)
+        if unit == "hour":
             check_value(INT, hours := micros // _HOUR_MICROS)
             return hours
         days = micros // _DAY_MICROS
-    if name == "day":
+    if unit == "day":
         return days
     cycles, rest = divmod(days, _CYCLE_DAYS)
     day = _EPOCH + timedelta(days=rest)
     years = day.year - 1970 + cycles * _CYCLE_YEARS
-    return years if name == "year" else years * 12 + day.month - 1
+    return years if unit == "year" else years * 12 + day.month - 1
 
 
 def bucket_hash(source: Type, value: Value) -> int:
-    """The 32-bit hash of a value as Appendix B defines it, unsigned."""
+    """The 32-bit hash of a value (Appendix B of the Iceberg specification), as an unsigned number."""
     match source:
         case DecimalType():
             return murmur3(minimal_bytes(unscaled(source, value)))
         case PrimitiveType(kind) if kind in _INTEGERS:
-            return murmur3(_micros(source, value).to_bytes(8, "little", signed=True))
+            return murmur3(_to_micros(source, value).to_bytes(8, "little", signed=True))
         case _:
             return murmur3(encode_value(source, value))
 
@@ -284,20 +281,20 @@ def bucket_hash(source: Type, value: Value) -> int:
 def murmur3(data: bytes) -> int:
     """Murmur3 for x86, 32 bits, seed 0."""
     state = 0
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        state ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
-        state = ((state << 13) | (state >> 19)) & _MASK
-        state = (state * 5 + 0xE6546B64) & _MASK
-    if whole < len(data):
-        state ^= _mixed(int.from_bytes(data[whole:], "little"))
+    aligned_size = len(data) & ~3
+    for at in range(0, aligned_size, 4):
+        state ^= _mix(int.from_bytes(data[at : at + 4], "little"))
+        state = ((state << 13) | (state >> 19)) & _32_BITS
+        state = (state * 5 + 0xE6546B64) & _32_BITS
+    if aligned_size < len(data):
+        state ^= _mix(int.from_bytes(data[aligned_size:], "little"))
     state ^= len(data)
-    state = ((state ^ (state >> 16)) * 0x85EBCA6B) & _MASK
-    state = ((state ^ (state >> 13)) * 0xC2B2AE35) & _MASK
+    state = ((state ^ (state >> 16)) * 0x85EBCA6B) & _32_BITS
+    state = ((state ^ (state >> 13)) * 0xC2B2AE35) & _32_BITS
     return state ^ (state >> 16)
 
 
-def _mixed(part: int) -> int:
-    part = (part * 0xCC9E2D51) & _MASK
-    part = ((part << 15) | (part >> 17)) & _MASK
-    return (part * 0x1B873593) & _MASK
+def _mix(part: int) -> int:
+    part = (part * 0xCC9E2D51) & _32_BITS
+    part = ((part << 15) | (part >> 17)) & _32_BITS
+    return (part * 0x1B873593) & _32_BITS

@@ -22,6 +22,7 @@ _PLAIN: Final = {
     Kind.BINARY: "bytes",
     Kind.UNKNOWN: "null",
 }
+# The Avro type, its logical type, and whether values are adjusted to UTC.
 _ANNOTATED: Final = {
     Kind.DATE: ("int", "date", None),
     Kind.TIME: ("long", "time-micros", None),
@@ -30,7 +31,8 @@ _ANNOTATED: Final = {
     Kind.TIMESTAMP_NS: ("long", "timestamp-nanos", False),
     Kind.TIMESTAMPTZ_NS: ("long", "timestamp-nanos", True),
 }
-_WIDENED: Final = {Kind.LONG: "int", Kind.DOUBLE: "float"}
+# Files that were written before a column was widened still have the narrower type.
+_NARROWER: Final = {Kind.LONG: "int", Kind.DOUBLE: "float"}
 _INFERRED: Final = {(base, logical, bool(zoned)): kind for kind, (base, logical, zoned) in _ANNOTATED.items()}
 
 
@@ -46,32 +48,32 @@ def avro_type(kind: Type, defined: set[str]) -> Any:
             return _PLAIN[name]
         case PrimitiveType(name) if name in _ANNOTATED:
             base, logical, zoned = _ANNOTATED[name]
-            found: dict[str, object] = {"type": base, "logicalType": logical}
-            return found if zoned is None else {**found, "adjust-to-utc": zoned}
+            annotated: dict[str, object] = {"type": base, "logicalType": logical}
+            return annotated if zoned is None else {**annotated, "adjust-to-utc": zoned}
         case PrimitiveType(Kind.UUID):
-            return _named(defined, "uuid_fixed", 16, {"logicalType": "uuid"})
+            return _name_fixed(defined, "uuid_fixed", 16, {"logicalType": "uuid"})
         case FixedType(length):
-            return _named(defined, f"fixed_{length}", length, {})
+            return _name_fixed(defined, f"fixed_{length}", length, {})
         case DecimalType(precision, scale):
-            parts = {"logicalType": "decimal", "precision": precision, "scale": scale}
-            return _named(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), parts)
+            annotations = {"logicalType": "decimal", "precision": precision, "scale": scale}
+            return _name_fixed(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), annotations)
         case _:
-            raise _refused("a type that partition values have", kind)
+            raise _mismatch("a type that partition values have", kind)
 
 
-def _named(defined: set[str], name: str, size: int, parts: dict[str, object]) -> Any:
+def _name_fixed(defined: set[str], name: str, size: int, annotations: dict[str, object]) -> Any:
     if name in defined:
         return name
     defined.add(name)
-    return {"type": "fixed", "name": name, "size": size, **parts}
+    return {"type": "fixed", "name": name, "size": size, **annotations}
 
 
-def _refused(expected: str, got: object) -> PvdmError:
+def _mismatch(expected: str, got: object) -> PvdmError:
     return Code.PARTITION_SPEC_INVALID(reason="partition_type_mismatch", expected=expected, got=repr(got)[:120])
 
 
-def inferred_type(node: Node) -> Type:
-    """The type by its Avro annotations, for fields whose spec does not give it."""
+def infer_type(node: Node) -> Type:
+    """The type that the Avro type and its annotations stand for, for fields whose spec does not give the type."""
     match node:
         case PrimitiveNode(kind, logical, zoned) if (kind, logical, zoned) in _INFERRED:
             return PrimitiveType(_INFERRED[kind, str(logical), zoned])
@@ -84,35 +86,35 @@ def inferred_type(node: Node) -> Type:
         case FixedNode(size):
             return FixedType(size)
         case _:
-            raise _refused("a primitive Avro type", node)
+            raise _mismatch("a primitive Avro type", node)
 
 
 def require_type(kind: Type, node: Node) -> None:
     """Raise if the Avro type cannot hold values of the type, or has another annotation."""
     match kind, node:
         case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
-            holds = base in {_PLAIN[name], _WIDENED.get(name)}
+            fits = base in {_PLAIN[name], _NARROWER.get(name)}
         case (PrimitiveType(name), PrimitiveNode(base, logical)) if name in _ANNOTATED:
-            holds = base == _ANNOTATED[name][0] and logical in {None, _ANNOTATED[name][1]}
+            fits = base == _ANNOTATED[name][0] and logical in {None, _ANNOTATED[name][1]}
         case (PrimitiveType(Kind.UUID), FixedNode(size, logical)):
-            holds = size == 16 and logical in {None, "uuid"}
+            fits = size == 16 and logical in {None, "uuid"}
         case (FixedType(length), FixedNode(size)):
-            holds = size == length
-        case (DecimalType(precision, scale), FixedNode(size, "decimal", int(written), found)):
-            holds = written <= precision and (found or 0) == scale and 1 <= size <= 17
+            fits = size == length
+        case (DecimalType(precision, scale), FixedNode(size, "decimal", int(written_precision), written_scale)):
+            fits = written_precision <= precision and (written_scale or 0) == scale and 1 <= size <= 17
         case _:
-            holds = False
-    if not holds:
-        raise _refused(str(kind), node)
+            fits = False
+    if not fits:
+        raise _mismatch(str(kind), node)
 
 
 def inner_node(node: Node) -> Node:
-    """The type inside an optional one."""
+    """The type inside an optional type; another type itself."""
     return node.inner if isinstance(node, OptionNode) else node
 
 
 def from_raw(kind: Type, raw: Any) -> Value:
-    """A partition value of an Avro value; null stays null."""
+    """The partition value of an Avro value; null stays null."""
     if raw is None:
         return None
     match kind:
@@ -147,5 +149,5 @@ def value_key(value: Value) -> Any:
 
 
 def tuple_key(partition: Mapping[int, Value]) -> frozenset[tuple[int, Any]]:
-    """The same for a whole partition tuple."""
+    """A key that is equal only for equal partition tuples."""
     return frozenset((field_id, value_key(value)) for field_id, value in partition.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
@@ -16,26 +15,27 @@ from pvdm.lake.format.json_document import (
     Json,
     JsonObject,
     Node,
+    abbreviate,
     comparison_text,
     dump_json,
     parse_json,
     read_objects,
     require_size,
-    shown,
     unzip,
 )
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import update_structure as structure
 from pvdm.lake.format.table.commit_request import read_kinds
 from pvdm.lake.format.table.draft import LAST_ADDED, Parts, whole_property
-from pvdm.lake.format.table.metadata import check_uuid, stripped_location, unsupported_version
+from pvdm.lake.format.table.metadata import check_uuid, strip_location
+from pvdm.lake.format.table.validity import find_repeated
 
 VIEW_SIZE_MAX_BYTES: Final = 16_777_216
 VIEW_FORMAT_VERSION: Final = 1
 SQL: Final = "sql"
 
 # Two versions that differ only in these fields mean the same.
-_OWN: Final = frozenset({"version-id", "timestamp-ms"})
+_NOT_COMPARED: Final = frozenset({"version-id", "timestamp-ms"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,7 @@ class ViewVersion:
     version_id: int
     timestamp_ms: int
     schema_id: int
-    summary: Mapping[str, str]
     representations: tuple[Representation, ...]
-    default_catalog: str | None
-    default_namespace: tuple[str, ...]
     raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
@@ -69,7 +66,8 @@ class ViewVersion:
     @property
     def meaning(self) -> str:
         """Text that is equal for versions that differ only in id and time; unknown fields count too."""
-        return comparison_text({key: value for key, value in self.raw.items() if key not in _OWN and value is not None})
+        raw = self.raw.items()
+        return comparison_text({key: value for key, value in raw if key not in _NOT_COMPARED and value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,10 @@ class ViewMetadata:
         return cls.from_json(parse_json(plain, size_max_bytes=VIEW_SIZE_MAX_BYTES))
 
     @classmethod
-    def from_json(cls, value: Json, *, place: str = "$") -> ViewMetadata:
-        """Read a parsed document."""
-        metadata = _read(Node(value, place))
-        _judge(metadata, place)
+    def from_json(cls, value: Json) -> ViewMetadata:
+        """Read a parsed document. Raises if it is not valid."""
+        metadata = _read(Node(value, "$"))
+        _judge(metadata)
         return metadata
 
     def to_bytes(self) -> bytes:
@@ -125,16 +123,16 @@ class ViewMetadata:
 
 
 def parse_version(node: Node) -> ViewVersion:
-    """Read one version of a view."""
+    """Read one version of a view. Fields without an attribute are only checked."""
     node.array("representations")
+    node.string_map("summary")
+    node.optional_text("default-catalog")
+    node.string_list("default-namespace")
     return ViewVersion(
         node.integer("version-id"),
         node.long("timestamp-ms"),
         node.integer("schema-id"),
-        MappingProxyType(node.string_map("summary")),
-        tuple(_representation(item) for item in node.nodes("representations")),
-        node.optional_text("default-catalog"),
-        node.string_list("default-namespace"),
+        tuple(_read_representation(item) for item in node.nodes("representations")),
         node.raw,
         node.place,
     )
@@ -142,13 +140,13 @@ def parse_version(node: Node) -> ViewVersion:
 
 def require_view_format(node: Node) -> None:
     """Raise if the view's format version is not supported."""
-    version = node.integer("format-version")
+    version, place = node.integer("format-version"), node.at("format-version")
     if version != VIEW_FORMAT_VERSION:
-        words, expected = "the view's format version is not supported", str(VIEW_FORMAT_VERSION)
-        raise unsupported_version(words, expected, version, node.at("format-version"))
+        expected, reason = str(VIEW_FORMAT_VERSION), "format_version_unsupported"
+        raise Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=str(version), place=place)
 
 
-def _representation(node: Node) -> Representation:
+def _read_representation(node: Node) -> Representation:
     kind = node.text("type").lower()
     if kind != SQL:
         return Representation(kind, None, None)
@@ -162,7 +160,7 @@ def _read(node: Node) -> ViewMetadata:
     return ViewMetadata(
         check_uuid(node.text("view-uuid"), node.at("view-uuid")),
         VIEW_FORMAT_VERSION,
-        stripped_location(node.text("location"), node.at("location")),
+        strip_location(node.text("location"), node.at("location")),
         MappingProxyType(node.string_map_if_present("properties")),
         tuple(parse_schema(item) for item in node.nodes("schemas")),
         node.integer("current-version-id"),
@@ -174,21 +172,20 @@ def _read(node: Node) -> ViewMetadata:
     )
 
 
-def _judge(metadata: ViewMetadata, place: str) -> None:
-    """Check that ids are unique and that every id that is referred to exists."""
+def _judge(metadata: ViewMetadata) -> None:
+    """Raise unless ids are unique and every schema and version that is referred to exists."""
     schema_ids = [schema.schema_id for schema in metadata.schemas]
     version_ids = [version.version_id for version in metadata.versions]
     for what, ids in (("schemas", schema_ids), ("versions", version_ids)):
-        twice = next((found for found, times in Counter(ids).items() if times > 1), None)
-        if twice is not None:
+        if repeated := find_repeated(ids):
             words = f"two {what} of the view have one id"
-            raise Code.VIEW_INVALID(words, reason="view_id_twice", got=str(twice), place=f"{place}.{what}")
+            raise Code.VIEW_INVALID(words, reason="view_id_twice", got=repeated, place=f"$.{what}")
     if (current := metadata.current_version_id) not in version_ids:
-        words = "no version has the id of the current one"
-        raise _version_unknown(words, version_ids, current, f"{place}.current-version-id")
-    known = frozenset(schema_ids)
+        words = "the view does not have the version that is current"
+        raise _version_unknown(words, version_ids, current, "$.current-version-id")
+    known_ids = frozenset(schema_ids)
     for version in metadata.versions:
-        if version.schema_id not in known:
+        if version.schema_id not in known_ids:
             raise Code.ICEBERG_SCHEMA_INVALID(
                 f"version {version.version_id} of the view names a schema that the view does not have",
                 reason="schema_unknown",
@@ -231,10 +228,10 @@ class ViewDraft:
 
     def put_schema(self, schema: TableSchema) -> None:
         """Add the schema unless the view has the same one."""
-        known = self.schemas.find(schema)
-        if known is not None:
+        same_id = self.schemas.find(schema)
+        if same_id is not None:
             # Another writer may have added the same schema just before.
-            self.schemas.last_added = known
+            self.schemas.last_added = same_id
             return
         schema_id = max(self.schemas, default=-1) + 1
         raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
@@ -243,35 +240,34 @@ class ViewDraft:
 
     def put_version(self, version: ViewVersion) -> None:
         """Add the version unless the view has one that means the same."""
-        if version.schema_id == LAST_ADDED:
-            schema_id = structure.last_added(self.schemas.last_added, "schema", f"{version.place}.schema-id")
-            version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
-        known = self.versions.find(version)
-        if known is not None:
-            self.versions.last_added = known
+        place = f"{version.place}.schema-id"
+        schema_id = structure.resolve_id(version.schema_id, self.schemas.last_added, "schema", place)
+        version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
+        same_id = self.versions.find(version)
+        if same_id is not None:
+            self.versions.last_added = same_id
             return
-        _judge_new(version)
+        _judge_queries(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
         if not 0 < version.version_id <= version_id <= INT_LAST:
-            wanted, place = f"1 to {INT_LAST}, and room for the next", f"{version.place}.version-id"
-            got = str(version.version_id)
-            raise Code.VIEW_INVALID(reason="view_version_id_invalid", expected=wanted, got=got, place=place)
+            expected, got = f"1 to {INT_LAST}, and room for the next", str(version.version_id)
+            place = f"{version.place}.version-id"
+            raise Code.VIEW_INVALID(reason="view_version_id_invalid", expected=expected, got=got, place=place)
         raw = {**version.raw, "version-id": version_id}
         self.versions.add(version_id, replace(version, version_id=version_id, raw=raw))
         self.changed = True
 
     def make_current(self, version_id: int, place: str) -> None:
         """Make one of the view's versions the current one."""
-        if version_id == LAST_ADDED:
-            version_id = structure.last_added(self.versions.last_added, "version", place)
+        version_id = structure.resolve_id(version_id, self.versions.last_added, "version", place)
         if version_id == self.current_id:
             return
-        found = self.versions.get(version_id)
-        if found is None:
+        if version_id not in self.versions:
             raise _version_unknown("no version has this id", self.versions, version_id, place)
-        # An older version becomes current again now, not at the time when it was made.
-        time = found.timestamp_ms if version_id in self.versions.added else self.now_ms
-        self.log_entry = {"timestamp-ms": time, "version-id": version_id}
+        # An older version becomes current again now, not at the time when it was created.
+        is_new = version_id in self.versions.added
+        time_ms = self.versions[version_id].timestamp_ms if is_new else self.now_ms
+        self.log_entry = {"timestamp-ms": time_ms, "version-id": version_id}
         self.current_id = version_id
         self.changed = True
 
@@ -281,7 +277,7 @@ class ViewDraft:
             return self.base
         if self.base is not None:
             self._judge_dialects(self.base.current_version)
-        kept = self._kept()
+        kept = self._choose_kept()
         raw: dict[str, Json] = dict(self.base.raw) if self.base else {}
         raw["view-uuid"] = self.view_uuid
         raw["format-version"] = VIEW_FORMAT_VERSION
@@ -292,11 +288,11 @@ class ViewDraft:
         raw["schemas"] = [schema.raw for schema in self.schemas.values()]
         raw["current-version-id"] = self.current_id
         raw["versions"] = [version.raw for version in self.versions.values() if version.version_id in kept]
-        raw["version-log"] = self._log(kept)
+        raw["version-log"] = self._prune_log(kept)
         return ViewMetadata.from_json(raw)
 
-    def _kept(self) -> set[int]:
-        """The ids of the newest versions, as many as the property says, with the current and the new ones."""
+    def _choose_kept(self) -> set[int]:
+        """The ids of the versions to keep: the current and the new ones, and the newest others up to the property."""
         size = whole_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
         if size < 1:
             words = f"the property {HISTORY_PROPERTY} cannot be accepted"
@@ -305,13 +301,14 @@ class ViewDraft:
         others = sorted(self.versions.keys() - kept, reverse=True)
         return kept.union(others[: max(0, size - len(kept))])
 
-    def _log(self, kept: set[int]) -> list[Json]:
-        whole = read_objects(self.base.raw.get("version-log") if self.base else None)
-        whole += [] if self.log_entry is None else [self.log_entry]
+    def _prune_log(self, kept: set[int]) -> list[Json]:
+        """The log without versions that are not kept, and without the entries before them."""
+        all_entries = read_objects(self.base.raw.get("version-log") if self.base else None)
+        all_entries += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []
-        for entry in whole:
+        for entry in all_entries:
             if entry["version-id"] in self.versions and entry["version-id"] not in kept:
-                # With a gap, an entry before it would seem to have been current until after the gap.
+                # An entry says that its version was current until the next entry. With a gap that would be wrong.
                 entries.clear()
             else:
                 entries.append(entry)
@@ -325,7 +322,7 @@ class ViewDraft:
                 reason="view_dialect_dropped",
                 expected=f"a query for {', '.join(sorted(previous.dialects))}",
                 got=", ".join(sorted(current.dialects)) or "none",
-                hint=f"set {DROP_DIALECT_PROPERTY}=true in the view's properties if that is meant",
+                hint=f"to drop a dialect, set {DROP_DIALECT_PROPERTY}=true in the view's properties",
             )
 
 
@@ -333,7 +330,7 @@ def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> Vi
     """The first state of a view that a client creates; its schema gets id 0."""
     node = Node(request, "$")
     draft = ViewDraft(None, now_ms=now_ms, view_uuid=check_uuid(view_uuid, "$.view-uuid"))
-    draft.location = stripped_location(location, "$.location")
+    draft.location = strip_location(location, "$.location")
     draft.properties.update(node.string_map("properties") if node.has_not_null("properties") else {})
     draft.put_schema(parse_schema(node.node("schema")))
     version = parse_version(node.node("view-version"))
@@ -351,24 +348,24 @@ def apply_view_updates(base: ViewMetadata, updates: Sequence[Json], *, now_ms: i
 
 
 def check_view_requirements(base: ViewMetadata, requirements: Sequence[Json]) -> None:
-    """Raise a conflict if the UUID that is required is not the view's; no other requirement is known."""
+    """Raise a conflict if a required UUID is not the view's. Views have no other requirement."""
     for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), most=VIEW_UPDATES_MAX, of="views"):
         if node.text("uuid").lower() != base.view_uuid.lower():
             raise Code.REQUIREMENT_FAILED(
-                reason="requirement_uuid", expected=shown(node.text("uuid")), got=base.view_uuid, place=node.place
+                reason="requirement_uuid", expected=abbreviate(node.text("uuid")), got=base.view_uuid, place=node.place
             )
 
 
 def _assign_uuid(draft: ViewDraft, node: Node) -> None:
-    wanted = check_uuid(node.text("uuid"), node.at("uuid"))
-    if wanted.lower() != draft.view_uuid.lower():
-        raise Code.VIEW_INVALID(reason="view_uuid_changed", expected=draft.view_uuid, got=wanted, place=node.at("uuid"))
+    uuid = check_uuid(node.text("uuid"), node.at("uuid"))
+    if uuid.lower() != draft.view_uuid.lower():
+        raise Code.VIEW_INVALID(reason="view_uuid_changed", expected=draft.view_uuid, got=uuid, place=node.at("uuid"))
 
 
 _UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyType(
     {
         "assign-uuid": _assign_uuid,
-        # There is only one version.
+        # There is only one format version.
         "upgrade-format-version": lambda _, node: require_view_format(node),
         "set-location": structure.set_location,
         "set-properties": structure.set_properties,
@@ -382,18 +379,18 @@ _UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyT
 )
 
 
-def _judge_new(version: ViewVersion) -> None:
-    """Raise unless a new version has SQL queries only, at least one, and one for each dialect."""
-    seen: set[str] = set()
+def _judge_queries(version: ViewVersion) -> None:
+    """Raise unless a new version has at least one query, only SQL, and at most one for each dialect."""
+    dialects: set[str] = set()
     place = f"{version.place}.representations"
     for each in version.representations:
         if each.type != SQL or each.dialect is None:
-            got = shown(each.type)
+            got = abbreviate(each.type)
             raise Code.VIEW_INVALID(reason="view_representation_unsupported", expected=SQL, got=got, place=place)
         dialect = each.dialect.lower()
-        if dialect in seen:
+        if dialect in dialects:
             words = f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}"
-            raise Code.VIEW_DIALECT_TWICE(words, got=shown(dialect), place=place)
-        seen.add(dialect)
-    if not seen:
+            raise Code.VIEW_DIALECT_TWICE(words, got=abbreviate(dialect), place=place)
+        dialects.add(dialect)
+    if not dialects:
         raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=place)

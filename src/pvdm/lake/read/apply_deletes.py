@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -39,7 +40,7 @@ class Columns:
     known: frozenset[int]
     defaults: Mapping[int, Value]
 
-    def besides(self, schema: Schema) -> frozenset[int]:
+    def other_ids(self, schema: Schema) -> frozenset[int]:
         """The ids that a file may have besides these columns."""
         return self.known - every_id(schema)
 
@@ -48,7 +49,7 @@ class Columns:
 class Removal:
     """What is deleted from one data file: sorted row positions, and keys with their columns.
 
-    If the file has a deletion vector, `vector` has one bit for each row up to the last deleted one, with all positions.
+    `vector` is the deletion vector, if there is one: one bit for each row up to the last deleted one.
     """
 
     columns: Columns
@@ -72,46 +73,42 @@ class Removal:
                 places.append(_positions(delete, data, file.location, read, columns.known))
             else:
                 equal.setdefault((delete.equality_ids, delete.hidden), []).append(delete)
-        equalities = tuple(
-            replace(Equality.load(columns, ids, files, fetch, read), hidden=hidden)
-            for (ids, hidden), files in equal.items()
-        )
+        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for (ids, _), files in equal.items())
         joined = pa.chunked_array(places, pa.int64()).unique()
-        found = joined.take(pc.array_sort_indices(joined))
+        positions = joined.take(pc.array_sort_indices(joined))
         if vector is not None:
-            _require_within(found, vector, file)
-        return cls(columns, file.constants, found, equalities, vector)
+            _require_within(positions, vector, file)
+        return cls(columns, file.constants, positions, equalities, vector)
 
     def keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
         """The key columns of the data file, in the same batches as its rows. A key may be a dropped column."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
             resolution = Resolution(each.columns, self.columns.defaults, self.constants)
-            found.append(map(resolution.apply, read(data, resolution.wanted, self.columns.besides(each.columns))))
+            found.append(map(resolution.apply, read(data, resolution.wanted, self.columns.other_ids(each.columns))))
         return found
 
     def mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
         """Which of the next rows stay; None if all do."""
-        gone: Array | None = None
+        deleted: list[Array] = []
         for equality, batches in zip(self.equalities, keys, strict=True):
-            found = equality.matches(_beside(batches, rows))
+            matches = equality.matches(_next_keys(batches, rows))
             # Engines that use the bounds in manifests do not open the delete file, and show the row.
-            if equality.hidden and pc.any(found, min_count=0).as_py():
+            if equality.hidden and pc.any(matches, min_count=0).as_py():
                 got = "some that do not, so that engines differ about the row"
                 raise Code.EQUALITY_DELETE_REFUSED(reason="equality_delete_hidden", got=got)
-            gone = found if gone is None else pc.or_(gone, found)
+            deleted.append(matches)
         if self.vector is not None:
-            found = self.vector.slice(first, rows)
+            bits = self.vector.slice(first, rows)
             # Behind its end nothing is deleted.
-            found = pa.concat_arrays([found, pa.repeat(pa.scalar(False), rows - len(found))])
-            gone = found if gone is None else pc.or_(gone, found)
+            deleted.append(pa.concat_arrays([bits, pa.repeat(pa.scalar(False), rows - len(bits))]))
         low, high = (
             bisect.bisect_left(self.positions, at, key=lambda each: int(each.as_py())) for at in (first, first + rows)
         )
         if low < high:
-            found = pc.is_in(_arange(first, first + rows), value_set=self.positions.slice(low, high - low))
-            gone = found if gone is None else pc.or_(gone, found)
-        return None if gone is None else pc.invert(gone)
+            near = self.positions.slice(low, high - low)
+            deleted.append(pc.is_in(_arange(first, first + rows), value_set=near))
+        return pc.invert(functools.reduce(pc.or_, deleted)) if deleted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +121,9 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """The keys of equality deletes over one set of columns; null equals null, NaN equals NaN, -0.0 is not 0.0.
+    """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    They are `hidden` if the manifests say that no row of the data file has one.
+    They are `hidden` if the manifests say that no row of the data file has one of them.
     """
 
     columns: Schema
@@ -137,48 +134,45 @@ class Equality:
     def load(
         cls, known: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
     ) -> Equality:
-        """Read the keys that these files delete."""
+        """Read the keys that these files delete. All are hidden or none is."""
         columns = key_schema(ids, known.schema, known.older)
         resolution = Resolution(columns, known.defaults, {})
         rows: list[list[Array]] = []
         for file in files:
             data, seen = fetch_listed(file, fetch), 0
             with in_file(file.location):
-                for batch in read(data, resolution.wanted, known.besides(columns)):
-                    rows.append(_keys(resolution.apply(batch), columns))
+                for batch in read(data, resolution.wanted, known.other_ids(columns)):
+                    rows.append(_key_columns(resolution.apply(batch), columns))
                     seen += batch.num_rows
             _require_rows(file, seen)
         joined = [pa.chunked_array(each).combine_chunks() for each in zip(*rows, strict=True)]
-        return cls(columns, tuple(_steps(joined)))
+        return cls(columns, tuple(_steps(joined)), files[0].hidden)
 
     def matches(self, batch: pa.RecordBatch) -> Array:
         """Whether each row has one of the keys."""
         if not self.steps:
             return pa.repeat(pa.scalar(False), batch.num_rows)
         code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
-        for step, column in zip(self.steps, _keys(batch, self.columns), strict=True):
+        for step, column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
             # A value that is not among the keys becomes null and stays null.
-            found = pc.index_in(column, value_set=step.values).cast(pa.int64())
-            pair = pc.add(pc.multiply(code, len(step.values)), found)
+            pair = _pair(code, column, step.values)
             code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
         return pc.is_valid(code)
 
 
 def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> Schema:
     """The columns of an equality delete, each from the snapshot's schema or the newest one that has it."""
-    left = set(ids)
-    fields: dict[int | None, Field] = {}
+    missing = set(ids)
+    fields: tuple[Field, ...] = ()
     for each in (schema, *older):
-        for field in _narrowed(each.fields, left & every_id(each)):
-            known = fields.get(field.field_id)
-            fields[field.field_id] = field if known is None else _joined(known, field)
-        left -= every_id(each)
-    if left:
-        raise Code.EQUALITY_DELETE_REFUSED(reason="equality_ids_unknown", got=", ".join(map(str, sorted(left))))
-    return Schema(tuple(fields.values()))
+        fields = _merge(fields, _select(each.fields, missing & every_id(each)))
+        missing -= every_id(each)
+    if missing:
+        raise Code.EQUALITY_DELETE_REFUSED(reason="equality_ids_unknown", got=", ".join(map(str, sorted(missing))))
+    return Schema(fields)
 
 
-def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
+def _select(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
     """The fields of these ids and the structs around them, all optional: a file may be older than any of them.
 
     They are named by their ids, since a dropped field may have had the name of another.
@@ -189,33 +183,37 @@ def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field
                 got = f"{field.name[:80]!a}, {field.type}"
                 raise Code.EQUALITY_DELETE_REFUSED(reason="equality_column_nested", got=got)
             yield replace(field, name=str(field.field_id), required=False)
-        elif isinstance(field.type, StructType) and (inside := tuple(_narrowed(field.type.fields, ids))):
+        elif isinstance(field.type, StructType) and (inside := tuple(_select(field.type.fields, ids))):
             yield replace(field, name=str(field.field_id), type=StructType(inside), required=False)
 
 
-def _joined(one: Field, other: Field) -> Field:
-    """Join two parts of a struct whose fields come from two schemas."""
-    if not (isinstance(one.type, StructType) and isinstance(other.type, StructType)):
-        raise AssertionError("each id is looked up once")
-    fields = {field.field_id: field for field in one.type.fields}
-    for field in other.type.fields:
-        known = fields.get(field.field_id)
-        fields[field.field_id] = field if known is None else _joined(known, field)
-    return replace(one, type=StructType(tuple(fields.values())))
+def _merge(known: tuple[Field, ...], more: Iterable[Field]) -> tuple[Field, ...]:
+    """The fields of both. A struct whose fields come from two schemas is in both, and its fields are merged."""
+    fields = {field.field_id: field for field in known}
+    for field in more:
+        same = fields.get(field.field_id)
+        if same is None:
+            fields[field.field_id] = field
+        elif isinstance(same.type, StructType) and isinstance(field.type, StructType):
+            inside = _merge(same.type.fields, field.type.fields)
+            fields[field.field_id] = replace(same, type=StructType(inside))
+        else:
+            raise AssertionError("each id is looked up once")
+    return tuple(fields.values())
 
 
-def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
+def _key_columns(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
     """The key columns, converted so that values that are equal for Iceberg compare as equal."""
     pairs = zip(batch.columns, columns.fields, strict=True)
-    return [array for column, field in pairs for array in _flat(column, field)]
+    return [array for column, field in pairs for array in _flatten(column, field)]
 
 
-def _flat(array: Array, field: Field) -> Iterator[Array]:
+def _flatten(array: Array, field: Field) -> Iterator[Array]:
     if isinstance(field.type, StructType):
         # A null struct differs from a struct of nulls.
         yield pc.is_valid(array)
         for child, inner in zip(array.flatten(), field.type.fields, strict=True):
-            yield from _flat(child, inner)
+            yield from _flatten(child, inner)
         return
     wanted = arrow_type(field.type)
     try:
@@ -234,14 +232,18 @@ def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
     code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
     for column in columns:
         values = pc.unique(column)
-        found = pc.index_in(column, value_set=values).cast(pa.int64())
-        pair = pc.add(pc.multiply(code, len(values)), found)
+        pair = _pair(code, column, values)
         pairs = pc.unique(pair)
         code = pc.index_in(pair, value_set=pairs).cast(pa.int64())
         yield _Step(values, pairs)
 
 
-def _beside(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
+def _pair(code: Array, column: Array, values: Array) -> Array:
+    """One number for the code of the columns before and the column's value; null for a value not in `values`."""
+    return pc.add(pc.multiply(code, len(values)), pc.index_in(column, value_set=values).cast(pa.int64()))
+
+
+def _next_keys(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
     batch = next(batches, None)
     if batch is None or batch.num_rows != rows:
         raise AssertionError("a file is read in the same batches each time")
@@ -274,11 +276,10 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, 
             if seen > file.record_count:
                 break
             if batch.schema.names != list(_PLACES.names):
-                raise _refused(
-                    file, "a column of paths and one of positions, by their field ids", "a file without them"
-                )
+                expected = "a column of paths and one of positions, by their field ids"
+                raise _refused(file, expected, "a file without them")
             paths, places = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
-            found.append(_here(file, location, paths, places))
+            found.append(_positions_of(file, location, paths, places))
         if seen == file.record_count:
             # Iceberg in Java reads the rows of one path and skips what the statistics rule out. A second pass, after
             # the count of rows is known, checks the statistics against the values.
@@ -291,22 +292,22 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, 
     return pa.chunked_array(found, pa.int64()).combine_chunks()
 
 
-def _here(file: DeleteFile, location: str, paths: Array, places: Array) -> Array:
+def _positions_of(file: DeleteFile, location: str, paths: Array, places: Array) -> Array:
     if paths.null_count or places.null_count:
         raise _refused(file, "paths and positions", "a null")
-    here = pc.equal(paths, location)
-    if file.referenced is not None and not pc.all(here, min_count=0).as_py():
+    of_location = pc.equal(paths, location)
+    if file.referenced is not None and not pc.all(of_location, min_count=0).as_py():
         raise _refused(file, f"rows of {file.referenced} only, as it is listed", "rows of other files")
-    return places.filter(here)
+    return places.filter(of_location)
 
 
 def _require_within(places: Array, vector: Array, file: ScanFile) -> None:
     """Raise unless the vector has all positions of older delete files: some readers skip those, others do not."""
-    inside = places.filter(pc.less(places, min(len(vector), file.record_count or 0)))
-    behind = len(places) - len(inside) - pc.sum(pc.greater_equal(places, file.record_count or 0), min_count=0).as_py()
-    if behind or not pc.all(vector.take(inside), min_count=0).as_py():
-        got = "one that does not"
-        raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_incomplete", got=got, file=file.location)
+    of_rows = places.filter(pc.less(places, file.record_count or 0))
+    in_vector = of_rows.filter(pc.less(of_rows, len(vector)))
+    if len(in_vector) < len(of_rows) or not pc.all(vector.take(in_vector), min_count=0).as_py():
+        reason, got = "deletion_vector_incomplete", "one that does not"
+        raise Code.DELETION_VECTOR_REFUSED(reason=reason, got=got, file=file.location)
 
 
 def _refused(file: DeleteFile, expected: str, got: str) -> PvdmError:

@@ -26,8 +26,8 @@ _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 class DeleteFile:
     """A live delete file. `referenced` is its data file if it is for one only.
 
-    A deletion vector is `length` bytes of its file from `offset` on. An equality delete is `hidden` from engines that
-    do not apply it to the data file, since the manifests say that none of its rows can match.
+    A deletion vector is `length` bytes of its file from `offset` on. An equality delete is `hidden` if the manifests
+    say that no row of the data file can match: engines that use this never open it.
     """
 
     location: str
@@ -47,8 +47,8 @@ class DeleteFile:
 class ScanFile:
     """A live data file, and the delete files that apply to it.
 
-    `constants` has the values of identity partitions by column id. `record_count`, `sha256` and `first_split` are what
-    the table or a manifest of files says; they are compared with the bytes when the file is read.
+    `constants` has the values of identity partitions by column id. `record_count`, `sha256` and `first_split` come from
+    the table or from a list of files, and are compared with the bytes when the file is read.
     """
 
     location: str
@@ -97,55 +97,45 @@ class DeleteIndex:
         """The deletion vectors by the data files that they are for."""
         return {location: file for location, (file, _) in self._vectors.items()}
 
-    def add(
-        self, file: DeleteFile, spec: PartitionSpec, partition: IdMap[Value], metrics: DataFile | None = None
-    ) -> None:
+    def add(self, entry: ManifestEntry, spec: PartitionSpec) -> None:
         """Add a delete file. Equality deletes of an unpartitioned spec apply to every file."""
-        if metrics is not None and file.content is FileContent.EQUALITY_DELETES:
-            self._metrics[file] = metrics
+        file, key = delete_file(entry), (spec.spec_id, tuple_key(entry.data_file.partition))
+        if file.content is FileContent.EQUALITY_DELETES:
+            self._metrics[file] = entry.data_file
         if file.vector:
-            self._add_vector(file, (spec.spec_id, tuple_key(partition)))
+            location = file.referenced or ""
+            if location in self._vectors:
+                got = location[:400]
+                raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_twice", expected="one at most", got=got)
+            self._vectors[location] = file, key
         elif file.content is FileContent.EQUALITY_DELETES and spec.is_unpartitioned:
             self._everywhere.append(file)
         elif file.referenced is not None:
             self._by_path[file.referenced].append(file)
         else:
-            self._by_partition[(spec.spec_id, tuple_key(partition))].append(file)
+            self._by_partition[key].append(file)
 
-    def of(
-        self,
-        location: str,
-        sequence_number: int,
-        spec_id: int,
-        partition: IdMap[Value],
-        metrics: DataFile | None = None,
-    ) -> tuple[DeleteFile, ...]:
+    def of(self, entry: ManifestEntry, spec_id: int) -> tuple[DeleteFile, ...]:
         """The delete files that apply to the data file with this entry."""
-        key = (spec_id, tuple_key(partition))
-        candidates = (*self._everywhere, *self._by_partition.get(key, ()), *self._by_path.get(location, ()))
-        found = tuple(self._marked(each, metrics) for each in candidates if _applies(each, sequence_number))
-        vector, filed = self._vectors.get(location, (None, key))
+        data, sequence_number = entry.data_file, entry.sequence_number or 0
+        key = (spec_id, tuple_key(data.partition))
+        candidates = (*self._everywhere, *self._by_partition.get(key, ()), *self._by_path.get(data.file_path, ()))
+        found = tuple(self._mark_hidden(each, data) for each in candidates if _applies(each, sequence_number))
+        vector, vector_key = self._vectors.get(data.file_path, (None, key))
         if vector is None:
             return found
-        if filed != key or not _applies(vector, sequence_number):
+        if vector_key != key or not _applies(vector, sequence_number):
             expected = f"the data file's partition, and a sequence number from {sequence_number} on"
             got = f"sequence number {vector.sequence_number} in {vector.location}"[:400]
             raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_misfiled", expected=expected, got=got)
         return (*found, vector)
 
-    def _marked(self, file: DeleteFile, data: DataFile | None) -> DeleteFile:
+    def _mark_hidden(self, file: DeleteFile, data: DataFile) -> DeleteFile:
         """The file, marked as hidden if engines that use the bounds in manifests do not apply it."""
-        own = self._metrics.get(file)
-        if own is None or data is None or not may_be_left_out(file.equality_ids, self._slots, data, own):
+        metrics = self._metrics.get(file)
+        if metrics is None or not may_be_left_out(file.equality_ids, self._slots, data, metrics):
             return file
         return replace(file, hidden=True)
-
-    def _add_vector(self, file: DeleteFile, key: _Key) -> None:
-        location = file.referenced or ""
-        if location in self._vectors:
-            got = location[:400]
-            raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_twice", expected="one at most", got=got)
-        self._vectors[location] = file, key
 
 
 def _applies(delete: DeleteFile, sequence_number: int) -> bool:
@@ -185,21 +175,23 @@ def slots_of(schemas: Sequence[Schema]) -> dict[int, Field | Inner]:
 
 
 def may_be_left_out(ids: Sequence[int], slots: Slots, data: DataFile, deletes: DataFile) -> bool:
-    """Whether Iceberg's index may leave the delete file out for this data file, because their metrics exclude a match.
+    """Whether engines may leave the delete file out for this data file, because their metrics exclude a match.
 
-    Spark and Trino use bounds and counts of both entries before they open a delete file. If these are wrong, they show
+    Spark and Trino use bounds and counts of both entries before they open a delete file. With wrong ones they show
     rows that are deleted.
     """
-    return any(_differs(field_id, slots[field_id], data, deletes) for field_id in ids if field_id in slots)
+    return any(_excludes_match(field_id, slots[field_id], data, deletes) for field_id in ids if field_id in slots)
 
 
-def _differs(field_id: int, slot: Field | Inner, data: DataFile, deletes: DataFile) -> bool:
-    if _may_have_null(field_id, slot, data) and _may_have_null(field_id, slot, deletes):
+def _excludes_match(field_id: int, slot: Field | Inner, data: DataFile, deletes: DataFile) -> bool:
+    data_null, deletes_null = (_may_have_null(field_id, slot, file) for file in (data, deletes))
+    if data_null and deletes_null:
         return False
-    for one, other in ((data, deletes), (deletes, data)):
-        if _is_all_null(field_id, slot, one) and not _may_have_null(field_id, slot, other):
-            return True
-    return _lie_apart(field_id, slot.type, data, deletes)
+    if _is_all_null(field_id, slot, data) and not deletes_null:
+        return True
+    if _is_all_null(field_id, slot, deletes) and not data_null:
+        return True
+    return _bounds_are_disjoint(field_id, slot.type, data, deletes)
 
 
 def _may_have_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:
@@ -213,18 +205,17 @@ def _is_all_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:
     return nulls is not None and nulls == file.value_counts.get(field_id)
 
 
-def _lie_apart(field_id: int, kind: Type, data: DataFile, deletes: DataFile) -> bool:
-    ends = [
+def _bounds_are_disjoint(field_id: int, kind: Type, data: DataFile, deletes: DataFile) -> bool:
+    bounds = [
         None if each is None else each.get(field_id)
-        for file in (data, deletes)
-        for each in (file.lower_bounds, file.upper_bounds)
+        for each in (data.lower_bounds, data.upper_bounds, deletes.lower_bounds, deletes.upper_bounds)
     ]
-    if any(end is None for end in ends):
+    if None in bounds:
         return False
     if kind == _UUID:
-        return True  # Iceberg's versions compare them as signed or as unsigned
+        return True  # some versions of Iceberg compare them as signed, others as unsigned
     try:
-        lower, upper, first, last = (decode_promoted(kind, end or b"") for end in ends)
+        lower, upper, first, last = (decode_promoted(kind, bound or b"") for bound in bounds)
         return compare(kind, lower, last) > 0 or compare(kind, first, upper) > 0
     except InputError:
         return True  # not a value of the type, or NaN: engines may differ

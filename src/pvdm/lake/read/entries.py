@@ -69,9 +69,9 @@ def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReade
         raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_encrypted", got=f"key {snapshot.key_id[:80]!a}")
     data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
-    named = found.header.snapshot_id
-    if named is not None and named != snapshot.snapshot_id:
-        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(named))
+    listed_id = found.header.snapshot_id
+    if listed_id not in (None, snapshot.snapshot_id):
+        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(listed_id))
     return found
 
 
@@ -95,10 +95,9 @@ def live_entries(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader
 def branch_changes(
     metadata: TableMetadata, head: Snapshot, base_id: int | None, reader: FileReader
 ) -> tuple[tuple[Snapshot, ...], Changes]:
-    """The branch's own snapshots from its base to its head, and what they changed.
+    """The branch's own snapshots, newest first, and what they changed. Raises if its head is not based on `base_id`.
 
-    Raises if the head does not descend from the base. Only manifests that these snapshots wrote are read, so that the
-    cost does not grow with the table.
+    Only manifests that these snapshots wrote are read, so that the cost does not grow with the table.
     """
     own: list[Snapshot] = []
     for snapshot in metadata.ancestry(head.snapshot_id):
@@ -124,23 +123,20 @@ def _changes(metadata: TableMetadata, own: list[Snapshot], reader: FileReader) -
             if listed.added_snapshot_id != snapshot.snapshot_id:
                 continue
             read = read_listed(metadata, listed, reader)
-            changed = [
-                entry
-                for entry in read.entries
-                if entry.snapshot_id == snapshot.snapshot_id and entry.status is not EntryStatus.EXISTING
-            ]
+            own_entries = [entry for entry in read.entries if entry.snapshot_id == snapshot.snapshot_id]
+            changed = [entry for entry in own_entries if entry.status is not EntryStatus.EXISTING]
             if read.header.content is ManifestContent.DELETES:
                 deletes.extend(changed)
                 continue
             for entry in changed:
-                _note(entry, added, removed)
+                _count_change(entry, added, removed)
             if any(entry.status is EntryStatus.ADDED for entry in changed):
                 headers.append(read.header)
     return Changes(tuple(added.values()), tuple(removed.values()), tuple(deletes), tuple(headers))
 
 
-def _note(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
-    """Note one entry. A file that the branch added and removed again does not count. Raises for a file listed twice."""
+def _count_change(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
+    """Add the entry to `added` or `removed`, or take its file out of `added`. Raises for a file listed twice."""
     path = entry.data_file.file_path
     if entry.status is EntryStatus.ADDED:
         if path in added:
@@ -182,36 +178,31 @@ def boundary_files(
     """The paths of the live data files of the base that the operation replaces."""
     if operation is Operation.APPEND or base_id is None:
         return frozenset()
-    live = _live(metadata, base_id, reader)
+    live = _live_data_files(metadata, base_id, reader)
     if operation is Operation.OVERWRITE:
-        found = live
-    elif partition:
-        declared = _declared(metadata, partition)
-        found = ((spec_id, file) for spec_id, file in live if _has(declared, file))
-    else:
-        found = _of_same_partitions(metadata, live, added)
-    return frozenset(file.file_path for _, file in found)
-
-
-def inside(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
-    """Whether a file of the table's default spec has all declared partition values."""
-    return _matches(_declared(metadata, partition), file)
-
-
-def _of_same_partitions(
-    metadata: TableMetadata, live: Iterator[tuple[int, DataFile]], added: Sequence[DataFile]
-) -> Iterator[tuple[int, DataFile]]:
-    """The files in the partitions of the added ones. As in Spark's overwritePartitions, files of other specs stay."""
+        return frozenset(file.file_path for _, file in live)
+    if partition:
+        declared = _declared_values(metadata, partition)
+        return frozenset(file.file_path for _, file in live if _has_declared_values(declared, file))
+    # As in Spark's overwritePartitions: the files in the partitions of the added ones. Files of other specs stay.
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     keys = {tuple_key(file.partition) for file in added}
     # A table without partitions is one partition, also for files of older specs.
-    single = spec.is_unpartitioned and bool(added)
-    for spec_id, file in live:
-        if single or (spec_id == spec.spec_id and tuple_key(file.partition) in keys):
-            yield spec_id, file
+    is_whole_table = spec.is_unpartitioned and bool(added)
+    return frozenset(
+        file.file_path
+        for spec_id, file in live
+        if is_whole_table or (spec_id == spec.spec_id and tuple_key(file.partition) in keys)
+    )
 
 
-def _has(declared: Mapping[int, Any], file: DataFile) -> bool:
+def has_partition_values(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
+    """Whether a file of the table's default spec has all declared partition values."""
+    return _matches(_declared_values(metadata, partition), file)
+
+
+def _has_declared_values(declared: Mapping[int, Any], file: DataFile) -> bool:
+    """Whether the file has the declared values. Raises if it is not partitioned by these fields."""
     if missing := declared.keys() - file.partition.keys():
         raise Code.BOUNDARY_UNCLEAR(expected=f"live files partitioned by field {min(missing)}", got=file.file_path)
     return _matches(declared, file)
@@ -245,8 +236,8 @@ def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, 
     return {name: known[name] for name in names}
 
 
-def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
-    """The declared values by partition field."""
+def _declared_values(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
+    """The keys of the declared values by partition field."""
     types = partition_types(metadata, [name for name, _ in partition])
     return {
         types[name][0]: value_key(None if text is None else parse_literal(text, types[name][1]))
@@ -254,7 +245,8 @@ def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
     }
 
 
-def _live(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:
+def _live_data_files(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:
+    """The live data files of the snapshot, each with the id of its partition spec."""
     base = metadata.snapshot(base_id)
     if base is None:
         raise Code.SNAPSHOT_UNKNOWN("the table has no such snapshot", got=str(base_id))

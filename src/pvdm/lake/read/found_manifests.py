@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final
 
 from pvdm.errors import Code, PvdmError
@@ -21,7 +22,6 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
-from pvdm.model.schema import Type
 
 TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
@@ -72,10 +72,10 @@ class FoundCheck:
     def finish(self) -> None:
         """Raise if two files have a row id in common."""
         self._ids.sort()
-        for (first, count, path), (following, _, other) in zip(self._ids, self._ids[1:], strict=False):
-            if first + count > following:
-                expected = f"row ids from {first + count} for {other}"
-                raise _refused("found_row_ids_overlap", expected, f"{following}, which {path} has")
+        for (first, count, path), (next_first, _, next_path) in pairwise(self._ids):
+            if first + count > next_first:
+                expected = f"row ids from {first + count} for {next_path}"
+                raise _refused("found_row_ids_overlap", expected, f"{next_first}, which {path} has")
 
     def _require_number(self, name: str, number: int | None) -> None:
         if (number or 0) > self._snapshot.sequence_number:
@@ -126,41 +126,37 @@ def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHea
         raise _refused("found_sequence_ahead", most, snapshot.sequence_number)
     if metadata.format_version > 2 and snapshot.first_row_id is not None:
         require_row_ids(metadata, snapshot.first_row_id, snapshot.added_rows or 0)
-    for what, said, expected in (
+    for what, listed, expected in (
         ("sequence number", header.sequence_number, snapshot.sequence_number),
         ("first row id", header.first_row_id, snapshot.first_row_id),
     ):
-        if said is not None and said != expected:
-            raise _refused("found_list_differs", f"{what} {expected}", said)
+        if listed is not None and listed != expected:
+            raise _refused("found_list_differs", f"{what} {expected}", listed)
 
 
 def require_row_ids(metadata: TableMetadata, first: int, count: int) -> None:
     """Raise if the table has not assigned these row ids yet: the next publication would assign them again."""
-    following = metadata.next_row_id or 0
-    if first + count > following:
-        raise _refused("found_row_ids_ahead", f"row ids below {following}", f"{first} to {first + count - 1}")
+    next_row_id = metadata.next_row_id or 0
+    if first + count > next_row_id:
+        raise _refused("found_row_ids_ahead", f"row ids below {next_row_id}", f"{first} to {first + count - 1}")
 
 
 def require_header(metadata: TableMetadata, listed: ManifestFile, header: ManifestHeader) -> None:
     """Raise if the manifest's spec or types differ from the table's: partition values are read by them."""
     spec = header_of(metadata, listed.partition_spec_id, ManifestContent.DATA).spec
-    if _words(header.spec) != _words(spec):
+    if _without_names(header.spec) != _without_names(spec):
         raise _refused("found_spec_differs", spec.to_text(), header.spec.to_text())
+    # The header's schema, or any if the table does not have it.
+    named = None if header.schema_id is None else metadata.schema(header.schema_id)
+    schemas = metadata.schemas if named is None else (named,)
     types = header.partition_types()
-    if types not in _known_types(metadata, header.schema_id, spec):
+    if types not in {spec.result_types(to_model(schema)) for schema in schemas}:
         got = ", ".join("none" if each is None else str(each) for each in types)
         raise _refused("found_schema_differs", "the types of a schema of the table", got)
 
 
-def _words(spec: PartitionSpec) -> tuple[object, ...]:
-    return tuple((field.field_id, field.source_ids, field.transform) for field in spec.fields)
-
-
-def _known_types(metadata: TableMetadata, schema_id: int | None, spec: PartitionSpec) -> set[tuple[Type | None, ...]]:
-    """The types of the partition values under the schema of that id, or under any if the table does not have it."""
-    named = None if schema_id is None else metadata.schema(schema_id)
-    schemas = metadata.schemas if named is None else (named,)
-    return {spec.result_types(to_model(schema)) for schema in schemas}
+def _without_names(spec: PartitionSpec) -> list[tuple[object, ...]]:
+    return [(field.field_id, field.source_ids, field.transform) for field in spec.fields]
 
 
 def _refused(reason: str, expected: object, got: object) -> PvdmError:

@@ -58,11 +58,11 @@ class BatchReader(Protocol):
         claims_checked: bool = False,
         parts_from: int = 0,
     ) -> Iterator[pa.RecordBatch]:
-        """Columns that the file lacks are not in the batches. Raises for an id that is not in the schema or dropped.
+        """Columns that the file lacks are not in the batches. Raises for an id that is not in `schema` or `dropped`.
 
         A file without ids is read by the names of `named`, and refused without them. Columns of the ids `stored` may
-        come in their stored types. With `claims_checked` wrong statistics are refused. With `parts_from` row groups
-        are refused that readers of the parts from there on do not find.
+        come in their stored types. With `claims_checked` a file with wrong statistics is refused. With `parts_from` a
+        file is refused if readers that start at this offset do not find all its row groups.
         """
 
 
@@ -75,7 +75,7 @@ class Resolution:
     """Brings the batches of one file to a schema.
 
     A column that the file lacks has its identity partition's value, else its initial default, else null. If the file
-    has a partition's column, its values must be the partition's: readers use the one or the other.
+    has the column, its values must be the partition's, since some readers use the column and others the partition.
     """
 
     def __init__(self, schema: Schema, defaults: Mapping[int, Value], constants: Mapping[int, Value]) -> None:
@@ -83,7 +83,7 @@ class Resolution:
         self._constants = constants
         self._filled = {**defaults, **constants}
         self._as_is: pa.Schema | None = None
-        self.wanted = Schema(tuple(_relaxed(field, self._filled.keys()) for field in schema.fields))
+        self.wanted = Schema(tuple(_make_optional(field, self._filled.keys()) for field in schema.fields))
         """The schema to read the file with: columns that can be filled are optional."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -95,74 +95,64 @@ class Resolution:
         as_is = given.names == list(self._schema.names)
         for field in self._schema.fields:
             if field.name not in given.names:
-                arrays.append(self._lacking(batch.num_rows, field))
+                arrays.append(self._fill(batch.num_rows, field))
                 continue
             array = batch.column(field.name)
-            brought = self._brought(array, field)
-            as_is = as_is and brought is array
+            converted = self._convert(array, field)
+            as_is = as_is and converted is array
             if field.field_id is not None and field.field_id in self._constants:
-                _require_constant(brought, self._constants[field.field_id], field)
+                _require_constant(converted, self._constants[field.field_id], field)
                 as_is = False  # every batch is compared with the value
-            arrays.append(brought)
+            arrays.append(converted)
         if as_is:
             self._as_is = given  # batches of the same types need no change
         return pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names)) if arrays else batch
 
-    def _brought(self, array: Array, slot: Field | Inner) -> Array:
+    def _convert(self, array: Array, slot: Field | Inner) -> Array:
         if pa.types.is_null(array.type):
             return repeated(None, slot.type, len(array))  # the file has it as null, so that no default applies
         match slot.type:
             case StructType(fields) if fields and pa.types.is_struct(array.type):
-                return self._struct(array, fields)
+                return self._convert_struct(array, fields)
             case ListType(element) if pa.types.is_list(array.type):
-                values = self._brought(array.values, element)
-                kind = pa.list_(pa.field("element", values.type))
-                return _rebuilt(array, kind, [values])
+                values = self._convert(array.values, element)
+                return _with_children(array, pa.list_(pa.field("element", values.type)), [values])
             case MapType(key, value) if pa.types.is_map(array.type):
-                return self._map(array, key, value)
+                keys, values = self._convert(array.keys, key), self._convert(array.items, value)
+                named = [pa.field("key", keys.type, nullable=False), pa.field("value", values.type)]
+                entries = pa.StructArray.from_arrays([keys, values], fields=named)
+                return _with_children(array, _map(keys.type, named[1]), [entries])
             case _:
-                return promoted(array, slot.type)
+                return promote(array, slot.type)
 
-    def _lacking(self, count: int, field: Field) -> Array:
+    def _fill(self, count: int, field: Field) -> Array:
         value = None if field.field_id is None else self._filled.get(field.field_id)
         return repeated(value, field.type, count)
 
-    def _struct(self, array: Array, fields: tuple[Field, ...]) -> Array:
+    def _convert_struct(self, array: Array, fields: tuple[Field, ...]) -> Array:
         given = {each.name for each in array.type}
-        children = [
-            self._child(array, field) if field.name in given else self._lacking(len(array), field) for field in fields
-        ]
+        children: list[Array] = []
+        for field in fields:
+            if field.name not in given:
+                children.append(self._fill(len(array), field))
+                continue
+            children.append(self._convert(array.field(field.name), field))
+            if field.field_id is not None and field.field_id in self._constants:
+                _require_constant(children[-1].filter(pc.is_valid(array)), self._constants[field.field_id], field)
         named = [pa.field(field.name, child.type) for field, child in zip(fields, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=named, mask=pc.is_null(array))
 
-    def _child(self, array: Array, field: Field) -> Array:
-        child = self._brought(array.field(field.name), field)
-        if field.field_id is not None and field.field_id in self._constants:
-            _require_constant(child.filter(pc.is_valid(array)), self._constants[field.field_id], field)
-        return child
 
-    def _map(self, array: Array, key: Inner, value: Inner) -> Array:
-        keys, values = self._brought(array.keys, key), self._brought(array.items, value)
-        named = [pa.field("key", keys.type, nullable=False), pa.field("value", values.type)]
-        entries = pa.StructArray.from_arrays([keys, values], fields=named)
-        return _rebuilt(array, _map(keys.type, named[1]), [entries])
-
-
-def promoted(array: Array, kind: Type) -> Array:
-    """Cast values to a type that Iceberg promotes them to. Other values stay; later casts decide about them."""
-    wanted = arrow_type(kind)
-    given = array.type
-    widened = (
-        (given, wanted) in _WIDENED
-        or (
-            pa.types.is_decimal(given)
-            and pa.types.is_decimal(wanted)
-            and given.scale == wanted.scale
-            and given.precision < wanted.precision
-        )
-        or (given == pa.date32() and pa.types.is_timestamp(wanted) and wanted.tz is None)
-    )
-    if not widened:
+def promote(array: Array, kind: Type) -> Array:
+    """Cast values to a type that Iceberg promotes them to. Other values are returned as they are."""
+    given, wanted = array.type, arrow_type(kind)
+    if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
+        is_promotion = given.scale == wanted.scale and given.precision < wanted.precision
+    elif given == pa.date32():
+        is_promotion = pa.types.is_timestamp(wanted) and wanted.tz is None
+    else:
+        is_promotion = (given, wanted) in _WIDENED
+    if not is_promotion:
         return array
     try:
         return array.cast(wanted)
@@ -185,21 +175,22 @@ def scalar(value: Value, kind: Type) -> Any:
     return pa.scalar(getattr(value, "bytes", value), wanted)
 
 
-def _relaxed(slot: _Slot, filled: Collection[int]) -> _Slot:
+def _make_optional(slot: _Slot, filled: Collection[int]) -> _Slot:
+    """The slot with every column in it optional that can be filled."""
     kind: Type = slot.type
     match kind:
         case StructType(fields):
-            kind = StructType(tuple(_relaxed(field, filled) for field in fields))
+            kind = StructType(tuple(_make_optional(field, filled) for field in fields))
         case ListType(element):
-            kind = ListType(_relaxed(element, filled))
+            kind = ListType(_make_optional(element, filled))
         case MapType(key, value):
-            kind = MapType(_relaxed(key, ()), _relaxed(value, filled))
+            kind = MapType(_make_optional(key, ()), _make_optional(value, filled))
         case _:
             pass
     return replace(slot, type=kind, required=slot.required and slot.field_id not in filled)
 
 
-def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
+def _with_children(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
     """The same lists or maps with other children."""
     if kind == array.type:
         return array
@@ -216,16 +207,16 @@ def _is_all(array: Array, value: Value, kind: Type) -> bool:
     """Whether each row has the value. NaN equals NaN, and negative zero is not zero."""
     if value is None:
         return bool(array.null_count == len(array))
-    one = scalar(value, kind)
+    expected = scalar(value, kind)
     try:
-        found = pc.equal(array.cast(one.type), one)
+        equal = pc.equal(array.cast(expected.type), expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     if isinstance(value, float) and math.isnan(value):
-        found = pc.is_nan(array)
+        equal = pc.is_nan(array)
     elif isinstance(value, float) and value == 0:
-        found = pc.and_(found, pc.equal(pc.divide(1.0, array), math.copysign(math.inf, value)))
-    return bool(pc.all(pc.fill_null(found, False), min_count=0).as_py())
+        equal = pc.and_(equal, pc.equal(pc.divide(1.0, array), math.copysign(math.inf, value)))
+    return bool(pc.all(pc.fill_null(equal, False), min_count=0).as_py())
 
 
 _DECIMAL128_DIGITS: Final = 38
@@ -258,9 +249,8 @@ def arrow_type(kind: Type) -> pa.DataType:
         case FixedType(length):
             return pa.binary(length)
         case DecimalType(precision, scale):
-            return (
-                pa.decimal128(precision, scale) if precision <= _DECIMAL128_DIGITS else pa.decimal256(precision, scale)
-            )
+            small = precision <= _DECIMAL128_DIGITS
+            return pa.decimal128(precision, scale) if small else pa.decimal256(precision, scale)
         case GeoType():
             return pa.large_binary()
         case StructType(fields):
@@ -268,8 +258,8 @@ def arrow_type(kind: Type) -> pa.DataType:
         case ListType(element):
             return pa.list_(pa.field("element", arrow_type(element.type)))
         case MapType(key, value):
-            made: pa.DataType = _map(arrow_type(key.type), pa.field("value", arrow_type(value.type)))
-            return made
+            map_type: pa.DataType = _map(arrow_type(key.type), pa.field("value", arrow_type(value.type)))
+            return map_type
 
 
 _SINGLE: Final = struct.Struct("<f")

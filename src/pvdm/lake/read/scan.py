@@ -21,7 +21,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
 from pvdm.lake.read.apply_deletes import Columns, Removal, fetch_listed
-from pvdm.lake.read.deletes import DeleteIndex, ScanFile, delete_file, slots_of
+from pvdm.lake.read.deletes import DeleteIndex, ScanFile, slots_of
 from pvdm.lake.read.entries import FileReader, listed_manifests, read_listed
 from pvdm.lake.read.found_manifests import require_header
 from pvdm.lake.read.resolve import BatchReader, Resolution, every_id, initial_defaults
@@ -38,11 +38,11 @@ _FORMAT: Final = "parquet"
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A snapshot's schema, ids that its files may have besides, initial defaults by id, and its files.
+    """A snapshot's schema, its files, ids of `dropped` columns that files may have too, and initial defaults by id.
 
     `older` are the table's other schemas, newest first: an equality delete may name a dropped column. `named` has the
     names for files without field ids, if these are allowed. `vectors` are all deletion vectors of the snapshot.
-    `stored` are columns of which only digests are made: they may come as dictionaries and decimals of 64 bits.
+    `stored` are columns that are only digested: they may come as dictionaries and decimals of 64 bits.
     """
 
     schema: Schema
@@ -57,9 +57,8 @@ class Scan:
     def locations(self, files: Iterable[ScanFile] | None = None) -> tuple[str, ...]:
         """The locations of all data and delete files, or of those of `files`, each once."""
         chosen = self.files if files is None else tuple(files)
-        found = {each.location for each in chosen}
-        found.update(delete.location for each in chosen for delete in each.deletes)
-        return tuple(sorted(found))
+        deletes = {delete.location for each in chosen for delete in each.deletes}
+        return tuple(sorted(deletes.union(each.location for each in chosen)))
 
     def select(self, names: Iterable[str]) -> Scan:
         """The same scan for these columns only."""
@@ -72,21 +71,17 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
     """The files of a snapshot with the deletes that apply to each; none without a snapshot."""
     table_schema = schema_of(metadata, snapshot)
     schema = to_model(table_schema)
-    older = tuple(
-        to_model(each)
-        for each in sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
-        if each is not table_schema
-    )
-    nothing: tuple[tuple[ScanFile, ...], Vectors] = ((), Vectors())
-    files, vectors = nothing if snapshot is None else _files(metadata, snapshot, (schema, *older), reader)
-    return Scan(
-        schema=schema,
-        dropped=_dropped(metadata, schema, older),
-        files=files,
-        defaults=MappingProxyType(_defaults(metadata, table_schema)),
-        older=older,
-        vectors=vectors,
-    )
+    oldest_first = sorted(metadata.schemas, key=lambda each: each.schema_id)
+    older = tuple(to_model(each) for each in reversed(oldest_first) if each is not table_schema)
+    # Also the defaults of dropped columns: an equality delete may use one.
+    defaults = {
+        field_id: value for each in (*oldest_first, table_schema) for field_id, value in initial_defaults(each).items()
+    }
+    scan = Scan(schema, _dropped(metadata, schema, older), (), MappingProxyType(defaults), older)
+    if snapshot is None:
+        return scan
+    files, vectors = _files(metadata, snapshot, (schema, *older), reader)
+    return replace(scan, files=files, vectors=vectors)
 
 
 def schema_of(metadata: TableMetadata, snapshot: Snapshot | None) -> TableSchema:
@@ -116,22 +111,15 @@ def scan_batches(
         stored = scan.stored.difference(file.constants)
         # Iceberg in Java reads nothing before the first split.
         for batch in read(data, resolution.wanted, scan.dropped, scan.named, stored, parts_from=file.first_split):
-            rows = batch.num_rows
-            kept = removal.mask(seen, rows, keys)
-            seen += rows
+            mask = removal.mask(seen, batch.num_rows, keys)
+            seen += batch.num_rows
             if file.record_count is not None and seen > file.record_count:
                 break  # a few bytes can encode any number of rows
-            brought = resolution.apply(batch)
-            yield brought if kept is None else brought.filter(kept)
+            resolved = resolution.apply(batch)
+            yield resolved if mask is None else resolved.filter(mask)
         if file.record_count is not None and seen != file.record_count:
             words, listed = "a file does not have the rows that are listed for it", f"{file.record_count} rows"
             raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=f"{seen} rows at least")
-
-
-def _defaults(metadata: TableMetadata, schema: TableSchema) -> dict[int, LiteralValue]:
-    """The initial defaults by id, also of dropped columns: an equality delete may use one."""
-    schemas = (*sorted(metadata.schemas, key=lambda each: each.schema_id), schema)
-    return {field_id: value for each in schemas for field_id, value in initial_defaults(each).items()}
 
 
 def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
@@ -158,17 +146,16 @@ def _files(
                 continue
             _require_readable(file)
             if file.content is not FileContent.DATA:
-                deletes.add(delete_file(entry), manifest.header.spec, file.partition, file)
+                deletes.add(entry, manifest.header.spec)
                 continue
             if file.file_path in found:
                 raise Code.FILE_MISMATCH("a file is listed twice", reason="file_listed_twice", got=file.file_path)
-            spec_id, sequence_number = manifest.header.spec.spec_id, entry.sequence_number or 0
             found[file.file_path] = ScanFile(
                 location=file.file_path,
                 size=file.file_size_in_bytes,
                 record_count=file.record_count,
                 constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
-                deletes=deletes.of(file.file_path, sequence_number, spec_id, file.partition, file),
+                deletes=deletes.of(entry, manifest.header.spec.spec_id),
                 first_split=(file.split_offsets or (0,))[0],
             )
             if len(found) > SCAN_FILES_MAX:
@@ -185,9 +172,10 @@ def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
         if part.transform.name != "identity" or len(part.source_ids) != 1:
             continue
         column = part.source_ids[0]
-        if DATE in (kind, columns.get(column, kind)) and kind != columns.get(column, kind):
+        column_type = columns.get(column, kind)
+        if DATE in (kind, column_type) and kind != column_type:
             words = f"partition {part.name[:80]!a} has values of a type that its column no longer has"
-            raise Code.PARTITION_TYPE_CHANGED(words, expected=str(columns[column]), got=str(kind))
+            raise Code.PARTITION_TYPE_CHANGED(words, expected=str(column_type), got=str(kind))
         found[column] = part.field_id
     return found
 
@@ -207,8 +195,17 @@ def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[JsonObject
     Such a column has an id and a name that the snapshot's schema does not have. It is optional or has an initial
     default.
     """
-    own = _own_schema(metadata, snapshot_id)
-    return () if own is None else _newer(own, metadata.current_schema)
+    own, current = _own_schema(metadata, snapshot_id), metadata.current_schema
+    if own is None:
+        return ()
+    names = {each["name"] for each in _columns_of(own)}
+    return tuple(
+        node.raw
+        for node in Node(current.raw, current.place).nodes("fields")
+        if (not node.flag("required") or node.raw.get("initial-default") is not None)
+        and node.integer("id") not in own.fields
+        and node.text("name") not in names
+    )
 
 
 def with_newer_columns(
@@ -221,16 +218,16 @@ def with_newer_columns(
     own = _own_schema(metadata, snapshot_id)
     if own is None or not newer:
         return metadata
-    asked = wanted()
-    added = [field for field in newer if field["name"] in asked]
+    names = wanted()
+    added = [field for field in newer if field["name"] in names]
     if not added:
         return metadata
     schema_id = 1 + max(each.schema_id for each in metadata.schemas)
-    made: dict[str, Json] = {**own.raw, "schema-id": schema_id, "fields": [*_columns_of(own), *added]}
+    schema: dict[str, Json] = {**own.raw, "schema-id": schema_id, "fields": [*_columns_of(own), *added]}
     return TableMetadata.from_json(
         {
             **metadata.raw,
-            "schemas": [*(each.raw for each in metadata.schemas), made],
+            "schemas": [*(each.raw for each in metadata.schemas), schema],
             "snapshots": [
                 {**each.raw, "schema-id": schema_id} if each.snapshot_id == snapshot_id else each.raw
                 for each in metadata.snapshots
@@ -254,17 +251,6 @@ def _own_schema(metadata: TableMetadata, snapshot_id: int) -> TableSchema | None
     """The schema of the snapshot; None if it names none."""
     snapshot = metadata.snapshot(snapshot_id)
     return None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
-
-
-def _newer(own: TableSchema, current: TableSchema) -> tuple[JsonObject, ...]:
-    names = {Node(each, own.place).text("name") for each in _columns_of(own)}
-    return tuple(
-        node.raw
-        for node in Node(current.raw, current.place).nodes("fields")
-        if (not node.flag("required") or node.raw.get("initial-default") is not None)
-        and node.integer("id") not in own.fields
-        and node.text("name") not in names
-    )
 
 
 def _columns_of(schema: TableSchema) -> list[JsonObject]:

@@ -37,8 +37,8 @@ class Vectors:
 
     def read(self, file: DeleteFile, data: bytes, rows: int) -> Array:
         """One bit for each row up to the last deleted one; `rows` is the data file's number of rows."""
-        blob = self._listed(file, read_blobs(data))
-        positions = read_positions(_vector(data[blob.offset : blob.end]))
+        blob = self._find_blob(file, read_blobs(data))
+        positions = read_positions(_unframe(data[blob.offset : blob.end]))
         count = blob.properties.get(_COUNT)
         if not (count == str(file.record_count) and positions.count == file.record_count):
             raise _refused(
@@ -52,7 +52,7 @@ class Vectors:
             raise _refused("deletion_vector_beyond", f"positions below {rows}", "a higher one")
         return found
 
-    def _listed(self, file: DeleteFile, blobs: Iterable[Blob]) -> Blob:
+    def _find_blob(self, file: DeleteFile, blobs: Iterable[Blob]) -> Blob:
         """The blob that the manifest names. Raises if a reader could apply another blob of the file."""
         vectors = [blob for blob in blobs if blob.kind == VECTOR_KIND]
         files = {_referenced(blob) for blob in vectors}
@@ -67,10 +67,10 @@ class Vectors:
             raise _refused("deletion_vector_differs", str(file.referenced), _referenced(own))
         for blob in vectors:
             if blob is not own:
-                self._require_named(file, blob)
+                self._require_not_stray(file, blob)
         return own
 
-    def _require_named(self, file: DeleteFile, blob: Blob) -> None:
+    def _require_not_stray(self, file: DeleteFile, blob: Blob) -> None:
         """Raise if a reader that uses footers would apply this blob to a live file that has no newer vector."""
         referenced = _referenced(blob)
         named = self.named.get(referenced)
@@ -80,8 +80,8 @@ class Vectors:
             if (named.location, named.offset, named.length) == (file.location, blob.offset, blob.length):
                 return
             count = blob.properties.get(_COUNT, "")
-            fewer = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
-            if fewer and named.sequence_number > file.sequence_number:
+            is_smaller = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
+            if is_smaller and named.sequence_number > file.sequence_number:
                 return
         expected = "vectors of the snapshot, or older ones that a newer one has replaced"
         raise _refused("deletion_vector_stray", expected, f"another for {referenced}")
@@ -96,7 +96,7 @@ def _referenced(blob: Blob) -> str:
     return found
 
 
-def _vector(blob: bytes) -> bytes:
+def _unframe(blob: bytes) -> bytes:
     """The bitmap inside the blob: length, magic, bitmap, checksum of magic and bitmap."""
     length = int.from_bytes(blob[:4], "big")
     if len(blob) < _FRAME_BYTES or length != len(blob) - 8:
@@ -104,7 +104,7 @@ def _vector(blob: bytes) -> bytes:
     if blob[4:8] != _MAGIC:
         raise _invalid(f"the magic {_MAGIC.hex()}", blob[4:8].hex())
     if zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
-        raise _invalid("bytes of their checksum", "others")
+        raise _invalid("bytes that match the checksum", "other bytes")
     return blob[8:-4]
 
 
@@ -147,8 +147,17 @@ def read_blobs(data: bytes) -> tuple[Blob, ...]:
     count = len(node.array("blobs"))
     if count > PUFFIN_BLOBS_MAX:
         raise _refused("puffin_too_many_blobs", f"at most {PUFFIN_BLOBS_MAX}", str(count))
-    blobs = tuple(_blob(each) for each in node.nodes("blobs"))
-    _require_apart(blobs, end)
+    blobs = tuple(
+        Blob(
+            kind=each.text("type"),
+            offset=each.long("offset"),
+            length=each.long("length"),
+            codec=each.optional_text("compression-codec"),
+            properties=each.string_map_if_present("properties"),
+        )
+        for each in node.nodes("blobs")
+    )
+    _require_disjoint(blobs, end)
     return blobs
 
 
@@ -169,17 +178,7 @@ def _payload(data: bytes) -> tuple[bytes, int]:
     return data[start : start + size], begin
 
 
-def _blob(node: Node) -> Blob:
-    return Blob(
-        kind=node.text("type"),
-        offset=node.long("offset"),
-        length=node.long("length"),
-        codec=node.optional_text("compression-codec"),
-        properties=node.string_map_if_present("properties"),
-    )
-
-
-def _require_apart(blobs: tuple[Blob, ...], end: int) -> None:
+def _require_disjoint(blobs: tuple[Blob, ...], end: int) -> None:
     last = len(_PUFFIN_MAGIC)
     for blob in sorted(blobs, key=lambda each: (each.offset, each.length)):
         if blob.offset < last or blob.length < 0 or blob.end > end:
@@ -250,20 +249,18 @@ def read_positions(data: bytes) -> Bits:
         if not last < key <= _KEY_LAST:
             raise _invalid(f"a key above {last}, of 31 bits", str(key))
         last = key
-        containers = _containers(reader)
+        containers = _read_header(reader)
         if containers and (key << 32) + (containers[-1].key << 16) >= POSITIONS_MAX:
-            raise Code.DELETION_VECTOR_REFUSED(
-                reason="deletion_vector_too_large", expected=f"positions below {POSITIONS_MAX}", got="a higher one"
-            )
+            raise _refused("deletion_vector_too_large", f"positions below {POSITIONS_MAX}", "a higher one")
         if containers:
-            bits = _filled(reader, containers)
+            bits = _read_containers(reader, containers)
             total = sum(each.count for each in containers)
     if reader.at != len(data):
         raise _invalid("nothing behind the last bitmap", f"{len(data) - reader.at} bytes")
     return Bits(bits, total)
 
 
-def _containers(reader: _BitmapReader) -> list[_Container]:
+def _read_header(reader: _BitmapReader) -> list[_Container]:
     """Read the header of a 32-bit bitmap: keys, counts and kinds of its containers."""
     start = reader.at
     cookie = reader.number(4)
@@ -276,14 +273,14 @@ def _containers(reader: _BitmapReader) -> list[_Container]:
         size = (cookie >> 16) + 1
         flags = reader.number((size + 7) // 8)
         if flags >> size:
-            raise _invalid("flags of the containers alone", "others")
+            raise _invalid(f"{size} flags, one for each container", "more")
         offsets = size >= _OFFSETS_FROM
     else:
         raise _invalid("a bitmap in its portable form", f"{cookie:#010x}")
     pairs = reader.shorts(2 * size)
     found = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(flags >> at & 1)) for at in range(size)]
     if any(low.key >= high.key for low, high in pairwise(found)):
-        raise _invalid("containers under ascending keys", "others")
+        raise _invalid("containers with ascending keys", "another order")
     if offsets:
         _require_offsets(reader, start, found)
     return found
@@ -302,32 +299,32 @@ def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Contai
             at += 2 * container.count if container.count <= _ARRAY_MAX else _CONTAINER_BYTES
 
 
-def _filled(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
+def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
     """The bits of all containers, 8 KiB for each."""
     bits = bytearray((containers[-1].key + 1) * _CONTAINER_BYTES)
     for each in containers:
         if each.runs:
-            block: bytes | bytearray = _of_runs(each, reader)
+            block: bytes | bytearray = _bits_of_runs(each, reader)
         elif each.count > _ARRAY_MAX:
             block = reader.take(_CONTAINER_BYTES)
             if int.from_bytes(block, "little").bit_count() != each.count:
                 raise _invalid(f"{each.count} positions in a container", "another number")
         else:
-            block = _of_array(reader.shorts(each.count))
+            block = _bits_of_array(reader.shorts(each.count))
         bits[each.key * _CONTAINER_BYTES : (each.key + 1) * _CONTAINER_BYTES] = block
     return bits
 
 
-def _of_array(values: tuple[int, ...]) -> bytearray:
+def _bits_of_array(values: tuple[int, ...]) -> bytearray:
     if any(low >= high for low, high in pairwise(values)):
-        raise _invalid("ascending positions in a container", "others")
+        raise _invalid("ascending positions in a container", "another order")
     block = bytearray(_CONTAINER_BYTES)
     for value in values:
         block[value >> 3] |= 1 << (value & 7)
     return block
 
 
-def _of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
+def _bits_of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
     """The bits of a container of runs. Raises if two runs overlap or touch."""
     block, total, last = bytearray(_CONTAINER_BYTES), 0, -1
     pairs = reader.shorts(2 * reader.number(2))

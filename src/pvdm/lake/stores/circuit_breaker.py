@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-REST_SECONDS: Final = 15
+OPEN_SECONDS: Final = 15
 
 
 class CircuitBreaker:
@@ -25,13 +25,14 @@ class CircuitBreaker:
         self._silent: float | None = None
 
     def begin(self) -> float:
-        """The start time of a call. Raises TimeoutError if the server was silent just now."""
+        """The start time of a call. Raises TimeoutError while the breaker is open."""
         with self._lock:
             now = self._clock()
             if self._silent is not None:
-                if now - self._silent < REST_SECONDS:
-                    raise TimeoutError(errno.ETIMEDOUT, "it was silent a moment ago")
-                # This call tries again; others are still refused.
+                if now - self._silent < OPEN_SECONDS:
+                    seconds = int(now - self._silent)
+                    raise TimeoutError(errno.ETIMEDOUT, f"a call {seconds} seconds ago got no answer")
+                # This call tries again, and the breaker stays open for others.
                 self._silent = now
             return now
 
@@ -48,10 +49,8 @@ class CircuitBreaker:
 
 
 _breakers: dict[str, CircuitBreaker] = {}
-_making: Final = threading.Lock()
 
 
 def breaker_of(address: str) -> CircuitBreaker:
     """The circuit breaker of the server at that address, shared by all its clients."""
-    with _making:
-        return _breakers.setdefault(address, CircuitBreaker())
+    return _breakers.setdefault(address, CircuitBreaker())  # atomic

@@ -21,7 +21,8 @@ from pvdm.lake.stores.store import UNFINISHED
 
 S3_CHECK_MAX_SECONDS: Final = 2
 _KEPT_SECONDS: Final = 5.0
-_TRIED_BYTES: Final = 4_096
+"""How long the result of a check is used."""
+_TRIAL_BYTES: Final = 4_096
 
 
 class _Health(ABC):
@@ -67,7 +68,7 @@ class StoreHealth(_Health):
                 call_store(self._client.head_bucket, Bucket=bucket)
             except OSError as error:
                 got = "no such bucket" if isinstance(error, FileNotFoundError) else str(error.strerror)
-                # With other missing rights the store answers; they show where the Steward needs them.
+                # A refusal is an answer. A right that the Steward needs is missed where it is used.
                 if isinstance(error, PermissionError) and "no credentials" not in got:
                     continue
                 expected = f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}"
@@ -86,9 +87,9 @@ class FolderHealth(_Health):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folders` says for each folder whether it was used: it is created at its first use and must exist then.
+        """`folders` has for each folder a function that returns whether it was used. A used folder must exist.
 
-        A folder that existed once must exist too. To folders that are `only_read` nothing is written.
+        A folder that an earlier check found must exist too. Nothing is written to the folders in `only_read`.
         """
         super().__init__(clock)
         self._folders = dict(folders)
@@ -96,16 +97,16 @@ class FolderHealth(_Health):
         self._seen: set[Path] = set()
 
     def _check(self) -> PvdmError | None:
-        return next(filter(None, map(self._wrong, self._folders)), None)
+        return next(filter(None, map(self._check_folder, self._folders)), None)
 
-    def _wrong(self, folder: Path) -> PvdmError | None:
+    def _check_folder(self, folder: Path) -> PvdmError | None:
         try:
-            there = folder.is_dir()
-            if there:
+            exists = folder.is_dir()
+            if exists:
                 self._seen.add(folder)
-            if there or not (folder in self._seen or self._folders[folder]()):
+            if exists or not (folder in self._seen or self._folders[folder]()):
                 if folder not in self._only_read:
-                    _write(next(each for each in (folder, *folder.parents) if each.is_dir()))
+                    _try_to_write(next(each for each in (folder, *folder.parents) if each.is_dir()))
                 return None
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -117,12 +118,12 @@ class FolderHealth(_Health):
         return Code.STEWARD_FOLDER_UNAVAILABLE(reason="steward_folder_missing", expected=str(folder), got="none")
 
 
-def _write(folder: Path) -> None:
-    """Write, sync and remove a small file: a full disk shows only then."""
+def _try_to_write(folder: Path) -> None:
+    """Write, sync and remove a small file. Without the sync a full disk may go unnoticed."""
     path = folder / f"{UNFINISHED}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, bytes(_TRIED_BYTES))
+        os.write(descriptor, bytes(_TRIAL_BYTES))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

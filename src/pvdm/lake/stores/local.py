@@ -16,17 +16,16 @@ from pvdm.lake.paths import Location
 from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED, FileFacts, ListedFile, Reading, WriteHooks
 
 _MODE: Final = 0o644
-_FOLDERS_KNOWN: Final = 10_000
+_DURABLE_FOLDERS_MAX: Final = 10_000
 _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Errors that say what was put there (a link, a socket), not that the disk fails.
+# Errors that mean that the file is a link, a socket or in no folder, not that the disk fails.
 NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
 class Folders:
     """Makes folders below a root durable.
 
-    An existing folder may have been made by a process that did not sync it: only folders that this process has synced
-    count as durable.
+    Only folders that this process has synced count as durable: another process may have made one without a sync.
     """
 
     def __init__(self, root: Path) -> None:
@@ -41,7 +40,7 @@ class Folders:
             self.make(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
-        if len(self._durable) >= _FOLDERS_KNOWN:
+        if len(self._durable) >= _DURABLE_FOLDERS_MAX:
             self._durable.clear()
         self._durable.add(folder)
 
@@ -51,7 +50,7 @@ class Folders:
 
 
 class LocalStore:
-    """Files below a root, which is used for writing only."""
+    """Files of this machine. Folders of new files are made durable from `root` on."""
 
     def __init__(self, root: Path) -> None:
         self._folders = Folders(root)
@@ -99,7 +98,7 @@ class LocalStore:
                     facts = entry.stat(follow_symlinks=False)
                     found.append(ListedFile(folder.child(entry.name), facts.st_size, facts.st_mtime_ns / 1e9))
         except FileNotFoundError:
-            return []  # there is none yet, or it is removed at this moment
+            return []  # the folder does not exist yet, or was removed meanwhile
         return sorted(found, key=lambda each: each.place.parts)
 
     def folders(self, folder: Location) -> list[str]:
@@ -122,25 +121,21 @@ class LocalStore:
         for folder in folders:
             sync_folder(folder)
         for above in {above for folder in folders for above in folder.parents} - folders:
-            with contextlib.suppress(PermissionError):  # the producer cannot have made a folder in it
+            with contextlib.suppress(PermissionError):  # in a folder without read rights the producer made nothing
                 sync_folder(above)
 
     def forget(self, folder: Path) -> None:
         """Forget a folder that was removed."""
         self._folders.forget(folder)
 
-    def _make(self, folder: Path) -> None:
-        try:
-            self._folders.make(folder)
-        except FileExistsError as error:
-            # A part of the path is not a folder.
-            raise NotADirectoryError(errno.ENOTDIR, "no folder") from error
-
     @contextlib.contextmanager
     def _temporary(self, path: Path, data: bytes, at: WriteHooks) -> Iterator[Path]:
         temporary = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
         try:
-            self._make(path.parent)
+            try:
+                self._folders.make(path.parent)
+            except FileExistsError as error:
+                raise NotADirectoryError(errno.ENOTDIR, "a part of the path is not a folder") from error
             _write_synced(temporary, data, at.before_sync)
             at.after_temp()
             yield temporary
@@ -183,6 +178,6 @@ def _opened(place: Location) -> Iterator[io.FileIO]:
     # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.ELOOP, "no plain file")
+        raise OSError(errno.ELOOP, "not a plain file")
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         yield file

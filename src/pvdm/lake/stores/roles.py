@@ -34,7 +34,7 @@ DENIED: Final = (
 )
 _WRITE: Final = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 _READ: Final = ("s3:GetObject", "s3:GetObjectVersion")
-_PARTITION: Final = re.compile(r"arn:([a-z0-9-]+):iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
+_ROLE_ARN: Final = re.compile(r"arn:([a-z0-9-]+):iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
 
 Document = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Role:
     arn: str
 
     def __post_init__(self) -> None:
-        if _PARTITION.fullmatch(self.arn) is None:
+        if _ROLE_ARN.fullmatch(self.arn) is None:
             raise Code.S3_SETTINGS("not a role ARN", expected="arn:aws:iam::<account>:role/<name>", got=self.arn[:80])
 
     @property
@@ -60,15 +60,14 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
     writing, reading = list(write), [*write, *read]
     statements: list[Document] = []
     if writing:
-        statements.append(_allow(_WRITE, [_below(role.partition, each) for each in writing]))
-    statements.append(_allow(_READ, [_below(role.partition, each) for each in reading]))
-    # Readers get every name from the catalog. Staged files have random names below the table, so that without a
-    # listing other sessions do not find them.
+        statements.append(_allow(_WRITE, [_resource(role, each) for each in writing]))
+    statements.append(_allow(_READ, [_resource(role, each) for each in reading]))
+    # Readers may not list: the catalog names every file that they need, and the names of staged files are random.
     for bucket in sorted({each.authority for each in writing}):
-        inside = [_escaped(f"{'/'.join(each.parts)}/") + "*" for each in writing if each.authority == bucket]
+        inside = [_escape(f"{'/'.join(each.parts)}/") + "*" for each in writing if each.authority == bucket]
         listing = _allow(("s3:ListBucket",), [f"arn:{role.partition}:s3:::{bucket}"])
         statements.append({**listing, "Condition": {"StringLike": {"s3:prefix": inside}}})
-    text = _text({"Version": _VERSION, "Statement": statements})
+    text = _dump({"Version": _VERSION, "Statement": statements})
     if len(text) > SESSION_POLICY_MAX_CHARACTERS:
         expected = f"at most {SESSION_POLICY_MAX_CHARACTERS} characters"
         raise Code.SESSION_POLICY_TOO_LONG(expected=expected, got=str(len(text)))
@@ -80,15 +79,18 @@ def add_seal(policy: str | None, role: Role, prefix: Location, *, until: int, no
 
     Other statements are kept as they are.
     """
-    document = _parsed(policy)
-    seals = {end: list(resources) for end, resources in _seals(document).items() if end > now}
-    resource = _below(role.partition, prefix)
-    end = -(-until // SEAL_STEP_SECONDS) * SEAL_STEP_SECONDS
-    if not any(resource in resources for at, resources in seals.items() if at >= until):
-        seals.setdefault(end, []).append(resource)
+    document = _parse(policy)
+    seals: dict[int, list[str]] = {}
+    for each in document["Statement"]:
+        if (end := _end_of(each)) is not None and end > now:
+            seals.setdefault(end, []).extend(_texts(each.get("Resource")))
+    resource = _resource(role, prefix)
+    if not any(resource in resources for end, resources in seals.items() if end >= until):
+        rounded_up = -(-until // SEAL_STEP_SECONDS) * SEAL_STEP_SECONDS
+        seals.setdefault(rounded_up, []).append(resource)
     others = [each for each in document["Statement"] if _end_of(each) is None]
-    own = [_seal(role, at, resources) for at, resources in sorted(seals.items())]
-    text = _text({**document, "Statement": [*others, *own]})
+    own = [_seal(role, end, resources) for end, resources in sorted(seals.items())]
+    text = _dump({**document, "Statement": [*others, *own]})
     if len(text.encode()) > BUCKET_POLICY_MAX_BYTES:
         expected = f"at most {BUCKET_POLICY_MAX_BYTES} bytes"
         raise Code.SEAL_FAILED(reason="seal_policy_full", expected=expected, got=str(len(text.encode())))
@@ -97,20 +99,19 @@ def add_seal(policy: str | None, role: Role, prefix: Location, *, until: int, no
 
 def is_sealed(policy: str | None, role: Role, prefix: Location, *, until: int) -> bool:
     """Whether the policy has a seal on the prefix until that time or longer."""
-    resource = _below(role.partition, prefix)
+    resource = _resource(role, prefix)
     return any(
         end >= until and resource in _texts(each.get("Resource")) and _denies(each, role)
-        for each in _parsed(policy)["Statement"]
+        for each in _parse(policy)["Statement"]
         if (end := _end_of(each)) is not None
     )
 
 
 def _denies(statement: Document, role: Role) -> bool:
     principal = statement.get("Principal")
-    whom = _texts(principal.get("AWS")) if isinstance(principal, dict) else []
-    return (
-        statement.get("Effect") == "Deny" and role.arn in whom and set(DENIED) <= set(_texts(statement.get("Action")))
-    )
+    arns = _texts(principal.get("AWS")) if isinstance(principal, dict) else []
+    denied = _texts(statement.get("Action")) if statement.get("Effect") == "Deny" else []
+    return role.arn in arns and set(DENIED) <= set(denied)
 
 
 def _seal(role: Role, end: int, resources: Sequence[str]) -> Document:
@@ -129,20 +130,12 @@ def _end_of(statement: Any) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _seals(document: Document) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for each in document["Statement"]:
-        if (end := _end_of(each)) is not None:
-            found.setdefault(end, []).extend(_texts(each.get("Resource")))
-    return found
-
-
 def _texts(value: Any) -> list[str]:
     """A list of strings; a store may return a list of one as a string."""
     return [value] if isinstance(value, str) else list(value or ())
 
 
-def _parsed(policy: str | None) -> Document:
+def _parse(policy: str | None) -> Document:
     if policy is None:
         return {"Version": _VERSION, "Statement": []}
     found = json.loads(policy)
@@ -154,16 +147,17 @@ def _allow(actions: Sequence[str], resources: Sequence[str]) -> Document:
     return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
 
 
-def _below(partition: str, place: Location) -> str:
-    return f"arn:{partition}:s3:::{place.authority}/{_escaped('/'.join(place.parts))}/*"
+def _resource(role: Role, place: Location) -> str:
+    """The ARN pattern of all objects below the place."""
+    return f"arn:{role.partition}:s3:::{place.authority}/{_escape('/'.join(place.parts))}/*"
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     """The key with its wildcard characters escaped."""
     return re.sub(r"[*?$]", lambda found: "${" + found[0] + "}", key)
 
 
-def _text(document: Mapping[str, Any]) -> str:
+def _dump(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -186,13 +180,13 @@ class VendingSettings:
         if self.producer_role == self.consumer_role:
             raise Code.S3_SETTINGS("readers and writers need roles of their own", expected="two roles", got="one")
         if not VENDED_LEAST_SECONDS <= self.lifetime_seconds <= VENDED_MAX_SECONDS:
-            expected = f"{VENDED_LEAST_SECONDS} to {VENDED_MAX_SECONDS}"
-            raise Code.S3_SETTINGS("lifetime_seconds cannot be used", expected=expected, got="another")
+            expected, got = f"{VENDED_LEAST_SECONDS} to {VENDED_MAX_SECONDS}", str(self.lifetime_seconds)
+            raise Code.S3_SETTINGS("lifetime_seconds is not valid", expected=expected, got=got)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VendedCredentials:
-    """Credentials and their end, in seconds."""
+    """Credentials of a session, and its end in seconds since 1970."""
 
     credentials: S3Credentials
     ends_seconds: int
@@ -201,33 +195,22 @@ class VendedCredentials:
 class Sts:
     """Requests sessions with the Steward's own credentials."""
 
-    def __init__(self, settings: S3Settings, endpoint: str | None, client: Any = None) -> None:
-        self._client = client or open_client(settings, "sts", endpoint=endpoint)
-        if client is None:
-            weakref.finalize(self, self._client.close)
+    def __init__(self, settings: S3Settings, endpoint: str | None) -> None:
+        self._client = open_client(settings, "sts", endpoint=endpoint)
+        weakref.finalize(self, self._client.close)
 
     def assume(self, role: Role, *, name: str, policy: str, seconds: int) -> VendedCredentials:
-        """A session that is limited by the policy. Raises if the service gives none."""
+        """A session that is limited by the policy. Raises if the service returns none."""
+        wanted = {"RoleArn": role.arn, "RoleSessionName": name, "Policy": policy}
         try:
-            answer = call_store(
-                self._client.assume_role,
-                RoleArn=role.arn,
-                RoleSessionName=name,
-                Policy=policy,
-                DurationSeconds=seconds,
-            )
+            found = call_store(self._client.assume_role, **wanted, DurationSeconds=seconds)["Credentials"]
         except OSError as error:
+            rights = "check that the role trusts the Steward, and that the Steward may assume it"
             raise Code.CREDENTIALS_UNAVAILABLE(
                 expected=f"a session of {role.arn}",
                 got=error.strerror or type(error).__name__,
-                hint="try again later"
-                if isinstance(error, TimeoutError)
-                else "check that the role trusts the Steward, and that the Steward may assume it",
+                hint="try again later" if isinstance(error, TimeoutError) else rights,
             ) from None
-        found = answer["Credentials"]
-        credentials = S3Credentials(
-            found["AccessKeyId"],
-            Secret(found["SecretAccessKey"].encode()),
-            Secret(found["SessionToken"].encode()),
-        )
+        secret, token = (Secret(found[key].encode()) for key in ("SecretAccessKey", "SessionToken"))
+        credentials = S3Credentials(found["AccessKeyId"], secret, token)
         return VendedCredentials(credentials, int(found["Expiration"].timestamp()))

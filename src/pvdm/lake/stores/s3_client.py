@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import logging
@@ -19,8 +20,8 @@ from pvdm.model.secret import Secret
 S3_TIMEOUT_MAX_SECONDS: Final = 300
 S3_TRIES_MAX: Final = 10
 _CONNECTIONS: Final = 16
-_FIRST_REGION: Final = "us-east-1"
-_making: Final = threading.Lock()
+_DEFAULT_REGION: Final = "us-east-1"
+_NEW_CLIENT_LOCK: Final = threading.Lock()
 
 _MISSING: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
 _EXISTS: Final = frozenset({"PreconditionFailed", "412"})
@@ -53,11 +54,11 @@ class S3Settings:
     credentials: S3Credentials | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.timeout_seconds <= S3_TIMEOUT_MAX_SECONDS:
-            got = str(self.timeout_seconds)
-            raise Code.S3_SETTINGS("timeout_seconds is not valid", expected=f"1 to {S3_TIMEOUT_MAX_SECONDS}", got=got)
-        if not 1 <= self.tries <= S3_TRIES_MAX:
-            raise Code.S3_SETTINGS("tries is not valid", expected=f"1 to {S3_TRIES_MAX}", got=str(self.tries))
+        limits = {"timeout_seconds": S3_TIMEOUT_MAX_SECONDS, "tries": S3_TRIES_MAX}
+        for name, most in limits.items():
+            if not 1 <= getattr(self, name) <= most:
+                got = str(getattr(self, name))
+                raise Code.S3_SETTINGS(f"{name} is not valid", expected=f"1 to {most}", got=got)
         address = urlsplit(self.endpoint or "https://s3")
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
             expected = "http(s)://host, without credentials"
@@ -67,7 +68,7 @@ class S3Settings:
             raise Code.S3_SETTINGS("endpoint is not valid", expected=expected, got="one with a path")
 
 
-def own_settings() -> S3Settings:
+def settings_from_environment() -> S3Settings:
     """The settings of AWS's own tools in this environment, for use without a Steward.
 
     The region is that of environment or profile. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name another server than
@@ -91,7 +92,7 @@ def open_client(
     except ImportError:
         raise Code.S3_MISSING(got="none") from None
     hide_bodies()
-    own = {} if settings.credentials is None else credential_config(settings.credentials)
+    own = {} if settings.credentials is None else credential_properties(settings.credentials)
     config = Config(
         connect_timeout=min(settings.timeout_seconds, S3_CONNECT_MAX_SECONDS),
         read_timeout=settings.timeout_seconds,
@@ -101,7 +102,7 @@ def open_client(
     )
     try:
         # The library is not thread-safe when it makes clients of one session.
-        with _making:
+        with _NEW_CLIENT_LOCK:
             client = _session(settings.profile).client(
                 service,
                 region_name=settings.region,
@@ -112,24 +113,22 @@ def open_client(
                 aws_session_token=own.get(SESSION_TOKEN),
             )
     except (BotoCoreError, ValueError) as error:
-        expected = "a region, an address and a profile that is there"
+        expected = "a valid region and address, and a profile that exists"
         words = "the settings of the object store cannot be used"
         raise Code.S3_SETTINGS(words, expected=expected, got=type(error).__name__) from None
-    client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
+    client.meta.events.register_first(f"before-send.{service}", _refuse_other_hosts(client.meta.endpoint_url))
     limit_tries(client, service, None if ignores_breaker else settings.tries)
     return client
 
 
 def _region_of_profile() -> str:
-    """The profile's region, or a default where the library cannot read it; opening a client then raises."""
-    try:
+    """The profile's region. The default if it has none, or cannot be read; then opening a client raises."""
+    with contextlib.suppress(ImportError):
         from botocore.exceptions import BotoCoreError
-    except ImportError:
-        return _FIRST_REGION
-    try:
-        return _session(None).region_name or _FIRST_REGION
-    except BotoCoreError:
-        return _FIRST_REGION
+
+        with contextlib.suppress(BotoCoreError):
+            return _session(None).region_name or _DEFAULT_REGION
+    return _DEFAULT_REGION
 
 
 @functools.cache
@@ -140,24 +139,17 @@ def _session(profile: str | None) -> Any:
     return boto3.session.Session(profile_name=profile)
 
 
-def _staying_at(endpoint: str) -> Callable[..., None]:
+def _refuse_other_hosts(endpoint: str) -> Callable[..., None]:
     """A handler that refuses requests to other hosts, so that keys and data do not follow a redirect."""
     home = urlsplit(endpoint)
 
-    def stay(request: Any, **_: object) -> None:
-        asked = urlsplit(request.url)
-        same = asked.netloc == home.netloc or asked.netloc.endswith(f".{home.netloc}")
-        if asked.scheme != home.scheme or not same:
+    def require_same_host(request: Any, **_: object) -> None:
+        url = urlsplit(request.url)
+        same_host = url.netloc == home.netloc or url.netloc.endswith(f".{home.netloc}")
+        if url.scheme != home.scheme or not same_host:
             raise PermissionError(errno.EACCES, "the store points to another address")
 
-    return stay
-
-
-def code_of(error: Exception) -> str:
-    """The service's error code, or the class of the error."""
-    response = getattr(error, "response", None)
-    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
-    return str(code)[:80] or type(error).__name__
+    return require_same_host
 
 
 def call_store(call: Callable[..., Any], /, *, of_bucket: str | None = None, **arguments: object) -> Any:
@@ -165,29 +157,27 @@ def call_store(call: Callable[..., Any], /, *, of_bucket: str | None = None, **a
 
     Errors name the store by its bucket, or `of_bucket` if the arguments have none, never by its address.
     """
-    failure: OSError | None = None
     try:
         return call(**arguments)
     except Exception as error:
         bucket = of_bucket or arguments.get("Bucket")
-        failure = _failure(error, "the store" if bucket is None else f"the store of the bucket {bucket}")
-    raise failure
+        failure = _to_os_error(error, "the store" if bucket is None else f"the store of the bucket {bucket}")
+    raise failure  # outside `except`, so that the library's error is not its context
 
 
-def _failure(error: Exception, store: str) -> OSError:
+def _to_os_error(error: Exception, store: str) -> OSError:
     from botocore.exceptions import BotoCoreError, ClientError
 
     match error:
         case ClientError():
-            return _refusal(error, store)
+            return _error_of_response(error, store)
         case BotoCoreError() if type(error).__name__ in _NO_CREDENTIALS:
-            return PermissionError(
-                errno.EACCES, f"no credentials for {store}: AWS's own chain has none that can be used"
-            )
+            words = f"no credentials for {store}: AWS's own chain has none that can be used"
+            return PermissionError(errno.EACCES, words)
         case BotoCoreError():
             late = type(error).__name__ in ("ConnectTimeoutError", "ReadTimeoutError")
-            said = f"{store} does not answer: {type(error).__name__}"
-            return TimeoutError(errno.ETIMEDOUT, said) if late else OSError(errno.EIO, said)
+            words = f"{store} does not answer: {type(error).__name__}"
+            return TimeoutError(errno.ETIMEDOUT, words) if late else OSError(errno.EIO, words)
         case TimeoutError():
             return TimeoutError(errno.ETIMEDOUT, f"{store} does not answer: {error.strerror}")
         case OSError():
@@ -196,8 +186,9 @@ def _failure(error: Exception, store: str) -> OSError:
             raise error
 
 
-def _refusal(error: Any, store: str) -> OSError:
-    code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+def _error_of_response(error: Any, store: str) -> OSError:
+    code = str(error.response.get("Error", {}).get("Code", ""))[:80] or type(error).__name__
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _MISSING:
         return FileNotFoundError(errno.ENOENT, code)
     if code in _EXISTS:
@@ -210,29 +201,27 @@ def _refusal(error: Any, store: str) -> OSError:
 S3_CONNECT_MAX_SECONDS: Final = 5
 S3_SILENT_TRIES_MAX: Final = 2
 """How often a request is sent that times out. One whose connection breaks may be sent more often."""
-_STARTED: Final = "pvdm_begun"
+_CONTEXT_KEY: Final = "pvdm_begun"
 
 
 def limit_tries(client: Any, service: str, tries: int | None, *, broken: bool = True) -> None:
     """Limit the client's tries, and let the server's circuit breaker refuse and record its calls.
 
-    With `broken` a server that breaks all connections counts as silent too. Without a limit no call is refused, and
+    With `broken` a server that breaks all connections counts as silent too. If `tries` is None no call is refused, and
     only answers are recorded.
     """
-    from botocore.exceptions import (
-        ConnectionClosedError,
-        ConnectTimeoutError,
-        EndpointConnectionError,
-        ProxyConnectionError,
-        ReadTimeoutError,
-    )
+    from botocore import exceptions
 
-    breaker, late = breaker_of(client.meta.endpoint_url), (ConnectTimeoutError, ReadTimeoutError)
-    closed = (ConnectionClosedError, EndpointConnectionError, ProxyConnectionError)
+    breaker, late = breaker_of(client.meta.endpoint_url), (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)
+    closed = (
+        exceptions.ConnectionClosedError,
+        exceptions.EndpointConnectionError,
+        exceptions.ProxyConnectionError,
+    )
     silent = (*late, *closed) if broken else late
 
     def begin(context: dict[str, Any], **_: object) -> None:
-        context[_STARTED] = breaker.begin()
+        context[_CONTEXT_KEY] = breaker.begin()
 
     def judge(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
         if response is not None:
@@ -240,7 +229,7 @@ def limit_tries(client: Any, service: str, tries: int | None, *, broken: bool = 
         elif tries is not None and isinstance(caught_exception, silent):
             most = min(tries, S3_SILENT_TRIES_MAX) if isinstance(caught_exception, late) else tries
             if attempts >= most:
-                breaker.record_silence(request_dict["context"][_STARTED])
+                breaker.record_silence(request_dict["context"][_CONTEXT_KEY])
                 # The library has no other way to stop retrying.
                 raise caught_exception
 
@@ -261,14 +250,14 @@ _LOGGERS_OF_BODIES: Final = (
 )
 
 
-def _has_no_body(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.INFO
-
-
 def hide_bodies() -> None:
     """Keep requests and responses of AWS's library, with their session tokens, out of every log."""
     for name in _LOGGERS_OF_BODIES:
-        logging.getLogger(name).addFilter(_has_no_body)
+        logging.getLogger(name).addFilter(_is_info_or_higher)
+
+
+def _is_info_or_higher(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.INFO
 
 
 ACCESS_KEY_ID = "s3.access-key-id"
@@ -285,14 +274,10 @@ def open_config(settings: S3Settings) -> dict[str, str]:
     found = {REGION: settings.region, "s3.region": settings.region}
     if settings.endpoint is not None:
         found[ENDPOINT] = settings.endpoint
-    if settings.path_style:
-        found[PATH_STYLE] = "true"
-    else:
-        found["s3.force-virtual-addressing"] = "true"
-    return found
+    return found | {PATH_STYLE if settings.path_style else "s3.force-virtual-addressing": "true"}
 
 
-def credential_config(own: S3Credentials) -> dict[str, str]:
+def credential_properties(own: S3Credentials) -> dict[str, str]:
     """A session's credentials in Iceberg's client properties."""
     found = {ACCESS_KEY_ID: own.access_key_id, SECRET_ACCESS_KEY: own.secret_access_key.reveal().decode()}
     if own.session_token is not None:
@@ -300,16 +285,13 @@ def credential_config(own: S3Credentials) -> dict[str, str]:
     return found
 
 
-def settings_of(config: Mapping[str, str]) -> S3Settings:
+def settings_from_config(config: Mapping[str, str]) -> S3Settings:
     """The store that a load response describes. Without credentials in it the caller's own are used."""
     if REGION not in config:
         words = "the Steward's response does not describe the table's store"
         raise Code.STORE_NOT_CONFIGURED(words, expected=REGION, got="none")
     credentials = None
     if ACCESS_KEY_ID in config:
-        credentials = S3Credentials(
-            config[ACCESS_KEY_ID],
-            Secret(config[SECRET_ACCESS_KEY].encode()),
-            Secret(config[SESSION_TOKEN].encode()) if SESSION_TOKEN in config else None,
-        )
+        token = Secret(config[SESSION_TOKEN].encode()) if SESSION_TOKEN in config else None
+        credentials = S3Credentials(config[ACCESS_KEY_ID], Secret(config[SECRET_ACCESS_KEY].encode()), token)
     return S3Settings(config[REGION], config.get(ENDPOINT), config.get(PATH_STYLE) == "true", credentials=credentials)

@@ -39,7 +39,7 @@ class Seals:
         self._sts: Sts | None = None
 
     def require_able(self, place: Location) -> VendingSettings:
-        """The roles that are vended. Raises without them, and unless the place is in a versioned bucket."""
+        """The roles that are vended. Raises if none are, or if the place is not in a versioned bucket."""
         if place.scheme != "s3":
             raise Code.SEAL_IMPOSSIBLE(expected="an object store", got=f"{place.scheme}:")
         if self._vending is None:
@@ -59,7 +59,7 @@ class Seals:
         with _translate_errors():
             self._alone(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
             fault.point("lake.seal.after_policy")
-            self._require_in_force(prefix, self._producer(prefix, role, vending))
+            self._require_in_force(prefix, self._open_as_producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
             self._stores.object_store(prefix).abort_uploads(prefix)
 
@@ -69,12 +69,12 @@ class Seals:
             return self._stores.object_store(prefix).versions(prefix)
 
     def _deny(self, prefix: Location, role: Role, lifetime_seconds: int) -> None:
-        client, bucket, now = self._stores.object_store(prefix).client, prefix.authority, int(time.time())
+        client, now = self._stores.object_store(prefix).client, int(time.time())
         if is_sealed(self._policy(prefix), role, prefix, until=now):
             return
         until = now + lifetime_seconds + SEAL_MARGIN_SECONDS
         policy = add_seal(self._policy(prefix), role, prefix, until=until, now=now)
-        call_store(client.put_bucket_policy, Bucket=bucket, Policy=policy)
+        call_store(client.put_bucket_policy, Bucket=prefix.authority, Policy=policy)
         if not is_sealed(self._policy(prefix), role, prefix, until=until):
             raise OSError(errno.EIO, "the bucket's policy does not have the seal")
 
@@ -98,7 +98,7 @@ class Seals:
                 raise Code.SEAL_FAILED(reason="seal_not_in_force", got=f"none for {SEAL_WAIT_MAX_SECONDS} seconds")
             time.sleep(1)
 
-    def _producer(self, prefix: Location, role: Role, vending: VendingSettings) -> S3Store:
+    def _open_as_producer(self, prefix: Location, role: Role, vending: VendingSettings) -> S3Store:
         settings = self._stores.object_store(prefix).settings
         policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)

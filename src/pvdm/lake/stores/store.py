@@ -47,7 +47,7 @@ class WriteHooks:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One state of a file that is read: its version, if the store keeps versions, and its bytes."""
+    """A file that is being read: its version, if the store keeps versions, and its bytes."""
 
     version: str | None
     pieces: Iterator[bytes]
@@ -57,7 +57,7 @@ class Store(Protocol):
     """Files by their locations. Methods raise OSError and its subclasses."""
 
     def reading(self, place: Location) -> Reading:
-        """Read one state of the file in pieces."""
+        """Read one version of the file in pieces."""
 
     def end(self, place: Location, size: int) -> bytes:
         """The last bytes of the file, or all if it has fewer."""
@@ -86,7 +86,7 @@ class Store(Protocol):
 
 @contextlib.contextmanager
 def translate_errors(code: Code, what: str) -> Iterator[None]:
-    """Raise errors of a store as this one, which says that `what` cannot be reached."""
+    """Raise errors of a store as errors of this code, with the message that `what` cannot be reached."""
     try:
         yield
     except OSError as error:
@@ -99,5 +99,5 @@ def read(store: Store, place: Location, most: int) -> bytes:
     for piece in store.reading(place).pieces:
         found += piece
         if len(found) > most:
-            return bytes(found[: most + 1])
-    return bytes(found)
+            break
+    return bytes(found[: most + 1])

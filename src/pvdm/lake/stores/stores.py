@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,8 +43,7 @@ class Stores:
             words = "no store is configured for the location"
             raise Code.STORE_NOT_CONFIGURED(words, expected=expected, got=f"{place.scheme}:")
         with self._lock:
-            if self._s3 is None:
-                self._s3 = S3Store(self.s3_settings)
+            self._s3 = self._s3 or S3Store(self.s3_settings)
             return self._s3
 
 
@@ -52,34 +52,26 @@ def place_of(root: Place) -> Location:
     return root if isinstance(root, Location) else parse_location(str(root.resolve()))
 
 
-_MOST = 1 << 30
+_READ_MAX_BYTES = 1 << 30
 
 
+@dataclass(frozen=True, slots=True)
 class ObjectPath:
     """A place in an object store with the methods of a path that the log needs. A folder exists if it has objects."""
 
-    __slots__ = ("place", "store")
-
-    def __init__(self, store: S3Store, place: Location) -> None:
-        self.store = store
-        self.place = place
+    store: S3Store = field(compare=False, repr=False)
+    place: Location
 
     def __truediv__(self, name: str) -> ObjectPath:
-        return self._at(*self.place.parts, *name.split("/"))
+        return replace(self, place=self.place.child(*name.split("/")))
 
     def __str__(self) -> str:
         return str(self.place)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and other.place == self.place
-
-    def __hash__(self) -> int:
-        return hash(self.place)
-
     @property
     def parent(self) -> ObjectPath:
         """The folder of this place."""
-        return self._at(*self.place.parts[:-1])
+        return replace(self, place=self.place.parent)
 
     @property
     def name(self) -> str:
@@ -113,19 +105,18 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """The objects directly below it."""
-        for each in self.store.files(self.place):
-            yield self._at(*each.place.parts)
+        return (replace(self, place=each.place) for each in self.store.files(self.place))
 
     def read_bytes(self) -> bytes:
         """Its bytes."""
-        return read(self.store, self.place, _MOST)
+        return read(self.store, self.place, _READ_MAX_BYTES)
 
     def put(self, data: bytes) -> None:
-        """Write the object, or replace exactly the one that was read before."""
+        """Write the object, or replace the one that is there."""
         self.store.put(self.place, data, WriteHooks())
 
     def swap(self, before: bytes | None, data: bytes) -> bool:
-        """Replace the bytes `before`, or create the object if None. Returns False if it has other bytes."""
+        """Replace the bytes `before`, or create the object if None. Returns whether it has these bytes now."""
         if before is None:
             try:
                 self.store.put_new(self.place, data, WriteHooks())
@@ -143,9 +134,6 @@ class ObjectPath:
 
     def rmdir(self) -> None:
         """Do nothing: an object store has no empty folders."""
-
-    def _at(self, *parts: str) -> ObjectPath:
-        return ObjectPath(self.store, Location(self.place.scheme, self.place.authority, parts))
 
 
 FilePath: TypeAlias = Path | ObjectPath

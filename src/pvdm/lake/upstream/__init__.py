@@ -34,7 +34,7 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A commit on exactly this state, if the requirements hold."""
+    """A commit on exactly the state that was read before, if the requirements hold."""
 
     seen: UpstreamState
     requirements: Sequence[Json]
@@ -47,7 +47,7 @@ class Upstream(Protocol):
     def load(self, place: TableIdentifier) -> UpstreamState:
         """The table's current state; it is never cached."""
 
-    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
         """Compare and swap, once.
 
         Raises `upstream_moved` or `upstream_rejected` if nothing happened, `upstream_unknown` if it may have happened.
@@ -84,18 +84,18 @@ def rejected(name: str, place: TableIdentifier, why: str) -> PvdmError:
 def unknown(name: str, place: TableIdentifier, why: str | Exception) -> PvdmError:
     """The error of a commit whose outcome is not known."""
     words = f"it is not known whether the upstream catalog {name} made the commit to {place}"
-    return Code.UPSTREAM_UNKNOWN(words, expected="an answer that says so", got=_short(why))
+    return Code.UPSTREAM_UNKNOWN(words, expected="an answer to the commit", got=_short(why))
 
 
 def unavailable(name: str, what: str, why: str | Exception) -> PvdmError:
     """The error of a request that the upstream does not answer, or refuses."""
-    words = f"the upstream catalog {name} cannot be asked for {what}"
-    return Code.UPSTREAM_UNAVAILABLE(words, expected="its answer", got=_short(why))
+    words = f"the upstream catalog {name} does not answer a request for {what}, or refuses it"
+    return Code.UPSTREAM_UNAVAILABLE(words, expected="a response", got=_short(why))
 
 
 def answer_wrong(name: str, place: TableIdentifier) -> PvdmError:
     """The error of an answer without a metadata location."""
-    words = f"the upstream catalog {name} names no metadata file"
+    words = f"the upstream catalog {name} names no metadata file for the table"
     return Code.UPSTREAM_ANSWER_WRONG(words, got=str(place)[:200])
 
 
@@ -105,6 +105,6 @@ def no_table(place: TableIdentifier) -> PvdmError:
 
 
 def _short(why: str | Exception) -> str:
-    """The first 200 characters, printable, on one line. Of an exception its class, since it holds addresses."""
+    """The first 200 characters, printable, on one line. For an exception its class, since its text has addresses."""
     text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
     return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -26,13 +26,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
-from pvdm.lake.stores.s3_client import (
-    S3Settings,
-    credential_config,
-    hide_bodies,
-    limit_tries,
-    open_config,
-)
+from pvdm.lake.stores.s3_client import S3Settings, credential_properties, hide_bodies, limit_tries, open_config
 from pvdm.lake.upstream import (
     CommitRequest,
     TableIdentifier,
@@ -48,19 +42,20 @@ from pvdm.lake.upstream.models import as_models, lossy, require_lossless
 
 GLUE_FORMAT_MAX: Final = 2
 _ICEBERG: Final = "ICEBERG"
-# The calls that only read. An update is sent even if the server was silent before.
-_ASKS: Final = ("glue.GetDatabase", "glue.GetTable", "glue.GetTables")
+# The calls that the circuit breaker may refuse. An update is sent even if the server was silent before.
+_READ_CALLS: Final = ("glue.GetDatabase", "glue.GetTable", "glue.GetTables")
 # The clock skew that Iceberg's readers accept.
-_CLOCKS_MS: Final = 60_000
-_SESSIONS: Final = threading.Lock()
-_DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
+_CLOCK_SKEW_MS: Final = 60_000
+_NEW_CLIENT_LOCK: Final = threading.Lock()
+_DENIED_CODES: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
+LOCATION: Final = "metadata_location"
 
 
 @dataclass(frozen=True, slots=True)
 class GlueSettings:
-    """The Glue catalog and the store of its files; credentials come from AWS's own chain.
+    """The Glue catalog and the store of its files. Credentials come from AWS's default chain.
 
-    Without a store the files are local or in AWS's own, which PyIceberg finds by itself.
+    Without a store the files are local or in AWS S3, and PyIceberg finds its settings itself.
     """
 
     region: str
@@ -76,29 +71,29 @@ class GlueUpstream:
     def __init__(
         self, name: str, settings: GlueSettings, session: boto3.Session | None = None, *, ignores_breaker: bool = False
     ) -> None:
-        """A Glue that was silent just now is not called again at once, unless with `ignores_breaker`."""
+        """With `ignores_breaker` calls are sent even while the circuit breaker is open."""
         self._name = name
         self._settings = settings
         limits = Config(
             connect_timeout=settings.timeout_seconds,
             read_timeout=settings.timeout_seconds,
-            # A commit that the library sends twice would lose against itself.
+            # If the library sent a commit twice, the second one would conflict with the first.
             retries={"mode": "standard", "total_max_attempts": 1},
         )
-        # A session holds the description of the service, which takes long to read. Connections belong to the client.
         hide_bodies()
+        # `reconnect` uses the session again: reading its description of the service takes long.
         self._session = session or boto3.Session(region_name=settings.region)
-        with _SESSIONS:
+        with _NEW_CLIENT_LOCK:
             self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=limits)
         if settings.catalog_id is not None:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
-        for each in _ASKS:
-            # Each call has one try, and one broken connection does not mean that the server is silent.
+        for each in _READ_CALLS:
+            # With one try for each call, a broken connection does not show that the server is silent.
             limit_tries(self._client, each, None if ignores_breaker else 1, broken=False)
         self._catalog = OwnGlue(name, client=self._client, **self._properties())
 
     def load(self, place: TableIdentifier) -> UpstreamState:
-        """The document of the file that Glue names. Raises for a later format than 2."""
+        """The document of the metadata file that Glue names. Raises for a later format than 2."""
         location = self._location(place)
         try:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
@@ -107,17 +102,17 @@ class GlueUpstream:
             raise unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
-            words, most = f"{place} is of a format that is not served from Glue", f"format {GLUE_FORMAT_MAX} at most"
-            got = str(metadata.format_version)
+            words = f"{place} is of a format that is not served from Glue"
+            most, got = f"format {GLUE_FORMAT_MAX} at most", str(metadata.format_version)
             raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=most, got=got)
         return UpstreamState(location, metadata)
 
-    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table` on exactly the file that was read; Glue compares versions."""
-        self._require_times(place, asked)
-        self.require_lossless(asked.seen)
-        requirements, updates = as_models(_judgeable(asked), asked.updates)
-        pinned = Pinned(self._name, self._client, asked.seen.location, self._properties())
+        self._require_times(place, request)
+        self.require_lossless(request.seen)
+        requirements, updates = as_models(_accepted_requirements(request), request.updates)
+        pinned = PinnedGlue(self._name, self._client, request.seen.location, self._properties())
         named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
         try:
             pinned.commit_table(cast(Table, named), requirements, updates)
@@ -126,24 +121,22 @@ class GlueUpstream:
         except ValueError as error:
             # PyIceberg writes the next document itself: a commit that it does not accept was not sent.
             raise rejected(self._name, place, str(error)) from None
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _DENIED:
-                raise unavailable(self._name, f"a commit to {place}", _kind(error)) from error
-            raise unknown(self._name, place, _kind(error)) from error
         except Exception as error:
+            if _kind(error) in _DENIED_CODES:
+                raise unavailable(self._name, f"a commit to {place}", _kind(error)) from error
             raise unknown(self._name, place, _kind(error)) from error
 
     def require_lossless(self, seen: UpstreamState) -> None:
-        """PyIceberg writes the next document from its own types, so these must hold all of this one."""
+        """Raise if PyIceberg's types, from which it writes the next document, lose a part of this one."""
         try:
-            known = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
+            model = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
         except ValidationError as error:
             raise lossy("a document that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
-        require_lossless(seen.metadata, TableMetadata.parse(known.model_dump_json(exclude_none=True).encode()))
+        require_lossless(seen.metadata, TableMetadata.parse(model.model_dump_json(exclude_none=True).encode()))
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The Iceberg tables of a database."""
-        with self._asking("a database"), contextlib.suppress(NoSuchNamespaceError):
+        with self._translate_errors("a database"), contextlib.suppress(NoSuchNamespaceError):
             return sorted(str(each[-1]) for each in self._catalog.list_tables(levels))
         return []
 
@@ -151,13 +144,13 @@ class GlueUpstream:
         """Whether the database exists."""
         if len(levels) != 1:
             return False
-        with self._asking("a database"), contextlib.suppress(NoSuchNamespaceError):
+        with self._translate_errors("a database"), contextlib.suppress(NoSuchNamespaceError):
             self._catalog.load_namespace_properties(levels)
             return True
         return False
 
     def reconnect(self) -> GlueUpstream:
-        """The same catalog with new connections. It is called even if others found it silent."""
+        """The same catalog with new connections, whose calls are sent even while the circuit breaker is open."""
         return GlueUpstream(self._name, self._settings, self._session, ignores_breaker=True)
 
     def close(self) -> None:
@@ -167,16 +160,14 @@ class GlueUpstream:
     def _location(self, place: TableIdentifier) -> str:
         if len(place.levels) != 1:
             raise no_table(place)
-        with self._asking(f"the table {place}"):
+        with self._translate_errors(f"the table {place}"):
             try:
                 found = self._client.get_table(DatabaseName=place.levels[0], Name=place.name)["Table"]
             except self._client.exceptions.EntityNotFoundException:
                 raise no_table(place) from None
-        # Glue ignores the case of names; here a table has one name.
-        if found.get("Name") != place.name:
-            raise no_table(place)
         parameters = found.get("Parameters", {})
-        if parameters.get("table_type", "").upper() != _ICEBERG:
+        # Glue ignores the case of names; here a table has one name.
+        if found.get("Name") != place.name or parameters.get("table_type", "").upper() != _ICEBERG:
             raise no_table(place)
         location = parameters.get(LOCATION)
         if not location:
@@ -184,62 +175,64 @@ class GlueUpstream:
         return str(location)
 
     @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (BotoCoreError, ClientError, TimeoutError) as error:
             raise unavailable(self._name, what, _kind(error)) from error
 
-    def _require_times(self, place: TableIdentifier, asked: CommitRequest) -> None:
+    def _require_times(self, place: TableIdentifier, request: CommitRequest) -> None:
         """Raise for a snapshot that is older than the table: PyIceberg takes its time as the table's last update."""
-        least = asked.seen.metadata.last_updated_ms - _CLOCKS_MS
-        for update in asked.updates:
+        last_ms = request.seen.metadata.last_updated_ms
+        for update in request.updates:
             snapshot = update.get("snapshot") if isinstance(update, dict) else None
-            made = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
-            if isinstance(made, int) and made < least:
-                last = least + _CLOCKS_MS
-                raise rejected(self._name, place, f"a snapshot of {made}, before the table's last change at {last}")
+            time_ms = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
+            if isinstance(time_ms, int) and time_ms < last_ms - _CLOCK_SKEW_MS:
+                why = f"a snapshot of {time_ms}, before the table's last change at {last_ms}"
+                raise rejected(self._name, place, why)
 
     def _properties(self) -> dict[str, str]:
         store = self._settings.store
-        found = {} if store is None else open_config(store)
-        if store is not None and store.credentials is not None:
-            found |= credential_config(store.credentials)
-        return found | {"glue.region": self._settings.region}
+        region = {"glue.region": self._settings.region}
+        if store is None:
+            return region
+        return (
+            open_config(store)
+            | ({} if store.credentials is None else credential_properties(store.credentials))
+            | region
+        )
 
 
 def _kind(error: Exception) -> str | Exception:
-    """AWS's code of the error, or the error itself; its text has addresses."""
+    """AWS's code of the error, or the error itself, whose text `unavailable` and `unknown` leave out."""
     return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else error
 
 
-def _judgeable(asked: CommitRequest) -> list[Json]:
-    """The requirements that PyIceberg accepts. For a table without snapshots it refuses those on refs other than main.
+def _accepted_requirements(request: CommitRequest) -> list[Json]:
+    """The requirements without those that PyIceberg refuses: on refs other than main, for a table without snapshots.
 
-    They hold: such a table has no ref, and the commit is on exactly this file.
+    These need no check. Such a table has no ref, and the commit is on exactly this metadata file.
     """
-    if asked.seen.metadata.snapshots:
-        return list(asked.requirements)
-    return [each for each in asked.requirements if not (isinstance(each, dict) and each.get("ref", MAIN) != MAIN)]
-
-
-LOCATION: Final = "metadata_location"
+    if request.seen.metadata.snapshots:
+        return list(request.requirements)
+    return [each for each in request.requirements if not (isinstance(each, dict) and each.get("ref", MAIN) != MAIN)]
 
 
 class OwnGlue(GlueCatalog):
     """A Glue catalog that ignores the properties of tables, which every writer of a table can set.
 
-    With them PyIceberg would load classes, send the Steward's credential to another address, and write anywhere.
+    Properties could make PyIceberg load classes, send the Steward's credential to another address, or write anywhere.
     """
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
         return super()._load_file_io(location=location)
 
 
-class Pinned(OwnGlue):
+class PinnedGlue(OwnGlue):
     """A catalog that commits only on the state with this metadata file.
 
-    Glue compares versions from the time when PyIceberg reads the table again.
+    PyIceberg reads the table before it commits. This class compares that state with the pinned file, and Glue itself
+    refuses the commit if the table changes afterwards.
     """
 
     def __init__(self, name: str, client: Any, location: str, properties: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,17 +25,17 @@ _DEPRECATED: Final = frozenset({"last-column-id"})
 
 def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
     """The commit in PyIceberg's types. Raises with the name of the first part that they would lose."""
-    asked = _plain(requirements), _plain(updates)
+    plain: list[list[dict[str, Any]]] = json.loads(dump_json([list(requirements), list(updates)]))
     try:
-        made = _REQUIREMENTS.validate_python(asked[0]), _UPDATES.validate_python(asked[1])
+        commit = _REQUIREMENTS.validate_python(plain[0]), _UPDATES.validate_python(plain[1])
     except ValidationError as error:
         raise lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
-    for said, models in zip(asked, made, strict=True):
-        for given, model in zip(said, models, strict=True):
-            lost = _lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
-            if lost is not None:
-                raise lossy("all of it", lost)
-    return made
+    models: list[Any] = [*commit[0], *commit[1]]
+    for given, model in zip(chain(*plain), models, strict=True):
+        lost = _find_lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
+        if lost is not None:
+            raise lossy("all of it", lost)
+    return commit
 
 
 def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
@@ -48,34 +49,25 @@ def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
     )
     for name, part in parts:
         given, kept = (json.loads(dump_json(part(each))) for each in (before, after))
-        if (lost := _lost(given, kept, name)) is not None:
+        if (lost := _find_lost(given, kept, name)) is not None:
             raise lossy("all of the table's document", lost)
     if structure_sha256(before) != structure_sha256(after):
-        raise lossy("all of the table's document", "the spelling of a part of its structure")
+        raise lossy("all of the table's document", "another spelling of a part of its structure")
 
 
-def _plain(values: Sequence[Json]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(dump_json(list(values)))
-    return found
-
-
-def _lost(given: Any, kept: Any, place: str) -> str | None:
-    """The place of the first value that is not kept. Additions must be empty."""
+def _find_lost(given: Any, kept: Any, path: str) -> str | None:
+    """The path of the first value that `kept` lacks or changes. A value that only `kept` has must be empty."""
+    inside: list[tuple[Any, Any, str]] = []
     match given, kept:
         case Mapping(), Mapping():
             for key in given.keys() | kept.keys():
-                if key in _DEPRECATED or (given.get(key) is None and not kept.get(key)):
-                    continue
-                if (found := _lost(given.get(key), kept.get(key), f"{place}.{key}")) is not None:
-                    return found
-            return None
+                if key not in _DEPRECATED and (given.get(key) is not None or kept.get(key)):
+                    inside.append((given.get(key), kept.get(key), f"{path}.{key}"))
         case list(), list() if len(given) == len(kept):
-            each = (
-                _lost(one, other, f"{place}[{at}]") for at, (one, other) in enumerate(zip(given, kept, strict=True))
-            )
-            return next((found for found in each if found is not None), None)
+            inside = [(given[at], kept[at], f"{path}[{at}]") for at in range(len(given))]
         case _:
-            return None if type(given) is type(kept) and given == kept else place
+            return None if type(given) is type(kept) and given == kept else path
+    return next((lost for part in inside if (lost := _find_lost(*part)) is not None), None)
 
 
 def lossy(expected: str, lost: str) -> PvdmError:

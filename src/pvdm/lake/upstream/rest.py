@@ -107,24 +107,24 @@ class RestUpstream:
     """One REST catalog; it connects at the first request."""
 
     def __init__(self, name: str, settings: RestSettings, *, ignores_breaker: bool = False) -> None:
-        """A server that was silent just now is not called again at once, unless with `ignores_breaker`."""
+        """With `ignores_breaker` requests are sent even while the circuit breaker is open."""
         self._name = name
         self._settings = settings
         self._ignores_breaker = ignores_breaker
         self._lock = threading.Lock()
-        self._known: _Catalog | None = None
+        self._connected: _Catalog | None = None
 
     def load(self, place: TableIdentifier) -> UpstreamState:
         """The whole document from the response; PyIceberg's own types would lose fields."""
-        node = self._answer(place)
+        node = self._load(place)
         location = node.optional_text("metadata-location")
         if location is None:
             raise answer_wrong(self._name, place)
         return UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
 
-    def commit(self, place: TableIdentifier, asked: CommitRequest) -> None:
+    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
-        requirements, updates = as_models(asked.requirements, asked.updates)
+        requirements, updates = as_models(request.requirements, request.updates)
         catalog = self._catalog()
         # All that `commit_table` needs of a table; loading one would read the document in PyIceberg's types.
         named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
@@ -145,7 +145,7 @@ class RestUpstream:
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The tables of a namespace."""
         catalog = self._catalog()
-        with _asking(self._name, "a namespace"), shared_deadline(self._settings.timeout_seconds):
+        with _translate_errors(self._name, "a namespace"), shared_deadline(self._settings.timeout_seconds):
             try:
                 return sorted(str(each[-1]) for each in catalog.list_tables(levels))
             except NoSuchNamespaceError:
@@ -154,43 +154,42 @@ class RestUpstream:
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
         """Whether the namespace exists."""
         catalog = self._catalog()
-        with _asking(self._name, "a namespace"):
+        with _translate_errors(self._name, "a namespace"):
             return bool(catalog.namespace_exists(levels))
 
     def reconnect(self) -> RestUpstream:
-        """The same catalog with new connections. It is called even if others found it silent."""
+        """The same catalog with new connections, whose requests are sent even while the circuit breaker is open."""
         return RestUpstream(self._name, self._settings, ignores_breaker=True)
 
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
-            known, self._known = self._known, None
-        if known is not None:
-            known.close()
+            catalog, self._connected = self._connected, None
+        if catalog is not None:
+            catalog.close()
 
-    def _answer(self, place: TableIdentifier) -> Node:
-        for last in (False, True):
-            catalog = self._catalog()
-            with _asking(self._name, f"the table {place}"):
-                answer = catalog.get(place)
-                if answer.status_code in _TOKEN_EXPIRED_STATUSES and not last:
-                    self.close()  # the token has expired; a new session gets another one
-                    continue
-                if answer.status_code == HTTPStatus.NOT_FOUND:
-                    raise no_table(place)
-                if answer.status_code != HTTPStatus.OK:
-                    raise unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
-                what, most = "the upstream's answer", _ANSWER_MAX_BYTES
-                return Node(parse_json(answer.content, what=what, size_max_bytes=most), "$")
-        raise AssertionError("unreachable")
+    def _load(self, place: TableIdentifier, *, may_renew_token: bool = True) -> Node:
+        """The upstream's response with the table. An expired token is renewed once, by a new session."""
+        catalog = self._catalog()
+        with _translate_errors(self._name, f"the table {place}"):
+            answer = catalog.get(place)
+            if answer.status_code in _TOKEN_EXPIRED_STATUSES and may_renew_token:
+                self.close()
+                return self._load(place, may_renew_token=False)
+            if answer.status_code == HTTPStatus.NOT_FOUND:
+                raise no_table(place)
+            if answer.status_code != HTTPStatus.OK:
+                raise unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
+            what, most = "the upstream's answer", _ANSWER_MAX_BYTES
+            return Node(parse_json(answer.content, what=what, size_max_bytes=most), "$")
 
     def _catalog(self) -> _Catalog:
         with self._lock:
-            if self._known is None:
-                with _asking(self._name, "its configuration"):
+            if self._connected is None:
+                with _translate_errors(self._name, "its configuration"):
                     seconds, ignores = self._settings.timeout_seconds, self._ignores_breaker
-                    self._known = _Catalog(self._name, seconds, ignores_breaker=ignores, **self._properties())
-            return self._known
+                    self._connected = _Catalog(self._name, seconds, ignores_breaker=ignores, **self._properties())
+            return self._connected
 
     def _properties(self) -> dict[str, str]:
         found = {"uri": self._settings.uri}
@@ -205,7 +204,7 @@ class RestUpstream:
 
 
 @contextlib.contextmanager
-def _asking(name: str, what: str) -> Iterator[None]:
+def _translate_errors(name: str, what: str) -> Iterator[None]:
     """Translate every failure of a request that only reads."""
     try:
         yield

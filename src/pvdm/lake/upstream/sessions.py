@@ -16,11 +16,11 @@ from requests.adapters import HTTPAdapter
 from pvdm.lake.stores.circuit_breaker import CircuitBreaker
 
 _CHUNK_BYTES: Final = 1_048_576
-_ASKING: Final = threading.local()
-_ASKS: Final = frozenset({"GET", "HEAD"})
+_THREAD: Final = threading.local()
+_READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
-class _Asked:
+class _RunningRequest:
     """A request in progress. A time limit for each read alone would let a slow response last for ever."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class _Asked:
         self._sockets: list[socket.socket] = []
         self.ended = False
 
-    def uses(self, found: socket.socket | None) -> None:
-        """Note that the request uses this socket."""
+    def add_socket(self, found: socket.socket | None) -> None:
+        """Record that the request uses this socket."""
         with self._lock:
             if found is not None:
                 self._sockets.append(found)
@@ -48,53 +48,53 @@ class _Asked:
                 each.shutdown(socket.SHUT_RDWR)
 
 
-class _Noted:
-    """A connection that notes the socket of this thread's request, from the first byte on."""
+class _RecordingConnection:
+    """A connection that records its socket with this thread's request, from the first byte on."""
 
     sock: socket.socket | None
 
     def _new_conn(self) -> socket.socket:
         found: socket.socket = super()._new_conn()  # type: ignore[misc]
-        _noted(found)  # a proxy may respond slowly before the connection is made
+        _record_socket(found)  # a proxy may respond slowly before the connection is made
         return found
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
-        _noted(self.sock)
+        _record_socket(self.sock)
 
     def request(self, *given: Any, **more: Any) -> None:
-        _noted(self.sock)
+        _record_socket(self.sock)
         super().request(*given, **more)  # type: ignore[misc]
 
 
-def _noted(found: socket.socket | None) -> None:
-    asked: _Asked | None = getattr(_ASKING, "asked", None)
-    if asked is not None:
-        asked.uses(found)
+def _record_socket(found: socket.socket | None) -> None:
+    running: _RunningRequest | None = getattr(_THREAD, "request", None)
+    if running is not None:
+        running.add_socket(found)
 
 
-def _noting(pool: type[Any]) -> type[Any]:
-    """The same pool with connections that note their sockets."""
-    connection = type("_Connection", (_Noted, pool.ConnectionCls), {})
+def _recording_pool_class(pool: type[Any]) -> type[Any]:
+    """The same pool with connections that record their sockets."""
+    connection = type("_Connection", (_RecordingConnection, pool.ConnectionCls), {})
     return type("_Pool", (pool,), {"ConnectionCls": connection})
 
 
 class _Adapter(HTTPAdapter):
     def init_poolmanager(self, *given: Any, **more: Any) -> None:
         super().init_poolmanager(*given, **more)
-        self._note(self.poolmanager)
+        self._use_recording_pools(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
         """The same for a proxy that the environment names."""
         known = proxy in self.proxy_manager
         found = super().proxy_manager_for(proxy, **more)
         if not known:
-            self._note(found)
+            self._use_recording_pools(found)
         return found
 
-    def _note(self, manager: Any) -> None:
+    def _use_recording_pools(self, manager: Any) -> None:
         pools = manager.pool_classes_by_scheme
-        manager.pool_classes_by_scheme = {scheme: _noting(pool) for scheme, pool in pools.items()}
+        manager.pool_classes_by_scheme = {scheme: _recording_pool_class(pool) for scheme, pool in pools.items()}
 
 
 def limit_session(
@@ -110,18 +110,18 @@ def limit_session(
         session.mount(scheme, _Adapter())
 
     def request(method: str, url: str, **more: Any) -> requests.Response:
-        asking = method.upper() in _ASKS
-        begun = breaker.begin() if asking and not ignores_breaker else time.monotonic()
-        left = min(seconds, _until() - begun)
+        only_reads = method.upper() in _READ_METHODS
+        begun = breaker.begin() if only_reads and not ignores_breaker else time.monotonic()
+        left = min(seconds, _deadline() - begun)
         if left <= 0:
             raise TimeoutError
         try:
-            with _ending(left):
+            with _stop_after(left):
                 answer = send(method, url, **{**more, "timeout": left, "allow_redirects": False, "stream": True})
-                answer._content = _body(answer, most)
+                answer._content = _read_body(answer, most)
                 answer._content_consumed = True
         except (TimeoutError, requests.Timeout):
-            if asking and left == seconds:
+            if only_reads and left == seconds:
                 breaker.record_silence(begun)
             raise
         breaker.record_answer()
@@ -135,39 +135,40 @@ def limit_session(
 @contextlib.contextmanager
 def shared_deadline(seconds: float) -> Iterator[None]:
     """Give all requests of this thread one common time limit: a list may have any number of pages."""
-    before, _ASKING.until = _until(), time.monotonic() + seconds
+    before, _THREAD.deadline = _deadline(), time.monotonic() + seconds
     try:
         yield
     finally:
-        _ASKING.until = before
+        _THREAD.deadline = before
 
 
-def _until() -> float:
-    return float(getattr(_ASKING, "until", math.inf))
+def _deadline() -> float:
+    return float(getattr(_THREAD, "deadline", math.inf))
 
 
 @contextlib.contextmanager
-def _ending(seconds: float) -> Iterator[None]:
-    asked = _Asked()
-    before, _ASKING.asked = getattr(_ASKING, "asked", None), asked
-    timer = threading.Timer(seconds, asked.end)
+def _stop_after(seconds: float) -> Iterator[None]:
+    """Stop the request inside after this time. Raises TimeoutError then."""
+    running = _RunningRequest()
+    before, _THREAD.request = getattr(_THREAD, "request", None), running
+    timer = threading.Timer(seconds, running.end)
     timer.daemon = True
     timer.start()
     try:
         yield
     except Exception as error:
-        if asked.ended:  # the shutdown caused the error
+        if running.ended:  # the shutdown caused the error
             raise TimeoutError from error
         raise
     finally:
         timer.cancel()
-        _ASKING.asked = before
-    if asked.ended:  # the response may be incomplete
+        _THREAD.request = before
+    if running.ended:  # the response may be incomplete
         raise TimeoutError
 
 
-def _body(answer: requests.Response, most: int) -> bytes:
-    """The response body, up to the first chunk that goes over `most`; the caller checks the size."""
+def _read_body(answer: requests.Response, most: int) -> bytes:
+    """The response body, up to the first chunk that goes over `most`. The caller checks the size."""
     found = bytearray()
     try:
         for chunk in answer.iter_content(_CHUNK_BYTES):

@@ -12,7 +12,7 @@ from typing import Final
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.decode import Cursor, Raw, read_bytes, read_long, read_size, read_string, reader_of
 from pvdm.lake.format.avro.encode import encode_records, write_long
-from pvdm.lake.format.avro.schema import RecordNode, parse_avro_schema, weight
+from pvdm.lake.format.avro.schema import RecordNode, count_least_values, parse_avro_schema
 
 AVRO_FILE_MAX_BYTES: Final = 67_108_864
 AVRO_CONTENT_MAX_BYTES: Final = 268_435_456
@@ -33,7 +33,7 @@ _CODEC: Final = "avro.codec"
 
 @dataclass(frozen=True, slots=True)
 class AvroLimits:
-    """The limits on reading a file."""
+    """The limits that a file must keep to be read."""
 
     file_size_max_bytes: int = AVRO_FILE_MAX_BYTES
     content_size_max_bytes: int = AVRO_CONTENT_MAX_BYTES
@@ -63,11 +63,11 @@ class AvroFile:
         """A header value as text; None if the header does not have the key."""
         for name, value in self.metadata:
             if name == key:
-                return _utf8(value, f"header value {key!r}")
+                return _decode_text(value, f"header value {key!r}")
         return None
 
 
-def _utf8(value: bytes, what: str) -> str:
+def _decode_text(value: bytes, what: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -75,48 +75,47 @@ def _utf8(value: bytes, what: str) -> str:
 
 
 def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
-    """Read the whole file. Raises before anything is made that is over a limit."""
+    """Read the whole file. A limit is checked before the memory that it bounds is used."""
     if len(data) > limits.file_size_max_bytes:
         expected = f"at most {limits.file_size_max_bytes} bytes"
         raise Code.AVRO_INVALID(reason="avro_file_too_large", expected=expected, got=str(len(data)))
     if data[: len(MAGIC)] != MAGIC:
         raise Code.AVRO_INVALID(reason="avro_magic_missing", expected=MAGIC.hex(), got=data[: len(MAGIC)].hex())
     cursor = Cursor(data, limits.values_max, len(MAGIC))
-    metadata = _read_header(cursor, limits)
+    header = _read_header(cursor, limits)
     sync = cursor.take(SYNC_BYTES)
-    header = dict(metadata)
     if _SCHEMA not in header:
         raise Code.AVRO_INVALID(reason="avro_schema_missing", expected=_SCHEMA, got="none")
-    codec = _utf8(header.get(_CODEC, b"null"), "the codec")
-    text = _utf8(header[_SCHEMA], "the Avro schema")
-    schema = parse_avro_schema(text)
-    sizes: list[int] = []
-    records = tuple(_read_records(cursor, schema, codec, sync, limits, sizes))
-    return AvroFile(tuple(metadata), text, schema, codec, sync, records, sum(sizes))
+    codec = _decode_text(header.get(_CODEC, b"null"), "the codec")
+    schema_text = _decode_text(header[_SCHEMA], "the Avro schema")
+    schema = parse_avro_schema(schema_text)
+    block_sizes: list[int] = []
+    records = tuple(_read_records(cursor, schema, codec, sync, limits, block_sizes))
+    return AvroFile(tuple(header.items()), schema_text, schema, codec, sync, records, sum(block_sizes))
 
 
-def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
+def _read_header(cursor: Cursor, limits: AvroLimits) -> dict[str, bytes]:
     start = cursor.position
-    found: dict[str, bytes] = {}
+    header: dict[str, bytes] = {}
     while (count := read_long(cursor)) != 0:
         if count < 0:
             read_size(cursor)
         for _ in range(abs(count)):
             key = read_string(cursor)
-            if key in found or len(found) == AVRO_HEADER_KEYS_MAX:
+            if key in header or len(header) == AVRO_HEADER_KEYS_MAX:
                 expected = f"at most {AVRO_HEADER_KEYS_MAX} distinct keys"
                 raise Code.AVRO_INVALID(reason="avro_header_keys_refused", expected=expected, got=repr(key)[:120])
-            found[key] = read_bytes(cursor)
+            header[key] = read_bytes(cursor)
             if cursor.position - start > limits.header_size_max_bytes:
                 raise _over("avro_header_too_large", f"at most {limits.header_size_max_bytes} bytes")
-    return list(found.items())
+    return header
 
 
 def _read_records(
-    cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, sizes: list[int]
+    cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, block_sizes: list[int]
 ) -> Iterator[Raw]:
-    """The records; `sizes` gets the decompressed length of each block."""
-    read_record, each = reader_of(schema), weight(schema)
+    """The records. The decompressed size of each block is appended to `block_sizes`."""
+    read_record, values_of_record = reader_of(schema), count_least_values(schema)
     content_left, values_left = limits.content_size_max_bytes, limits.values_max
     records_left, blocks = limits.records_max, 0
     while cursor.position < len(cursor.data):
@@ -130,10 +129,10 @@ def _read_records(
             raise _over("avro_too_many_blocks", f"at most {limits.blocks_max}")
         content = decompress(codec, stored, content_left)
         content_left -= len(content)
-        sizes.append(len(content))
+        block_sizes.append(len(content))
         block = Cursor(content, values_left)
         for _ in range(count):
-            block.spend(each)
+            block.spend(values_of_record)
             yield read_record(block)
         if block.position != len(content):
             expected = f"{block.position} bytes in {count} records"
@@ -149,13 +148,12 @@ def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
         case "deflate":
             content = _inflate(stored, size_max_bytes)
         case "snappy":
-            content = _unsnap(stored, size_max_bytes)
+            content = _decompress_snappy(stored, size_max_bytes)
         case "zstandard":
-            content = _unzstd(stored, size_max_bytes)
+            content = _decompress_zstandard(stored, size_max_bytes)
         case _:
             raise Code.AVRO_INVALID(reason="avro_codec_unknown", got=repr(codec)[:40])
-    if len(content) > size_max_bytes:
-        raise _too_much(size_max_bytes)
+    _require_content_size(len(content), size_max_bytes)
     return content
 
 
@@ -163,8 +161,9 @@ def _over(reason: str, expected: str) -> PvdmError:
     return Code.AVRO_INVALID(reason=reason, expected=expected, got="more")
 
 
-def _too_much(size_max_bytes: int) -> PvdmError:
-    return _over("avro_content_too_large", f"at most {size_max_bytes} more bytes")
+def _require_content_size(size: int, size_max_bytes: int) -> None:
+    if size > size_max_bytes:
+        raise _over("avro_content_too_large", f"at most {size_max_bytes} more bytes")
 
 
 def _corrupt(codec: str, got: str) -> PvdmError:
@@ -177,17 +176,16 @@ def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
         content = inflater.decompress(stored, size_max_bytes + 1)
     except zlib.error as error:
         raise _corrupt("deflate", str(error)) from None
-    if len(content) > size_max_bytes:
-        raise _too_much(size_max_bytes)
+    _require_content_size(len(content), size_max_bytes)
     if not inflater.eof:
-        raise _corrupt("deflate", "an end that is missing")
-    # Python writers cut a zlib stream short and leave the first bytes of its checksum.
+        raise _corrupt("deflate", "data that ends too early")
+    # Some Python writers strip a zlib stream and leave the first bytes of its checksum.
     if not zlib.adler32(content).to_bytes(4, "big").startswith(inflater.unused_data):
         raise _corrupt("deflate", f"{len(inflater.unused_data)} bytes after the end")
     return content
 
 
-def _unsnap(stored: bytes, size_max_bytes: int) -> bytes:
+def _decompress_snappy(stored: bytes, size_max_bytes: int) -> bytes:
     """Snappy has the size before the data, and Avro adds a checksum of the content after it."""
     import pyarrow as pa
 
@@ -197,8 +195,7 @@ def _unsnap(stored: bytes, size_max_bytes: int) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > size_max_bytes:
-        raise _too_much(size_max_bytes)
+    _require_content_size(size, size_max_bytes)
     try:
         content = pa.Codec("snappy").decompress(stored[:-4], decompressed_size=size, asbytes=True)
     except (OSError, ValueError) as error:
@@ -208,7 +205,7 @@ def _unsnap(stored: bytes, size_max_bytes: int) -> bytes:
     return bytes(content)
 
 
-def _unzstd(stored: bytes, size_max_bytes: int) -> bytes:
+def _decompress_zstandard(stored: bytes, size_max_bytes: int) -> bytes:
     import pyarrow as pa
 
     try:
@@ -226,22 +223,25 @@ def write_avro(
     codec: str = "deflate",
     sync: bytes | None = None,
 ) -> bytes:
-    """Write a container file. Without `sync` its marker follows from its content."""
+    """Write a container file. Without `sync` its marker is a hash of its content. Other codecs become deflate."""
     if codec not in {"null", "deflate"}:
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)
-    header = MAGIC + _header((*metadata, (_SCHEMA, schema_text.encode()), (_CODEC, codec.encode())))
-    blocks = [(count, _compress(codec, content)) for count, content in _grouped(encoded)]
-    marker = sync if sync is not None else _marker(header, blocks)
+    header = MAGIC + _encode_header((*metadata, (_SCHEMA, schema_text.encode()), (_CODEC, codec.encode())))
+    blocks: list[bytes] = []
+    content_hash = hashlib.sha256(header)
+    for count, content in _group_records(encoded):
+        stored = _compress(codec, content)
+        blocks.append(encode_long(count) + encode_long(len(stored)) + stored)
+        content_hash.update(blocks[-1])
+    marker = content_hash.digest()[:SYNC_BYTES] if sync is None else sync
     if len(marker) != SYNC_BYTES:
         raise Code.AVRO_INVALID(reason="avro_marker_invalid", expected=f"{SYNC_BYTES} bytes", got=str(len(marker)))
-    parts = [header, marker]
-    for count, stored in blocks:
-        parts += [encode_long(count), encode_long(len(stored)), stored, marker]
-    return b"".join(parts)
+    # The marker follows the header and every block.
+    return marker.join((header, *blocks, b""))
 
 
-def _header(pairs: tuple[tuple[str, bytes], ...]) -> bytes:
+def _encode_header(pairs: tuple[tuple[str, bytes], ...]) -> bytes:
     if len(dict(pairs)) != len(pairs):
         raise Code.AVRO_INVALID(reason="avro_header_key_repeated", got="a key twice")
     parts = [encode_long(len(pairs))]
@@ -251,17 +251,18 @@ def _header(pairs: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join((*parts, b"\x00"))
 
 
-def _grouped(encoded: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    held: list[bytes] = []
+def _group_records(encoded: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The number of records and the content of each block."""
+    block: list[bytes] = []
     size = 0
     for record in encoded:
-        held.append(record)
+        block.append(record)
         size += len(record)
         if size >= BLOCK_BYTES:
-            yield len(held), b"".join(held)
-            held, size = [], 0
-    if held:
-        yield len(held), b"".join(held)
+            yield len(block), b"".join(block)
+            block, size = [], 0
+    if block:
+        yield len(block), b"".join(block)
 
 
 def _compress(codec: str, content: bytes) -> bytes:
@@ -271,15 +272,8 @@ def _compress(codec: str, content: bytes) -> bytes:
     return deflater.compress(content) + deflater.flush()
 
 
-def _marker(header: bytes, blocks: list[tuple[int, bytes]]) -> bytes:
-    state = hashlib.sha256(header)
-    for count, stored in blocks:
-        state.update(encode_long(count) + encode_long(len(stored)) + stored)
-    return state.digest()[:SYNC_BYTES]
-
-
 def encode_long(value: int) -> bytes:
     """A zigzag number of 64 bits."""
-    found = bytearray()
-    write_long(found, value)
-    return bytes(found)
+    target = bytearray()
+    write_long(target, value)
+    return bytes(target)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code
 from pvdm.lake.format.avro.schema import (
     ArrayNode,
     FixedNode,
@@ -15,11 +15,11 @@ from pvdm.lake.format.avro.schema import (
     OptionNode,
     PrimitiveNode,
     RecordNode,
-    least_bytes,
-    weight,
+    count_least_bytes,
+    count_least_values,
 )
 
-# Records and arrays are tuples and Avro maps are tuples of pairs, so that values cannot be changed by accident.
+# A decoded value: records and arrays are tuples and Avro maps are tuples of pairs, since cached values may not change.
 Raw: TypeAlias = Any
 Reader: TypeAlias = Callable[["Cursor"], Raw]
 
@@ -30,7 +30,7 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class Cursor:
-    """A position in bytes, and how many values may still be made."""
+    """A position in bytes, and how many values may still be read."""
 
     __slots__ = ("data", "position", "values_left")
 
@@ -40,7 +40,7 @@ class Cursor:
         self.values_left = values_left
 
     def spend(self, values: int) -> None:
-        """Count values before they are made."""
+        """Count values before they are read. Raises if there are too many."""
         self.values_left -= values
         if self.values_left < 0:
             raise Code.AVRO_INVALID(reason="avro_too_many_values", got="more")
@@ -49,14 +49,10 @@ class Cursor:
         """The next `size` bytes. Raises if there are fewer."""
         end = self.position + size
         if end > len(self.data):
-            raise _truncated(f"{size} more bytes", f"{len(self.data) - self.position}")
-        found = self.data[self.position : end]
-        self.position = end
-        return found
-
-
-def _truncated(expected: str, got: str) -> PvdmError:
-    return Code.AVRO_INVALID(reason="avro_truncated", expected=expected, got=got)
+            expected, got = f"{size} more bytes", str(len(self.data) - self.position)
+            raise Code.AVRO_INVALID(reason="avro_truncated", expected=expected, got=got)
+        start, self.position = self.position, end
+        return self.data[start:end]
 
 
 def read_long(cursor: Cursor) -> int:
@@ -68,37 +64,33 @@ def read_long(cursor: Cursor) -> int:
         value, shift = byte & 0x7F, 7
         while byte >= 0x80:
             if shift > 63:
-                raise _number("at most 10 bytes", "more")
+                raise Code.AVRO_INVALID(reason="avro_number_invalid", expected="at most 10 bytes", got="more")
             byte = data[position]
             position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
     except IndexError:
-        raise _truncated("a number", "nothing") from None
+        raise Code.AVRO_INVALID(reason="avro_truncated", expected="a number", got="nothing") from None
     if value >> 64:
-        raise _number("64 bits", "more")
+        raise Code.AVRO_INVALID(reason="avro_number_invalid", expected="64 bits", got="more")
     cursor.position = position
     return (value >> 1) ^ -(value & 1)
-
-
-def _number(expected: str, got: str) -> PvdmError:
-    return Code.AVRO_INVALID(reason="avro_number_invalid", expected=expected, got=got)
 
 
 def read_int(cursor: Cursor) -> int:
     """Read a zigzag number of at most 32 bits."""
     value = read_long(cursor)
     if not -(2**31) <= value < 2**31:
-        raise _number("32 bits", str(value))
+        raise Code.AVRO_INVALID(reason="avro_number_invalid", expected="32 bits", got=str(value))
     return value
 
 
 def read_size(cursor: Cursor) -> int:
     """Read a length. Raises if it is negative."""
-    return _not_negative(read_long(cursor))
+    return _require_not_negative(read_long(cursor))
 
 
-def _not_negative(size: int) -> int:
+def _require_not_negative(size: int) -> int:
     if size < 0:
         raise Code.AVRO_INVALID(reason="avro_length_negative", got=str(size))
     return size
@@ -111,9 +103,8 @@ def read_bytes(cursor: Cursor) -> bytes:
 
 def read_string(cursor: Cursor) -> str:
     """Read text after its length in bytes."""
-    found = read_bytes(cursor)
     try:
-        return found.decode()
+        return read_bytes(cursor).decode()
     except UnicodeDecodeError as error:
         raise Code.AVRO_INVALID(reason="avro_text_not_utf8", got=error.reason) from None
 
@@ -138,102 +129,106 @@ _PRIMITIVE: Final[dict[str, Reader]] = {
 
 
 def reader_of(node: Node) -> Reader:
-    """The function that reads one value of this type."""
+    """A function that reads one value of this type."""
     match node:
         case PrimitiveNode(kind):
             return _PRIMITIVE[kind]
         case FixedNode(size):
             return lambda cursor: cursor.take(size)
         case OptionNode(inner, null_first):
-            return _option(reader_of(inner), null_first)
+            return _option_reader(reader_of(inner), null_first)
         case ArrayNode(items):
-            return _pairs(items) or _array(reader_of(items), items)
+            return _pairs_reader(items) or _array_reader(reader_of(items), items)
         case MapNode(values):
-            return _map(reader_of(values), values)
+            return _map_reader(reader_of(values), values)
         case RecordNode(fields):
-            return _record(tuple(reader_of(field.type) for field in fields))
+            return _record_reader(tuple(reader_of(field.type) for field in fields))
 
 
-def _record(readers: tuple[Reader, ...]) -> Reader:
+def _record_reader(readers: tuple[Reader, ...]) -> Reader:
     def read(cursor: Cursor) -> Raw:
         return tuple([read_field(cursor) for read_field in readers])
 
     return read
 
 
-def _option(read_inner: Reader, null_first: bool) -> Reader:
-    null = 0 if null_first else 1
+def _option_reader(read_inner: Reader, null_first: bool) -> Reader:
+    null_branch = 0 if null_first else 1
 
     def read(cursor: Cursor) -> Raw:
         branch = read_long(cursor)
-        if branch == null:
+        if branch == null_branch:
             return None
-        if branch != 1 - null:
+        if branch != 1 - null_branch:
             raise Code.AVRO_INVALID(reason="avro_branch_unknown", got=str(branch))
         return read_inner(cursor)
 
     return read
 
 
-def _blocks(cursor: Cursor, least: int, each: int) -> Iterator[int]:
-    """The number of items in each block up to the empty one. Raises if a block does not have the size that it gives."""
+def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator[int]:
+    """The number of items in each block up to the empty one; the caller reads the items.
+
+    An item has at least so many bytes and values. Raises if a block's count or size is wrong.
+    """
     while (count := read_long(cursor)) != 0:
         size = read_size(cursor) if count < 0 else None
         count = abs(count)
         start = cursor.position
-        if count * least > len(cursor.data) - start:
+        if count * least_size > len(cursor.data) - start:
             expected = f"at most {len(cursor.data) - start} bytes of items"
             raise Code.AVRO_INVALID(reason="avro_count_lies", expected=expected, got=f"{count} items")
-        cursor.spend(count * each)
+        cursor.spend(count * least_values)
         yield count
         if size is not None and cursor.position - start != size:
             got = f"{cursor.position - start}"
             raise Code.AVRO_INVALID(reason="avro_block_size_lies", expected=f"{size} bytes", got=got)
 
 
-def _array(read_item: Reader, item: Node) -> Reader:
-    least, each = least_bytes(item), weight(item)
+def _array_reader(read_item: Reader, item: Node) -> Reader:
+    least_size, least_values = count_least_bytes(item), count_least_values(item)
 
     def read(cursor: Cursor) -> Raw:
-        return tuple([read_item(cursor) for count in _blocks(cursor, least, each) for _ in range(count)])
+        counts = _read_counts(cursor, least_size, least_values)
+        return tuple([read_item(cursor) for count in counts for _ in range(count)])
 
     return read
 
 
-def _map(read_value: Reader, value: Node) -> Reader:
-    least, each = 1 + least_bytes(value), 1 + weight(value)
+def _map_reader(read_value: Reader, value: Node) -> Reader:
+    least_size, least_values = 1 + count_least_bytes(value), 1 + count_least_values(value)
 
     def read(cursor: Cursor) -> Raw:
-        found: dict[str, Raw] = {}
-        for count in _blocks(cursor, least, each):
+        values: dict[str, Raw] = {}
+        for count in _read_counts(cursor, least_size, least_values):
             for _ in range(count):
                 key = read_string(cursor)
-                if key in found:
+                if key in values:
                     raise Code.AVRO_INVALID(reason="avro_map_key_repeated", got=repr(key)[:120])
-                found[key] = read_value(cursor)
-        return tuple(found.items())
+                values[key] = read_value(cursor)
+        return tuple(values.items())
 
     return read
 
 
-def _pairs(item: Node) -> Reader | None:
-    """A faster reader for the key-value records of statistics, which are most of a manifest."""
+def _pairs_reader(item: Node) -> Reader | None:
+    """A faster reader for the key-value records of statistics, which are most of a manifest; None for other items."""
     types = tuple(field.type for field in item.fields) if isinstance(item, RecordNode) else ()
     if types not in ((_INT, PrimitiveNode("long")), (_INT, _BYTES)):
         return None
-    sized = types[1] == _BYTES
+    has_bytes = types[1] == _BYTES
 
     def read(cursor: Cursor) -> Raw:
-        found: list[Raw] = []
-        for count in _blocks(cursor, 2, 3):
-            _read_pairs(cursor, count, found, sized)
-        return tuple(found)
+        pairs: list[Raw] = []
+        for count in _read_counts(cursor, 2, 3):
+            _read_pairs(cursor, count, pairs, has_bytes)
+        return tuple(pairs)
 
     return read
 
 
-def _read_pairs(cursor: Cursor, count: int, found: list[Raw], sized: bool) -> None:
-    """Read pairs of a number and a value. Numbers of one byte are read in place; if `sized`, the value is bytes."""
+def _read_pairs(cursor: Cursor, count: int, pairs: list[Raw], has_bytes: bool) -> None:
+    """Append pairs of a number and a value, which is bytes if `has_bytes`. Numbers of one byte are decoded in place."""
     data, position = cursor.data, cursor.position
     value: Raw
     try:
@@ -250,10 +245,10 @@ def _read_pairs(cursor: Cursor, count: int, found: list[Raw], sized: bool) -> No
             else:
                 cursor.position = position
                 value, position = read_long(cursor), cursor.position
-            if sized:
+            if has_bytes:
                 cursor.position = position
-                value, position = cursor.take(_not_negative(value)), cursor.position
-            found.append((key, value))
+                value, position = cursor.take(_require_not_negative(value)), cursor.position
+            pairs.append((key, value))
     except IndexError:
-        raise _truncated("a number", "nothing") from None
+        raise Code.AVRO_INVALID(reason="avro_truncated", expected="a number", got="nothing") from None
     cursor.position = position

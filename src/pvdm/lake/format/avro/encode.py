@@ -13,18 +13,18 @@ Writer: TypeAlias = Callable[[bytearray, Any], None]
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-_BITS: Final = {"int": 31, "long": 63}
+_BITS_WITHOUT_SIGN: Final = {"int": 31, "long": 63}
 
 
 def encode_records(schema: RecordNode, records: Iterable[Any]) -> list[bytes]:
-    """Each record's bytes."""
+    """Each record's bytes. Raises if a value is not one of its type."""
     write = writer_of(schema)
-    found: list[bytes] = []
+    encoded: list[bytes] = []
     for record in records:
         target = bytearray()
         write(target, record)
-        found.append(bytes(target))
-    return found
+        encoded.append(bytes(target))
+    return encoded
 
 
 def write_long(target: bytearray, value: int) -> None:
@@ -36,36 +36,35 @@ def write_long(target: bytearray, value: int) -> None:
     target.append(rest)
 
 
-def _wrong(expected: str, got: object) -> PvdmError:
+def _wrong_value(expected: str, got: object) -> PvdmError:
     return Code.AVRO_INVALID(reason="avro_value_invalid", expected=expected, got=repr(got)[:120])
 
 
 def writer_of(node: Node) -> Writer:
-    """The function that writes one value of this type."""
+    """A function that writes one value of this type."""
     match node:
         case PrimitiveNode("int" | "long" as kind):
-            return _integer(kind)
+            return _integer_writer(kind)
         case PrimitiveNode(kind):
-            return _primitive(kind)
+            return _primitive_writer(kind)
         case FixedNode(size):
-            return _fixed(size)
+            return _fixed_writer(size)
         case OptionNode(inner, null_first):
-            return _option(writer_of(inner), null_first)
+            return _option_writer(writer_of(inner), null_first)
         case ArrayNode(items):
-            return _array(writer_of(items))
+            return _array_writer(writer_of(items))
         case MapNode(values):
-            return _map(writer_of(values))
+            return _map_writer(writer_of(values))
         case RecordNode(fields):
-            return _record(tuple(writer_of(field.type) for field in fields))
+            return _record_writer(tuple(writer_of(field.type) for field in fields))
 
 
-def _integer(kind: str) -> Writer:
-    bits = _BITS[kind]
-    low, high = -(1 << bits), (1 << bits) - 1
+def _integer_writer(kind: str) -> Writer:
+    limit = 1 << _BITS_WITHOUT_SIGN[kind]
 
     def write(target: bytearray, value: Any) -> None:
-        if type(value) is not int or not low <= value <= high:
-            raise _wrong(kind, value)
+        if type(value) is not int or not -limit <= value < limit:
+            raise _wrong_value(kind, value)
         if 0 <= value < 64:
             target.append(value << 1)
         else:
@@ -74,68 +73,70 @@ def _integer(kind: str) -> Writer:
     return write
 
 
-def _put_bytes(target: bytearray, value: bytes) -> None:
+def _write_bytes(target: bytearray, value: bytes) -> None:
     write_long(target, len(value))
     target += value
 
 
+# By Avro type: the Python type of its values, its name in messages, and its writer.
 _PRIMITIVES: Final[dict[str, tuple[type, str, Writer]]] = {
     "null": (type(None), "null", lambda _target, _value: None),
     "boolean": (bool, "true or false", bytearray.append),
     "float": (float, "a floating-point number", lambda target, value: target.extend(_FLOAT.pack(value))),
     "double": (float, "a floating-point number", lambda target, value: target.extend(_DOUBLE.pack(value))),
-    "bytes": (bytes, "bytes", _put_bytes),
-    "string": (str, "text", lambda target, value: _put_bytes(target, value.encode())),
+    "bytes": (bytes, "bytes", _write_bytes),
+    "string": (str, "text", lambda target, value: _write_bytes(target, value.encode())),
 }
 
 
-def _primitive(kind: str) -> Writer:
-    wanted, expected, put = _PRIMITIVES[kind]
+def _primitive_writer(kind: str) -> Writer:
+    python_type, expected, write_checked = _PRIMITIVES[kind]
 
     def write(target: bytearray, value: Any) -> None:
-        if type(value) is not wanted:
-            raise _wrong(expected, value)
+        if type(value) is not python_type:
+            raise _wrong_value(expected, value)
         try:
-            put(target, value)
+            write_checked(target, value)
         except OverflowError:
-            raise _wrong("a number of single precision", value) from None
+            raise _wrong_value("a number of single precision", value) from None
         except UnicodeEncodeError:
-            raise _wrong("well-formed Unicode", value) from None
+            raise _wrong_value("well-formed Unicode", value) from None
 
     return write
 
 
-def _fixed(size: int) -> Writer:
+def _fixed_writer(size: int) -> Writer:
     def write(target: bytearray, value: Any) -> None:
         if type(value) is not bytes or len(value) != size:
-            raise _wrong(f"{size} bytes", value)
+            raise _wrong_value(f"{size} bytes", value)
         target += value
 
     return write
 
 
-def _option(write_inner: Writer, null_first: bool) -> Writer:
-    null, some = (0, 2) if null_first else (2, 0)
+def _option_writer(write_inner: Writer, null_first: bool) -> Writer:
+    # The number of a union's branch, zigzag-encoded.
+    null_branch, value_branch = (0, 2) if null_first else (2, 0)
 
     def write(target: bytearray, value: Any) -> None:
         if value is None:
-            target.append(null)
+            target.append(null_branch)
         else:
-            target.append(some)
+            target.append(value_branch)
             write_inner(target, value)
 
     return write
 
 
-def _sequence(value: Any) -> tuple[Any, ...]:
+def _require_tuple(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
-        raise _wrong("a tuple", value)
+        raise _wrong_value("a tuple", value)
     return value
 
 
-def _array(write_item: Writer) -> Writer:
+def _array_writer(write_item: Writer) -> Writer:
     def write(target: bytearray, value: Any) -> None:
-        if _sequence(value):
+        if _require_tuple(value):
             write_long(target, len(value))
             for each in value:
                 write_item(target, each)
@@ -144,27 +145,27 @@ def _array(write_item: Writer) -> Writer:
     return write
 
 
-def _map(write_value: Writer) -> Writer:
-    write_key = _primitive("string")
+def _map_writer(write_value: Writer) -> Writer:
+    write_key = _primitive_writer("string")
+
+    def write_pair(target: bytearray, pair: Any) -> None:
+        write_key(target, pair[0])
+        write_value(target, pair[1])
+
+    write_pairs = _array_writer(write_pair)
 
     def write(target: bytearray, value: Any) -> None:
-        pairs = _sequence(value)
-        if len({key for key, _ in pairs}) != len(pairs):
-            raise _wrong("distinct keys", value)
-        if pairs:
-            write_long(target, len(pairs))
-            for key, each in pairs:
-                write_key(target, key)
-                write_value(target, each)
-        target.append(0)
+        if len({key for key, _ in _require_tuple(value)}) != len(value):
+            raise _wrong_value("distinct keys", value)
+        write_pairs(target, value)
 
     return write
 
 
-def _record(writers: tuple[Writer, ...]) -> Writer:
+def _record_writer(writers: tuple[Writer, ...]) -> Writer:
     def write(target: bytearray, value: Any) -> None:
-        if len(_sequence(value)) != len(writers):
-            raise _wrong(f"{len(writers)} fields", value)
+        if len(_require_tuple(value)) != len(writers):
+            raise _wrong_value(f"{len(writers)} fields", value)
         for write_field, each in zip(writers, value, strict=True):
             write_field(target, each)
 

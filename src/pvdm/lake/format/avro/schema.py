@@ -16,9 +16,10 @@ AVRO_FIXED_MAX_BYTES: Final = 1_048_576
 AVRO_NAME_MAX_CHARACTERS: Final = 1_024
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# Longer texts are not cached.
-_CACHED_MAX_CHARACTERS: Final = 65_536
-_BYTES_AT_LEAST: Final = {"null": 0, "float": 4, "double": 8}
+# The trees of longer schemas are not cached.
+_CACHED_TEXT_MAX_CHARACTERS: Final = 65_536
+# Values of the other primitive types have at least one byte.
+_LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class OptionNode:
-    """A union of null and one other type, in their order."""
+    """A union of null and one other type; `null_first` is their order."""
 
     inner: Node
     null_first: bool = True
@@ -92,31 +93,27 @@ class RecordNode:
 Node: TypeAlias = PrimitiveNode | FixedNode | ArrayNode | MapNode | OptionNode | RecordNode
 
 
-def least_bytes(node: Node) -> int:
+def count_least_bytes(node: Node) -> int:
     """The least number of bytes of a value of this type, to check counts before items are read."""
     match node:
         case PrimitiveNode(kind):
-            return _BYTES_AT_LEAST.get(kind, 1)
+            return _LEAST_BYTES.get(kind, 1)
         case FixedNode(size):
             return size
         case RecordNode(fields):
-            return sum(least_bytes(field.type) for field in fields)
+            return sum(count_least_bytes(field.type) for field in fields)
         case _:
             return 1
 
 
-def weight(node: Node) -> int:
-    """The least number of values in a value of this type, itself included."""
-    match node:
-        case RecordNode(fields):
-            return 1 + sum(weight(field.type) for field in fields)
-        case _:
-            return 1
+def count_least_values(node: Node) -> int:
+    """The least number of values in a value of this type: itself, and those of a record's fields."""
+    return 1 + sum(count_least_values(field.type) for field in node.fields) if isinstance(node, RecordNode) else 1
 
 
 def parse_avro_schema(text: str) -> RecordNode:
     """Parse a file's schema. Raises if its root is not a record."""
-    return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
+    return _parse_cached(text) if len(text) <= _CACHED_TEXT_MAX_CHARACTERS else _parse(text)
 
 
 def _parse(text: str) -> RecordNode:
@@ -130,7 +127,7 @@ def _parse(text: str) -> RecordNode:
     return root
 
 
-# Manifests of one table share their schema's text, and to parse it costs more than to read a short manifest.
+# Manifests of one table have the same schema text, and parsing it takes longer than reading a short manifest.
 _parse_cached: Final = functools.lru_cache(maxsize=64)(_parse)
 
 
@@ -139,11 +136,14 @@ def _unsupported(expected: str, got: object) -> PvdmError:
 
 
 class _Parser:
-    """Parses a schema in one pass. Named types are expanded, so that the limit on nodes counts them each time."""
+    """Parses a schema in one pass. A named type counts for the limit on nodes wherever it is used.
+
+    `_defined` has the named types by full name, and `_unfinished` the names of the records around the present node.
+    """
 
     def __init__(self) -> None:
-        self._named: dict[str, Node] = {}
-        self._open: set[str] = set()
+        self._defined: dict[str, Node] = {}
+        self._unfinished: set[str] = set()
         self._nodes = 0
 
     def parse(self, value: Any, namespace: str, depth: int) -> Node:
@@ -151,107 +151,111 @@ class _Parser:
             expected = f"at most {AVRO_NESTING_DEPTH_MAX} levels"
             raise Code.AVRO_INVALID(reason="avro_schema_too_deep", expected=expected, got="more")
         if isinstance(value, str):
-            return self._reference(value, namespace)
-        self._count(1)
+            return self._resolve_name(value, namespace)
+        self._count_nodes(1)
         if isinstance(value, list):
-            return self._option(value, namespace, depth)
+            return self._parse_option(value, namespace, depth)
         if not isinstance(value, dict):
             raise _unsupported("a name, a union or an object", value)
-        return self._object(value, namespace, depth)
+        return self._parse_object(value, namespace, depth)
 
-    def _count(self, nodes: int) -> None:
+    def _count_nodes(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > AVRO_SCHEMA_NODES_MAX:
             expected = f"at most {AVRO_SCHEMA_NODES_MAX}"
             raise Code.AVRO_INVALID(reason="avro_schema_too_many_nodes", expected=expected, got="more")
 
-    def _reference(self, name: str, namespace: str) -> Node:
+    def _resolve_name(self, name: str, namespace: str) -> Node:
         if name in PRIMITIVES:
-            self._count(1)
+            self._count_nodes(1)
             return PrimitiveNode(name)
-        full = _full_name(name, namespace)
-        if full in self._open:
-            raise Code.AVRO_INVALID(reason="avro_schema_recursive", got=repr(full)[:120])
-        found = self._named.get(full)
-        if found is None:
+        full_name = _full_name(name, namespace)
+        if full_name in self._unfinished:
+            raise Code.AVRO_INVALID(reason="avro_schema_recursive", got=repr(full_name)[:120])
+        node = self._defined.get(full_name)
+        if node is None:
             raise _unsupported("a type that is defined before it is named", name)
-        self._count(_size(found))
-        return found
+        self._count_nodes(_size(node))
+        return node
 
-    def _option(self, branches: list[Any], namespace: str, depth: int) -> Node:
+    def _parse_option(self, branches: list[Any], namespace: str, depth: int) -> Node:
         if len(branches) != 2 or branches.count("null") != 1:
             raise Code.AVRO_INVALID(reason="avro_union_unsupported", got=repr(branches)[:120])
         null_first = branches[0] == "null"
         inner = self.parse(branches[1 if null_first else 0], namespace, depth + 1)
         if isinstance(inner, OptionNode):
-            raise _unsupported("a union that holds no union", branches)
+            raise _unsupported("a union without a union in it", branches)
         return OptionNode(inner, null_first)
 
-    def _object(self, value: dict[str, Any], namespace: str, depth: int) -> Node:
+    def _parse_object(self, value: dict[str, Any], namespace: str, depth: int) -> Node:
         kind = value.get("type")
         match kind:
             case "record":
-                return self._record(value, namespace, depth)
+                return self._parse_record(value, namespace, depth)
             case "fixed":
-                return self._fixed(value, namespace)
+                return self._parse_fixed(value, namespace)
             case "array":
-                items = self.parse(_part(value, "items"), namespace, depth + 1)
-                return ArrayNode(items, _identifier(value, "element-id"), _logical(value))
+                items = self.parse(_require_key(value, "items"), namespace, depth + 1)
+                return ArrayNode(items, _read_id(value, "element-id"), _read_logical_type(value))
             case "map":
-                values = self.parse(_part(value, "values"), namespace, depth + 1)
-                return MapNode(values, _identifier(value, "key-id"), _identifier(value, "value-id"))
+                values = self.parse(_require_key(value, "values"), namespace, depth + 1)
+                return MapNode(values, _read_id(value, "key-id"), _read_id(value, "value-id"))
             case str() if kind in PRIMITIVES:
                 adjusted = value.get("adjust-to-utc", False)
                 if not isinstance(adjusted, bool):
                     raise _unsupported("adjust-to-utc as true or false", adjusted)
-                return PrimitiveNode(kind, _logical(value), adjusted)
+                return PrimitiveNode(kind, _read_logical_type(value), adjusted)
             case dict() | list() | str():
                 return self.parse(kind, namespace, depth + 1)
             case _:
                 raise _unsupported("an object with a type", value)
 
-    def _enter(self, value: dict[str, Any], namespace: str) -> tuple[str, str]:
-        name, space = value.get("name"), value.get("namespace", namespace)
-        if not isinstance(name, str) or not name or not isinstance(space, str):
+    def _read_new_name(self, value: dict[str, Any], namespace: str) -> str:
+        """The full name of the type that is defined here. Raises if another type has it."""
+        name, own_namespace = value.get("name"), value.get("namespace", namespace)
+        if not isinstance(name, str) or not name or not isinstance(own_namespace, str):
             raise _unsupported("a name", name)
-        full = _full_name(name, space)
-        if full in self._named or full in self._open:
-            raise _unsupported("each name once", full)
-        return full, full.rpartition(".")[0]
+        full_name = _full_name(name, own_namespace)
+        if full_name in self._defined or full_name in self._unfinished:
+            raise _unsupported("each name once", full_name)
+        return full_name
 
-    def _fixed(self, value: dict[str, Any], namespace: str) -> Node:
-        full, _ = self._enter(value, namespace)
-        size = _integer(value, "size")
+    def _parse_fixed(self, value: dict[str, Any], namespace: str) -> Node:
+        full_name = self._read_new_name(value, namespace)
+        size = _read_integer(value, "size")
         if size is None or not 0 <= size <= AVRO_FIXED_MAX_BYTES:
             expected = f"0 to {AVRO_FIXED_MAX_BYTES} bytes"
             raise Code.AVRO_INVALID(reason="avro_fixed_too_large", expected=expected, got=repr(size)[:40])
-        node = FixedNode(size, _logical(value), _integer(value, "precision"), _integer(value, "scale"))
-        self._named[full] = node
+        precision, scale = _read_integer(value, "precision"), _read_integer(value, "scale")
+        node = FixedNode(size, _read_logical_type(value), precision, scale)
+        self._defined[full_name] = node
         return node
 
-    def _record(self, value: dict[str, Any], namespace: str, depth: int) -> Node:
-        full, space = self._enter(value, namespace)
+    def _parse_record(self, value: dict[str, Any], namespace: str, depth: int) -> Node:
+        full_name = self._read_new_name(value, namespace)
         fields = value.get("fields")
         if not isinstance(fields, list):
             raise _unsupported("a record with fields", value.keys())
-        self._open.add(full)
-        node = RecordNode(tuple(self._field(field, space, depth + 1) for field in fields))
-        self._open.remove(full)
+        self._unfinished.add(full_name)
+        own_namespace = full_name.rpartition(".")[0]
+        node = RecordNode(tuple(self._parse_field(field, own_namespace, depth + 1) for field in fields))
+        self._unfinished.remove(full_name)
         names = [field.name for field in node.fields]
         ids = [field.field_id for field in node.fields if field.field_id is not None]
         if len(set(names)) != len(names) or len(set(ids)) != len(ids):
             raise Code.AVRO_INVALID(reason="avro_field_repeated", got=repr(names)[:120])
-        self._named[full] = node
+        self._defined[full_name] = node
         return node
 
-    def _field(self, value: Any, namespace: str, depth: int) -> FieldNode:
+    def _parse_field(self, value: Any, namespace: str, depth: int) -> FieldNode:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise _unsupported("a field with a name", value)
-        kind = self.parse(_part(value, "type"), namespace, depth)
-        return FieldNode(value["name"], kind, _identifier(value, "field-id"))
+        kind = self.parse(_require_key(value, "type"), namespace, depth)
+        return FieldNode(value["name"], kind, _read_id(value, "field-id"))
 
 
 def _size(node: Node) -> int:
+    """The number of nodes in the tree."""
     match node:
         case RecordNode(fields):
             return 1 + sum(_size(field.type) for field in fields)
@@ -266,34 +270,34 @@ def _size(node: Node) -> int:
 
 
 def _full_name(name: str, namespace: str) -> str:
-    full = name if "." in name or not namespace else f"{namespace}.{name}"
-    if len(full) > AVRO_NAME_MAX_CHARACTERS:
-        raise _unsupported(f"a full name of at most {AVRO_NAME_MAX_CHARACTERS} characters", full)
-    return full
+    full_name = name if "." in name or not namespace else f"{namespace}.{name}"
+    if len(full_name) > AVRO_NAME_MAX_CHARACTERS:
+        raise _unsupported(f"a full name of at most {AVRO_NAME_MAX_CHARACTERS} characters", full_name)
+    return full_name
 
 
-def _part(value: dict[str, Any], key: str) -> Any:
+def _require_key(value: dict[str, Any], key: str) -> Any:
     if key not in value:
         raise _unsupported(f"an object with {key}", value)
     return value[key]
 
 
-def _integer(value: dict[str, Any], key: str) -> int | None:
-    found = value.get(key)
-    if found is not None and (not isinstance(found, int) or isinstance(found, bool)):
-        raise _unsupported(f"{key} as an integer", found)
-    return found
+def _read_integer(value: dict[str, Any], key: str) -> int | None:
+    number = value.get(key)
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+        raise _unsupported(f"{key} as an integer", number)
+    return number
 
 
-def _identifier(value: dict[str, Any], key: str) -> int | None:
-    found = _integer(value, key)
-    if found is not None and not 0 <= found < 2**31:
-        raise _unsupported(f"{key} in 0 to 2^31 − 1", found)
-    return found
+def _read_id(value: dict[str, Any], key: str) -> int | None:
+    number = _read_integer(value, key)
+    if number is not None and not 0 <= number < 2**31:
+        raise _unsupported(f"{key} in 0 to 2^31 − 1", number)
+    return number
 
 
-def _logical(value: dict[str, Any]) -> str | None:
-    found = value.get("logicalType")
-    if found is not None and not isinstance(found, str):
-        raise _unsupported("logicalType as text", found)
-    return found
+def _read_logical_type(value: dict[str, Any]) -> str | None:
+    name = value.get("logicalType")
+    if name is not None and not isinstance(name, str):
+        raise _unsupported("logicalType as text", name)
+    return name

@@ -21,57 +21,47 @@ class SizedCache(Generic[_Key, _T]):
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, tuple[_T, int]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[_T, int]] = OrderedDict()
         self._size = 0
 
     def get(self, key: _Key) -> _T | None:
-        """The value, if it is kept."""
+        """The value; None if the cache does not have it."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._kept.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def put(self, key: _Key, value: _T, size: int) -> None:
-        """Keep the value. One that is larger than all may be together is not kept."""
+        """Add or replace a value. One that is larger than the whole cache may be is dropped at once."""
         with self._lock:
-            _, before = self._kept.pop(key, (value, 0))
-            self._kept[key] = (value, size)
-            self._size += size - before
+            _, replaced_size = self._entries.pop(key, (value, 0))
+            self._entries[key] = (value, size)
+            self._size += size - replaced_size
             while self._size > self._size_max:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._size -= gone
+                _, (_, dropped_size) = self._entries.popitem(last=False)
+                self._size -= dropped_size
 
 
 class ParsedFiles(Generic[_T]):
-    """What a pure function made of some bytes; the values must never be changed. What was used longest ago goes first.
+    """Parsed files by the hash of their bytes, so that a changed file is parsed again. Callers must not change them."""
 
-    The bytes are hashed each time, so that a file that was changed is never taken for the one that was parsed.
-    """
-
-    def __init__(
-        self,
-        content_bytes: Callable[[_T], int],
-        *,
-        file_max_bytes: int = PARSED_FILE_MAX_BYTES,
-        max_bytes: int = PARSED_FILES_MAX_BYTES,
-    ) -> None:
-        """`content_bytes` says how long a file's content is once it is decompressed: the limits go by that."""
+    def __init__(self, content_bytes: Callable[[_T], int], max_bytes: int = PARSED_FILES_MAX_BYTES) -> None:
+        """`content_bytes` returns the decompressed size of a parsed file, which counts for the limits too."""
         self._content_bytes = content_bytes
-        self._file_max_bytes = file_max_bytes
-        self._kept: SizedCache[tuple[bytes, Hashable], _T] = SizedCache(max_bytes)
+        self._cache: SizedCache[tuple[bytes, Hashable], _T] = SizedCache(max_bytes)
 
-    def get(self, data: bytes, how: Hashable, parse: Callable[[], _T]) -> _T:
-        """The value of these bytes, parsed in this way. Errors are not cached."""
-        if len(data) > self._file_max_bytes:
+    def get(self, data: bytes, options: Hashable, parse: Callable[[], _T]) -> _T:
+        """The file of these bytes, from the cache if it was parsed with these options. Errors are not cached."""
+        if len(data) > PARSED_FILE_MAX_BYTES:
             return parse()
-        key = (hashlib.sha256(data).digest(), how)
-        found = self._kept.get(key)
-        if found is not None:
-            return found
-        made = parse()
-        size = len(data) + self._content_bytes(made)
-        if size <= self._file_max_bytes:
-            self._kept.put(key, made, size)
-        return made
+        key = (hashlib.sha256(data).digest(), options)
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        parsed = parse()
+        size = len(data) + self._content_bytes(parsed)
+        if size <= PARSED_FILE_MAX_BYTES:
+            self._cache.put(key, parsed, size)
+        return parsed

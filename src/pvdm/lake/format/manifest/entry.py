@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
@@ -12,7 +12,7 @@ from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import RecordNode
 from pvdm.lake.format.manifest.fields import DATA_FILE, ENTRY, FILE, PARTITION, locate
 from pvdm.lake.format.partition_spec import PartitionSpec
-from pvdm.lake.format.partition_value import from_raw, inferred_type, inner_node, require_type
+from pvdm.lake.format.partition_value import from_raw, infer_type, inner_node, require_type
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.model.schema import Type
 
@@ -51,9 +51,9 @@ class IdMap(Mapping[int, _V], Generic[_V]):
     __slots__ = ("_values",)
 
     def __init__(self, pairs: Iterable[tuple[int, _V]] = ()) -> None:
-        listed = tuple(pairs)
-        self._values = dict(listed)
-        if len(self._values) != len(listed):
+        all_pairs = tuple(pairs)
+        self._values = dict(all_pairs)
+        if len(self._values) != len(all_pairs):
             raise Code.MANIFEST_INVALID(reason="manifest_map_key_repeated", got="an id twice")
 
     def __getitem__(self, key: int) -> _V:
@@ -70,9 +70,6 @@ class IdMap(Mapping[int, _V], Generic[_V]):
 
     def __repr__(self) -> str:
         return f"IdMap({self._values!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return IdMap, (tuple(self._values.items()),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +123,21 @@ class ManifestEntry:
         return self.status is not EntryStatus.DELETED
 
 
+def count_entries(entries: Sequence[ManifestEntry]) -> dict[str, int]:
+    """The files and rows of each status, by the names that these counts have in a manifest list."""
+    counts: dict[str, int] = {}
+    for status in (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED):
+        rows = [entry.data_file.record_count for entry in entries if entry.status is status]
+        counts |= {f"{status.name.lower()}_files_count": len(rows), f"{status.name.lower()}_rows_count": sum(rows)}
+    return counts
+
+
 def _refused(reason: str, expected: str, got: object, message: str | None = None) -> PvdmError:
     return Code.MANIFEST_INVALID(message, reason=reason, expected=expected, got=repr(got)[:120])
 
 
 class EntryReader:
-    """Makes entries from the records of one manifest. Finds the known fields of its schema by id, once."""
+    """Reads the entries of one manifest. The positions of the known fields are found once, by field id."""
 
     def __init__(self, schema: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]) -> None:
         self._entry = locate(schema, ENTRY)
@@ -146,64 +152,63 @@ class EntryReader:
                 raise _missing(FILE[field_id].name, field_id)
         if 0 not in self._entry:
             raise _missing("status", 0)
-        self._partition_at, self.partition = _partition_of(file_node, spec, types)
-        self._void = frozenset(field.field_id for field in spec.fields if field.transform.name == "void")
+        self._partition_at, self.partition = _locate_partition(file_node, spec, types)
+        self._void_ids = frozenset(field.field_id for field in spec.fields if field.transform.name == "void")
 
-    def entry(self, raw: Raw, content: ManifestContent) -> ManifestEntry:
+    def read_entry(self, raw: Raw, content: ManifestContent) -> ManifestEntry:
         """The entry of one record."""
-        status = _member(EntryStatus, self._number(raw, 0), "status")
-        data_file = self._data_file(raw[self._file_at])
+        status = _to_enum(EntryStatus, self._read_number(raw, 0), "status")
+        data_file = self._read_data_file(raw[self._file_at])
         _check_content(data_file, content)
         return ManifestEntry(
             status=status,
             data_file=data_file,
-            snapshot_id=self._number(raw, 1),
-            sequence_number=_not_negative("sequence_number", self._number(raw, 3)),
-            file_sequence_number=_not_negative("file_sequence_number", self._number(raw, 4)),
+            snapshot_id=self._read_number(raw, 1),
+            sequence_number=_require_not_negative("sequence_number", self._read_number(raw, 3)),
+            file_sequence_number=_require_not_negative("file_sequence_number", self._read_number(raw, 4)),
         )
 
-    def _number(self, raw: Raw, field_id: int) -> int | None:
+    def _read_number(self, raw: Raw, field_id: int) -> int | None:
         at = self._entry.get(field_id)
         return None if at is None else raw[at]
 
-    def _data_file(self, raw: Raw) -> DataFile:
-        found: dict[str, Any] = {}
+    def _read_data_file(self, raw: Raw) -> DataFile:
+        values: dict[str, Any] = {}
         for field_id, at in self._file.items():
-            known, value = FILE[field_id], raw[at]
-            if value is None:
-                if known.required:
-                    raise _missing(known.name, field_id)
-                continue
-            found[known.name] = value
-        for name in _COUNTS:
-            for _, count in found.get(name, ()):
-                _not_negative(name, count)
+            declared, value = FILE[field_id], raw[at]
+            if value is not None:
+                values[declared.name] = value
+            elif declared.required:
+                raise _missing(declared.name, field_id)
+        for name in _COUNT_MAPS:
+            for _, count in values.get(name, ()):
+                _require_not_negative(name, count)
         for name in _NUMBERS:
-            _not_negative(name, found.get(name))
-        for name in (*_COUNTS, "lower_bounds", "upper_bounds"):
-            if name in found:
-                found[name] = IdMap(found[name])
+            _require_not_negative(name, values.get(name))
+        for name in (*_COUNT_MAPS, "lower_bounds", "upper_bounds"):
+            if name in values:
+                values[name] = IdMap(values[name])
         for name in ("file_path", "referenced_data_file"):
-            _check_location(name, found.get(name))
-        found["content"] = _member(FileContent, found.get("content", 0), "content")
-        found["partition"] = self._tuple(raw)
-        return DataFile(**found)
+            _check_location(name, values.get(name))
+        values["content"] = _to_enum(FileContent, values.get("content", 0), "content")
+        values["partition"] = self._read_partition(raw)
+        return DataFile(**values)
 
-    def _tuple(self, raw: Raw) -> IdMap[Value]:
+    def _read_partition(self, raw: Raw) -> IdMap[Value]:
         if self._partition_at is None:
             return IdMap()
         values = raw[self._partition_at]
         if values is None:
             raise _missing("partition", PARTITION)
-        found = IdMap((field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition.items())
-        for field_id in self._void:
-            if found[field_id] is not None:
-                got = repr(found[field_id])[:120]
+        partition = IdMap((field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition.items())
+        for field_id in self._void_ids:
+            if partition[field_id] is not None:
+                got = repr(partition[field_id])[:120]
                 raise Code.PARTITION_SPEC_INVALID(reason="partition_void_not_null", expected="null", got=got)
-        return found
+        return partition
 
 
-_COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "distinct_counts")
+_COUNT_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "distinct_counts")
 _NUMBERS: Final = ("record_count", "file_size_in_bytes", "first_row_id", "content_offset", "content_size_in_bytes")
 
 
@@ -215,15 +220,15 @@ def _missing(name: str, field_id: int) -> PvdmError:
 _E = TypeVar("_E", bound=IntEnum)
 
 
-def _member(kind: type[_E], value: Any, name: str) -> _E:
+def _to_enum(enum: type[_E], value: Any, name: str) -> _E:
     try:
-        return kind(value)
+        return enum(value)
     except ValueError:
-        members = ", ".join(str(int(each)) for each in kind)
+        members = ", ".join(str(int(each)) for each in enum)
         raise _refused("manifest_code_unknown", members, value, f"{name} has an unknown value") from None
 
 
-def _not_negative(name: str, value: int | None) -> int | None:
+def _require_not_negative(name: str, value: int | None) -> int | None:
     if value is not None and value < 0:
         raise _refused("manifest_number_negative", "0 or more", value, f"{name} is negative")
     return value
@@ -237,8 +242,8 @@ def _check_location(name: str, value: str | None) -> None:
 
 def _check_content(data_file: DataFile, content: ManifestContent) -> None:
     if (data_file.content is FileContent.DATA) != (content is ManifestContent.DATA):
-        wanted = f"files of a {content.name.lower()} manifest"
-        raise _refused("manifest_content_conflict", wanted, data_file.content.name)
+        expected = f"files of a {content.name.lower()} manifest"
+        raise _refused("manifest_content_conflict", expected, data_file.content.name)
     ids = data_file.equality_ids
     if data_file.content is FileContent.EQUALITY_DELETES and not ids:
         raise _refused("manifest_equality_ids_missing", "equality_ids", None)
@@ -246,16 +251,19 @@ def _check_content(data_file: DataFile, content: ManifestContent) -> None:
         raise _refused("manifest_equality_id_invalid", "1 to 2^31 − 1", ids)
     blob = (data_file.content_offset, data_file.content_size_in_bytes)
     if data_file.is_deletion_vector and (None in blob or data_file.referenced_data_file is None):
-        wanted = "referenced_data_file, content_offset and content_size_in_bytes"
-        raise _refused("manifest_deletion_vector_incomplete", wanted, blob)
+        expected = "referenced_data_file, content_offset and content_size_in_bytes"
+        raise _refused("manifest_deletion_vector_incomplete", expected, blob)
     if blob[0] is not None and blob[1] is None:
         raise _refused("manifest_content_size_missing", "content_size_in_bytes", None)
 
 
-def _partition_of(
+def _locate_partition(
     file_node: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]
 ) -> tuple[int | None, dict[int, tuple[int, Type]]]:
-    """The positions and types of the partition values. Raises unless the tuple has exactly the spec's fields."""
+    """The position of the partition tuple, and the position and type of each value in it by field id.
+
+    Raises unless the tuple has exactly the spec's fields. An unpartitioned manifest may have no tuple.
+    """
     at = file_node.position(PARTITION)
     node = None if at is None else inner_node(file_node.fields[at].type)
     if node is None and not spec.fields:
@@ -263,16 +271,16 @@ def _partition_of(
     if not isinstance(node, RecordNode):
         raise _missing("partition", PARTITION)
     positions = {field.field_id: position for position, field in enumerate(node.fields)}
-    wanted = {field.field_id for field in spec.fields}
-    if positions.keys() != wanted:
-        raise _refused("manifest_partition_mismatch", repr(sorted(wanted)), list(positions))
-    found: dict[int, tuple[int, Type]] = {}
+    spec_ids = {field.field_id for field in spec.fields}
+    if positions.keys() != spec_ids:
+        raise _refused("manifest_partition_mismatch", repr(sorted(spec_ids)), list(positions))
+    located: dict[int, tuple[int, Type]] = {}
     for field_spec, kind in zip(spec.fields, types, strict=True):
         position = positions[field_spec.field_id]
-        written = inner_node(node.fields[position].type)
+        avro_node = inner_node(node.fields[position].type)
         if kind is None or field_spec.transform.name == "void":
-            found[field_spec.field_id] = (position, inferred_type(written))
+            located[field_spec.field_id] = (position, infer_type(avro_node))
         else:
-            require_type(kind, written)
-            found[field_spec.field_id] = (position, kind)
-    return at, found
+            require_type(kind, avro_node)
+            located[field_spec.field_id] = (position, kind)
+    return at, located

@@ -12,7 +12,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.avro.schema import ArrayNode, Node, PrimitiveNode, RecordNode
 from pvdm.lake.format.partition_spec import INT, UNKNOWN, PartitionSpec
 from pvdm.lake.format.partition_value import avro_type, inner_node
-from pvdm.lake.format.schema.logical import DocumentedField, field_to_iceberg
+from pvdm.lake.format.schema.logical import DocumentedField, to_iceberg
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, StructType, Type
 
 _BOOLEAN: Final = PrimitiveType(Kind.BOOLEAN)
@@ -21,7 +21,7 @@ _STRING: Final = PrimitiveType(Kind.STRING)
 _BINARY: Final = PrimitiveType(Kind.BINARY)
 
 
-def _known(field_id: int, name: str, kind: Type, required: bool, doc: str | None = None) -> DocumentedField:
+def _field(field_id: int, name: str, kind: Type, required: bool, doc: str | None = None) -> DocumentedField:
     return DocumentedField(name, kind, required, field_id, doc)
 
 
@@ -39,60 +39,61 @@ def _list(element_id: int, element: Type) -> ListType:
 
 
 SUMMARY: Final = _by_id(
-    _known(509, "contains_null", _BOOLEAN, True, "True if any file has a null partition value"),
-    _known(518, "contains_nan", _BOOLEAN, False, "True if any file has a nan partition value"),
-    _known(510, "lower_bound", _BINARY, False, "Partition lower bound for all files"),
-    _known(511, "upper_bound", _BINARY, False, "Partition upper bound for all files"),
+    _field(509, "contains_null", _BOOLEAN, True, "True if any file has a null partition value"),
+    _field(518, "contains_nan", _BOOLEAN, False, "True if any file has a nan partition value"),
+    _field(510, "lower_bound", _BINARY, False, "Partition lower bound for all files"),
+    _field(511, "upper_bound", _BINARY, False, "Partition upper bound for all files"),
 )
 LIST: Final = _by_id(
-    _known(500, "manifest_path", _STRING, True, "Location URI with FS scheme"),
-    _known(501, "manifest_length", _LONG, True, "Total file size in bytes"),
-    _known(502, "partition_spec_id", INT, True, "Spec ID used to write"),
-    _known(517, "content", INT, False, "Contents of the manifest: 0=data, 1=deletes"),
-    _known(515, "sequence_number", _LONG, False, "Sequence number when the manifest was added"),
-    _known(516, "min_sequence_number", _LONG, False, "Lowest sequence number in the manifest"),
-    _known(503, "added_snapshot_id", _LONG, True, "Snapshot ID that added the manifest"),
-    _known(504, "added_files_count", INT, False, "Added entry count"),
-    _known(505, "existing_files_count", INT, False, "Existing entry count"),
-    _known(506, "deleted_files_count", INT, False, "Deleted entry count"),
-    _known(512, "added_rows_count", _LONG, False, "Added rows count"),
-    _known(513, "existing_rows_count", _LONG, False, "Existing rows count"),
-    _known(514, "deleted_rows_count", _LONG, False, "Deleted rows count"),
-    _known(507, "partitions", _list(508, StructType(tuple(SUMMARY.values()))), False, "Summary for each partition"),
-    _known(519, "key_metadata", _BINARY, False, "Encryption key metadata blob"),
-    _known(520, "first_row_id", _LONG, False, "Starting row ID to assign to new rows in ADDED data files"),
+    _field(500, "manifest_path", _STRING, True, "Location URI with FS scheme"),
+    _field(501, "manifest_length", _LONG, True, "Total file size in bytes"),
+    _field(502, "partition_spec_id", INT, True, "Spec ID used to write"),
+    _field(517, "content", INT, False, "Contents of the manifest: 0=data, 1=deletes"),
+    _field(515, "sequence_number", _LONG, False, "Sequence number when the manifest was added"),
+    _field(516, "min_sequence_number", _LONG, False, "Lowest sequence number in the manifest"),
+    _field(503, "added_snapshot_id", _LONG, True, "Snapshot ID that added the manifest"),
+    _field(504, "added_files_count", INT, False, "Added entry count"),
+    _field(505, "existing_files_count", INT, False, "Existing entry count"),
+    _field(506, "deleted_files_count", INT, False, "Deleted entry count"),
+    _field(512, "added_rows_count", _LONG, False, "Added rows count"),
+    _field(513, "existing_rows_count", _LONG, False, "Existing rows count"),
+    _field(514, "deleted_rows_count", _LONG, False, "Deleted rows count"),
+    _field(507, "partitions", _list(508, StructType(tuple(SUMMARY.values()))), False, "Summary for each partition"),
+    _field(519, "key_metadata", _BINARY, False, "Encryption key metadata blob"),
+    _field(520, "first_row_id", _LONG, False, "Starting row ID to assign to new rows in ADDED data files"),
 )
 _LIST_V1: Final = (500, 501, 502, 503, 504, 505, 506, 507, 512, 513, 514, 519)
 _LIST_V2: Final = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 519)
+_LIST_V3: Final = (*_LIST_V2, 520)
 _LIST_REQUIRED_V2: Final = frozenset({517, 515, 516, 504, 505, 506, 512, 513, 514})
 
 _VALUE_COUNTS_DOC: Final = "Map of column id to total count, including null and NaN"
 _NAN_COUNTS_DOC: Final = "Map of column id to number of NaN values in the column"
 _REFERENCED_DOC: Final = "Fully qualified location (URI with FS scheme) of a data file that all deletes reference"
 FILE: Final = _by_id(
-    _known(134, "content", INT, False, "Contents of the file: 0=data, 1=position deletes, 2=equality deletes"),
-    _known(100, "file_path", _STRING, True, "Location URI with FS scheme"),
-    _known(101, "file_format", _STRING, True, "File format name: avro, orc, or parquet"),
-    _known(103, "record_count", _LONG, True, "Number of records in the file"),
-    _known(104, "file_size_in_bytes", _LONG, True, "Total file size in bytes"),
-    _known(105, "block_size_in_bytes", _LONG, False),
-    _known(106, "file_ordinal", INT, False),
-    _known(107, "sort_columns", _list(112, INT), False),
-    _known(108, "column_sizes", _map(117, 118, _LONG), False, "Map of column id to total size on disk"),
-    _known(109, "value_counts", _map(119, 120, _LONG), False, _VALUE_COUNTS_DOC),
-    _known(110, "null_value_counts", _map(121, 122, _LONG), False, "Map of column id to null value count"),
-    _known(137, "nan_value_counts", _map(138, 139, _LONG), False, _NAN_COUNTS_DOC),
-    _known(111, "distinct_counts", _map(123, 124, _LONG), False),
-    _known(125, "lower_bounds", _map(126, 127, _BINARY), False, "Map of column id to lower bound"),
-    _known(128, "upper_bounds", _map(129, 130, _BINARY), False, "Map of column id to upper bound"),
-    _known(131, "key_metadata", _BINARY, False, "Encryption key metadata blob"),
-    _known(132, "split_offsets", _list(133, _LONG), False, "Splittable offsets"),
-    _known(135, "equality_ids", _list(136, INT), False, "Equality comparison field IDs"),
-    _known(140, "sort_order_id", INT, False, "Sort order ID"),
-    _known(142, "first_row_id", _LONG, False, "The first row ID assigned to the first row in the data file"),
-    _known(143, "referenced_data_file", _STRING, False, _REFERENCED_DOC),
-    _known(144, "content_offset", _LONG, False, "The offset in the file where the content starts"),
-    _known(145, "content_size_in_bytes", _LONG, False, "The length of referenced content stored in the file"),
+    _field(134, "content", INT, False, "Contents of the file: 0=data, 1=position deletes, 2=equality deletes"),
+    _field(100, "file_path", _STRING, True, "Location URI with FS scheme"),
+    _field(101, "file_format", _STRING, True, "File format name: avro, orc, or parquet"),
+    _field(103, "record_count", _LONG, True, "Number of records in the file"),
+    _field(104, "file_size_in_bytes", _LONG, True, "Total file size in bytes"),
+    _field(105, "block_size_in_bytes", _LONG, False),
+    _field(106, "file_ordinal", INT, False),
+    _field(107, "sort_columns", _list(112, INT), False),
+    _field(108, "column_sizes", _map(117, 118, _LONG), False, "Map of column id to total size on disk"),
+    _field(109, "value_counts", _map(119, 120, _LONG), False, _VALUE_COUNTS_DOC),
+    _field(110, "null_value_counts", _map(121, 122, _LONG), False, "Map of column id to null value count"),
+    _field(137, "nan_value_counts", _map(138, 139, _LONG), False, _NAN_COUNTS_DOC),
+    _field(111, "distinct_counts", _map(123, 124, _LONG), False),
+    _field(125, "lower_bounds", _map(126, 127, _BINARY), False, "Map of column id to lower bound"),
+    _field(128, "upper_bounds", _map(129, 130, _BINARY), False, "Map of column id to upper bound"),
+    _field(131, "key_metadata", _BINARY, False, "Encryption key metadata blob"),
+    _field(132, "split_offsets", _list(133, _LONG), False, "Splittable offsets"),
+    _field(135, "equality_ids", _list(136, INT), False, "Equality comparison field IDs"),
+    _field(140, "sort_order_id", INT, False, "Sort order ID"),
+    _field(142, "first_row_id", _LONG, False, "The first row ID assigned to the first row in the data file"),
+    _field(143, "referenced_data_file", _STRING, False, _REFERENCED_DOC),
+    _field(144, "content_offset", _LONG, False, "The offset in the file where the content starts"),
+    _field(145, "content_size_in_bytes", _LONG, False, "The length of referenced content stored in the file"),
 )
 PARTITION: Final = 102
 _STATISTICS: Final = (108, 109, 110, 137, 125, 128, 131, 132)
@@ -102,26 +103,25 @@ _FILE_V3: Final = (134, 100, 101, PARTITION, 103, 104, *_STATISTICS, 135, 140, 1
 _PARTITION_DOC: Final = "Partition data tuple, schema based on the partition spec"
 
 ENTRY: Final = _by_id(
-    _known(0, "status", INT, True),
-    _known(1, "snapshot_id", _LONG, False),
-    _known(3, "sequence_number", _LONG, False),
-    _known(4, "file_sequence_number", _LONG, False),
+    _field(0, "status", INT, True),
+    _field(1, "snapshot_id", _LONG, False),
+    _field(3, "sequence_number", _LONG, False),
+    _field(4, "file_sequence_number", _LONG, False),
 )
 DATA_FILE: Final = 2
 
 
 def list_fields(version: int) -> StructType:
     """The fields of a manifest list in the order of the file."""
-    if version == 1:
-        return StructType(tuple(LIST[each] for each in _LIST_V1))
-    ids = _LIST_V2 if version == 2 else (*_LIST_V2, 520)
-    return StructType(tuple(replace(LIST[each], required=each in list_required(version)) for each in ids))
+    ids = {1: _LIST_V1, 2: _LIST_V2, 3: _LIST_V3}[version]
+    required = list_required(version)
+    return StructType(tuple(replace(LIST[each], required=each in required) for each in ids))
 
 
 def list_required(version: int) -> frozenset[int]:
     """The ids of the fields that a manifest list of this version must have."""
-    always = frozenset(field_id for field_id, known in LIST.items() if known.required)
-    return always if version == 1 else always | _LIST_REQUIRED_V2
+    in_all_versions = frozenset(field_id for field_id, field in LIST.items() if field.required)
+    return in_all_versions if version == 1 else in_all_versions | _LIST_REQUIRED_V2
 
 
 def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]) -> StructType:
@@ -131,15 +131,12 @@ def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]
         avro_type(kind or UNKNOWN, set())  # raises for a type that partition values do not have
         partition.append(Field(field.name, kind or UNKNOWN, field_id=field.field_id))
     doc = None if version == 1 else _PARTITION_DOC
-    tuple_field = _known(PARTITION, "partition", StructType(tuple(partition)), True, doc)
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
-    required = {134, 105}
-    fields = tuple(
-        tuple_field if each == PARTITION else replace(FILE[each], required=FILE[each].required or each in required)
-        for each in ids
-    )
+    by_id = {**FILE, PARTITION: _field(PARTITION, "partition", StructType(tuple(partition)), True, doc)}
+    # Writers always have content and block size.
+    file_fields = tuple(replace(by_id[each], required=by_id[each].required or each in (134, 105)) for each in ids)
     numbers = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())
-    return StructType((*numbers, _known(DATA_FILE, "data_file", StructType(fields), True)))
+    return StructType((*numbers, _field(DATA_FILE, "data_file", StructType(file_fields), True)))
 
 
 def avro_text(struct: StructType, name: str) -> str:
@@ -149,8 +146,7 @@ def avro_text(struct: StructType, name: str) -> str:
 
 def iceberg_text(struct: StructType) -> str:
     """The file's Iceberg schema, which Java writes into the header as `iceberg.schema`."""
-    fields = [field_to_iceberg(field, field.name) for field in struct.fields]
-    return _dump({"type": "struct", "schema-id": 0, "fields": fields})
+    return _dump(to_iceberg(struct))
 
 
 def _dump(value: object) -> str:
@@ -182,65 +178,64 @@ def _avro_type(kind: Type, field_id: int | None, defined: set[str]) -> Any:
             items = _avro_type(element.type, element.field_id, defined)
             return {"type": "array", "items": items, "element-id": element.field_id}
         case MapType(key, value):
-            pair = [
-                {"name": name, "type": avro_type(part.type, defined), "field-id": part.field_id}
-                for name, part in (("key", key), ("value", value))
-            ]
-            items = {"type": "record", "name": f"k{key.field_id}_v{value.field_id}", "fields": pair}
+            pair = (Field("key", key.type, True, key.field_id), Field("value", value.type, True, value.field_id))
+            items = _avro_record(pair, f"k{key.field_id}_v{value.field_id}", defined)
             return {"type": "array", "items": items, "logicalType": "map"}
         case _:
             return avro_type(kind, defined)
 
 
 def avro_name(name: str) -> str:
-    """A valid Avro field name, made from UTF-16 units as Iceberg's Java library does."""
+    """A valid Avro field name. Other characters are escaped by UTF-16 unit, as Iceberg's Java library does."""
     data = name.encode("utf-16-be")
     units = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
-    return "".join(_avro_unit(unit, at == 0) for at, unit in enumerate(units))
+    return "".join(_escape_unit(unit, is_first=at == 0) for at, unit in enumerate(units))
 
 
-def _avro_unit(unit: int, first: bool) -> str:
+def _escape_unit(unit: int, *, is_first: bool) -> str:
     text = chr(unit)
     category = unicodedata.category(text)
-    if text == "_" or category.startswith("L") or (category == "Nd" and not first):
+    if text == "_" or category.startswith("L") or (category == "Nd" and not is_first):
         return text
     return f"_{text}" if category == "Nd" else f"_x{unit:X}"
 
 
 def locate(record: RecordNode, known: Mapping[int, Field]) -> dict[int, int]:
     """The position of each known field in a record. Raises if a known id has another type."""
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for position, field in enumerate(record.fields):
         if field.field_id is None or field.field_id not in known:
             continue
         declared = known[field.field_id]
-        if not _fits(declared.type, inner_node(field.type)):
+        if not _can_hold(inner_node(field.type), declared.type):
             raise Code.MANIFEST_INVALID(
                 f"field {field.field_id} ({declared.name}) has another type",
                 reason="manifest_field_type_mismatch",
                 expected=str(declared.type),
                 got=repr(field.type)[:120],
             )
-        found[field.field_id] = position
-    return found
+        positions[field.field_id] = position
+    return positions
 
 
-_FITTING: Final = {"long": {"int", "long"}, "binary": {"bytes"}}
+# The Avro types in which a field of the manifest may be stored, if not only in the one of the same name.
+_AVRO_TYPES: Final = {"long": {"int", "long"}, "binary": {"bytes"}}
 
 
-def _fits(kind: Type, node: Node) -> bool:
+def _can_hold(node: Node, kind: Type) -> bool:
+    """Whether the Avro type stores values of the type; an id that it gives must be the right one."""
     match kind, node:
-        case PrimitiveType(Kind(value=plain)), PrimitiveNode(written):
-            return written in _FITTING.get(plain, {plain})
+        case PrimitiveType(Kind(value=name)), PrimitiveNode(stored_as):
+            return stored_as in _AVRO_TYPES.get(name, {name})
         case MapType(key, value), ArrayNode(RecordNode((first, second)), _, "map"):
-            named = first.field_id in {None, key.field_id} and second.field_id in {None, value.field_id}
-            return named and first.type == PrimitiveNode("int") and _fits(value.type, second.type)
-        case ListType(element), ArrayNode(items, written_id):
-            if written_id not in {None, element.field_id}:
+            has_ids = first.field_id in {None, key.field_id} and second.field_id in {None, value.field_id}
+            return has_ids and first.type == PrimitiveNode("int") and _can_hold(second.type, value.type)
+        case ListType(element), ArrayNode(items, element_id):
+            if element_id not in {None, element.field_id}:
                 return False
             if isinstance(element.type, StructType):
                 return isinstance(items, RecordNode)
             # PyIceberg writes the ids of equality deletes as long; their range is checked where they are read.
-            return _fits(_LONG if element.type == INT else element.type, items)
+            return _can_hold(items, _LONG if element.type == INT else element.type)
         case _:
             return False

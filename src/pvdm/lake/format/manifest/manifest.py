@@ -9,8 +9,8 @@ from typing import Final
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
 from pvdm.lake.format.manifest.cache import ParsedFiles
-from pvdm.lake.format.manifest.entry import EntryReader, EntryStatus, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest.manifest_list import ManifestFile, header_number, header_version
+from pvdm.lake.format.manifest.entry import EntryReader, EntryStatus, ManifestContent, ManifestEntry, count_entries
+from pvdm.lake.format.manifest.manifest_list import ManifestFile, read_number, read_version
 from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.logical import check_iceberg_schema, schema_from_text
 from pvdm.model.schema import Schema, Type
@@ -32,7 +32,6 @@ class ManifestHeader:
     schema_text: str
     spec: PartitionSpec
     schema_id: int | None = None
-    iceberg_schema: str | None = None
 
     def table_schema(self) -> Schema:
         """The table's schema when the manifest was written."""
@@ -68,35 +67,32 @@ def read_manifest(
 
 def _parse(data: bytes, defaults: ManifestHeader | None, limits: AvroLimits) -> Manifest:
     file = read_avro(data, limits)
-    header = _header(file, defaults)
-    check_iceberg_schema(header.iceberg_schema, file.schema)
+    header = _read_header(file, defaults)
+    check_iceberg_schema(file)
     reader = EntryReader(file.schema, header.spec, header.partition_types())
-    entries = tuple(reader.entry(raw, header.content) for raw in file.records)
+    entries = tuple(reader.read_entry(raw, header.content) for raw in file.records)
     return Manifest(header, entries, {key: kind for key, (_, kind) in reader.partition.items()}, file)
 
 
-def _header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:
+def _read_header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:
     # Manifests of format 1 have no sequence_number.
     by_schema = 1 if file.schema.position(_SEQUENCE_NUMBER_ID) is None else 2
-    version = header_version(
-        file.text("format-version"), None if defaults is None else defaults.format_version, by_schema
-    )
+    version = read_version(file, None if defaults is None else defaults.format_version, by_schema)
     schema_text = file.text("schema")
     if schema_text is None:
         if defaults is None:
             raise _header_missing("schema")
         schema_text = defaults.schema_text
     schema_id = schema_from_text(schema_text)[1]
-    named = header_number("schema-id", file.text("schema-id"))
-    if named is not None and schema_id is not None and named != schema_id:
-        raise Code.MANIFEST_INVALID(reason="manifest_header_conflict", expected=str(named), got=str(schema_id))
+    header_id = read_number(file, "schema-id")
+    if header_id is not None and schema_id is not None and header_id != schema_id:
+        raise Code.MANIFEST_INVALID(reason="manifest_header_conflict", expected=str(header_id), got=str(schema_id))
     return ManifestHeader(
         format_version=version,
-        content=_content(file.text("content"), version, defaults),
+        content=_read_content(file.text("content"), version, defaults),
         schema_text=schema_text,
-        spec=_spec(file, version, defaults),
-        schema_id=schema_id if named is None else named,
-        iceberg_schema=file.text("iceberg.schema"),
+        spec=_read_spec(file, version, defaults),
+        schema_id=schema_id if header_id is None else header_id,
     )
 
 
@@ -104,7 +100,7 @@ def _header_missing(key: str) -> PvdmError:
     return Code.MANIFEST_INVALID(reason="manifest_header_missing", expected=f"header value {key!r}", got="none")
 
 
-def _content(text: str | None, version: int, defaults: ManifestHeader | None) -> ManifestContent:
+def _read_content(text: str | None, version: int, defaults: ManifestHeader | None) -> ManifestContent:
     if text is None:
         if defaults is not None:
             return defaults.content
@@ -116,13 +112,13 @@ def _content(text: str | None, version: int, defaults: ManifestHeader | None) ->
     return _CONTENT[text]
 
 
-def _spec(file: AvroFile, version: int, defaults: ManifestHeader | None) -> PartitionSpec:
-    fields, named = file.text("partition-spec"), file.text("partition-spec-id")
+def _read_spec(file: AvroFile, version: int, defaults: ManifestHeader | None) -> PartitionSpec:
+    fields = file.text("partition-spec")
     if fields is None:
         if defaults is None:
             raise _header_missing("partition-spec")
         return defaults.spec
-    spec_id = header_number("partition-spec-id", named)
+    spec_id = read_number(file, "partition-spec-id")
     if spec_id is None:
         if defaults is None and version != 1:
             raise _header_missing("partition-spec-id")
@@ -136,23 +132,23 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
     Live data files without row ids get them in the order of the entries, as in Java's reader. If the list gives the
     manifest no first row id, no file has one. Delete files never have one.
     """
-    found: list[ManifestEntry] = []
+    inherited: list[ManifestEntry] = []
     next_row_id = listed.first_row_id if manifest.header.content is ManifestContent.DATA else None
     for entry in manifest.entries:
-        given = None if next_row_id is None else entry.data_file.first_row_id
-        if next_row_id is not None and given is None and entry.is_live:
-            given = next_row_id
+        first_row_id = None if next_row_id is None else entry.data_file.first_row_id
+        if next_row_id is not None and first_row_id is None and entry.is_live:
+            first_row_id = next_row_id
             next_row_id += entry.data_file.record_count
             if next_row_id >= 2**63:
                 raise Code.MANIFEST_INVALID(reason="manifest_row_ids_overflow", got=str(next_row_id))
-        numbered = _numbered(entry, listed)
-        if given != entry.data_file.first_row_id:
-            numbered = replace(numbered, data_file=replace(entry.data_file, first_row_id=given))
-        found.append(numbered)
-    return tuple(found)
+        numbered = _inherit_numbers(entry, listed)
+        if first_row_id != entry.data_file.first_row_id:
+            numbered = replace(numbered, data_file=replace(entry.data_file, first_row_id=first_row_id))
+        inherited.append(numbered)
+    return tuple(inherited)
 
 
-def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
+def _inherit_numbers(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
     number = listed.sequence_number or 0
     if entry.status is not EntryStatus.ADDED and number != 0:
         for name in ("sequence_number", "file_sequence_number"):
@@ -168,29 +164,23 @@ def _numbered(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
 
 
 def check_listed(manifest: Manifest, listed: ManifestFile, *, size: int) -> None:
-    """Raise if the list's entry for the manifest is wrong; a null count claims nothing."""
+    """Raise if the list's entry for the manifest is wrong. A count that is null is not checked."""
     header = manifest.header
     if listed.manifest_length != size:
-        raise _lie("manifest_listed_length_lies", "manifest_length", size, listed.manifest_length)
-    if listed.partition_spec_id != header.spec.spec_id:
-        raise _lie("manifest_listed_spec_lies", "partition_spec_id", header.spec.spec_id, listed.partition_spec_id)
+        raise _wrong_in_list("manifest_listed_length_lies", "manifest_length", size, listed.manifest_length)
+    if listed.partition_spec_id != (spec_id := header.spec.spec_id):
+        raise _wrong_in_list("manifest_listed_spec_lies", "partition_spec_id", spec_id, listed.partition_spec_id)
     if listed.content is not header.content:
-        raise _lie("manifest_listed_content_lies", "content", header.content.name, listed.content.name)
-    for status, files, rows in (
-        (EntryStatus.ADDED, listed.added_files_count, listed.added_rows_count),
-        (EntryStatus.EXISTING, listed.existing_files_count, listed.existing_rows_count),
-        (EntryStatus.DELETED, listed.deleted_files_count, listed.deleted_rows_count),
-    ):
-        found = [entry.data_file.record_count for entry in manifest.entries if entry.status is status]
-        what = status.name.lower()
-        if files is not None and files != len(found):
-            raise _lie("manifest_listed_files_lie", f"{what}_files_count", len(found), files)
-        if rows is not None and rows != sum(found):
-            raise _lie("manifest_listed_rows_lie", f"{what}_rows_count", sum(found), rows)
-    _check_sequence(manifest, listed)
+        raise _wrong_in_list("manifest_listed_content_lies", "content", header.content.name, listed.content.name)
+    for name, count in count_entries(manifest.entries).items():
+        listed_count = getattr(listed, name)
+        if listed_count is not None and listed_count != count:
+            reason = "manifest_listed_files_lie" if name.endswith("_files_count") else "manifest_listed_rows_lie"
+            raise _wrong_in_list(reason, name, count, listed_count)
+    _check_sequence_numbers(manifest, listed)
 
 
-def _check_sequence(manifest: Manifest, listed: ManifestFile) -> None:
+def _check_sequence_numbers(manifest: Manifest, listed: ManifestFile) -> None:
     live = [entry.sequence_number or 0 for entry in inherit(manifest, listed) if entry.is_live]
     if not live:
         return
@@ -199,9 +189,9 @@ def _check_sequence(manifest: Manifest, listed: ManifestFile) -> None:
         raise Code.MANIFEST_INVALID(reason="manifest_sequence_ahead", expected=expected, got=str(max(live)))
     least = listed.min_sequence_number or 0
     if least != min(live):
-        raise _lie("manifest_listed_minimum_lies", "min_sequence_number", min(live), least)
+        raise _wrong_in_list("manifest_listed_minimum_lies", "min_sequence_number", min(live), least)
 
 
-def _lie(reason: str, what: str, found: int | str, claimed: int | str) -> PvdmError:
-    words = f"{what} in the manifest list is not that of the manifest"
-    return Code.MANIFEST_INVALID(words, reason=reason, expected=str(found), got=str(claimed))
+def _wrong_in_list(reason: str, name: str, in_manifest: int | str, in_list: int | str) -> PvdmError:
+    words = f"{name} in the manifest list is not that of the manifest"
+    return Code.MANIFEST_INVALID(words, reason=reason, expected=str(in_manifest), got=str(in_list))

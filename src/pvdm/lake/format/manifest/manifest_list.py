@@ -10,7 +10,7 @@ from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
 from pvdm.lake.format.manifest.cache import ParsedFiles
-from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent
+from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent, count_entries
 from pvdm.lake.format.manifest.fields import LIST, SUMMARY, list_required, locate
 from pvdm.lake.format.partition_value import inner_node
 from pvdm.lake.format.schema.logical import check_iceberg_schema
@@ -19,8 +19,11 @@ MANIFEST_LIST_MAX_BYTES: Final = 67_108_864
 MANIFEST_LIST_ENTRIES_MAX: Final = 100_000
 
 LIST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_LIST_MAX_BYTES, records_max=MANIFEST_LIST_ENTRIES_MAX)
-SUPPORTED_VERSIONS: Final = (1, 2, 3)
+FORMAT_VERSIONS: Final = (1, 2, 3)
+COUNTS: Final = tuple(count_entries(()))
+"""The names of the counts in a list."""
 _PARTITIONS: Final = 507
+_CONTAINS_NULL: Final = 509
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +60,13 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListHeader:
-    """A list's header; None for what it does not say. A parent of `null` is None too."""
+    """A list's header. Values that it leaves out are None, and so is a parent of `null`."""
 
     format_version: int
     snapshot_id: int | None = None
     parent_snapshot_id: int | None = None
     sequence_number: int | None = None
     first_row_id: int | None = None
-    iceberg_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +85,19 @@ def read_manifest_list(
     return _PARSED.get(data, (format_version, limits), lambda: _parse(data, format_version, limits))
 
 
-_PARSED: Final[ParsedFiles[ManifestList]] = ParsedFiles(lambda found: found.file.content_bytes)
+_PARSED: Final[ParsedFiles[ManifestList]] = ParsedFiles(lambda manifest_list: manifest_list.file.content_bytes)
 
 
 def _parse(data: bytes, format_version: int | None, limits: AvroLimits) -> ManifestList:
     file = read_avro(data, limits)
-    header = _header(file, format_version)
-    check_iceberg_schema(header.iceberg_schema, file.schema)
-    at = locate(file.schema, LIST)
+    header = _read_header(file, format_version)
+    check_iceberg_schema(file)
+    positions = locate(file.schema, LIST)
     for field_id in sorted(list_required(header.format_version)):
-        if field_id not in at:
+        if field_id not in positions:
             raise _missing(LIST[field_id].name, field_id)
-    summaries = _summary_positions(file.schema, at)
-    manifests = tuple(_manifest(raw, at, summaries, header.format_version) for raw in file.records)
+    summary_positions = _locate_summary(file.schema, positions)
+    manifests = tuple(_read_record(raw, positions, summary_positions, header.format_version) for raw in file.records)
     _check_against_header(header, manifests)
     return ManifestList(header, manifests, file)
 
@@ -105,20 +107,22 @@ def _missing(name: str, field_id: int) -> PvdmError:
     return Code.MANIFEST_LIST_INVALID(words, reason="manifest_list_field_missing", expected="a value", got="none")
 
 
-def header_version(text: str | None, table: int | None, by_schema: int) -> int:
+def read_version(file: AvroFile, of_table: int | None, by_schema: int) -> int:
     """The format version of a file from its header, else from the table, else from its schema."""
-    found = header_number("format-version", text)
-    if found is None:
-        found = by_schema if table is None else table
-    if found not in SUPPORTED_VERSIONS:
-        raise Code.MANIFEST_INVALID(reason="manifest_format_unsupported", got=str(found))
-    if table is not None and found > table:
-        raise Code.MANIFEST_INVALID(reason="manifest_format_conflict", expected=f"at most {table}", got=str(found))
-    return found
+    version = read_number(file, "format-version")
+    if version is None:
+        version = by_schema if of_table is None else of_table
+    if version not in FORMAT_VERSIONS:
+        raise Code.MANIFEST_INVALID(reason="manifest_format_unsupported", got=str(version))
+    if of_table is not None and version > of_table:
+        expected, got = f"at most {of_table}", str(version)
+        raise Code.MANIFEST_INVALID(reason="manifest_format_conflict", expected=expected, got=got)
+    return version
 
 
-def header_number(key: str, text: str | None) -> int | None:
-    """A header value as an integer of 64 bits. Raises if it is not one."""
+def read_number(file: AvroFile, key: str) -> int | None:
+    """A header value as an integer of 64 bits; None if the header does not have it. Raises if it is not one."""
+    text = file.text(key)
     if text is None:
         return None
     digits = text.removeprefix("-")
@@ -128,82 +132,81 @@ def header_number(key: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _header(file: AvroFile, table: int | None) -> ListHeader:
-    parent = file.text("parent-snapshot-id")
+def _read_header(file: AvroFile, version_of_table: int | None) -> ListHeader:
+    # The fields are sequence_number (from format 2 on) and first_row_id (from format 3 on).
     by_schema = 1 if file.schema.position(515) is None else 2 if file.schema.position(520) is None else 3
+    has_parent = file.text("parent-snapshot-id") != "null"
     return ListHeader(
-        format_version=header_version(file.text("format-version"), table, by_schema),
-        snapshot_id=header_number("snapshot-id", file.text("snapshot-id")),
-        parent_snapshot_id=None if parent == "null" else header_number("parent-snapshot-id", parent),
-        sequence_number=header_number("sequence-number", file.text("sequence-number")),
-        first_row_id=header_number("first-row-id", file.text("first-row-id")),
-        iceberg_schema=file.text("iceberg.schema"),
+        format_version=read_version(file, version_of_table, by_schema),
+        snapshot_id=read_number(file, "snapshot-id"),
+        parent_snapshot_id=read_number(file, "parent-snapshot-id") if has_parent else None,
+        sequence_number=read_number(file, "sequence-number"),
+        first_row_id=read_number(file, "first-row-id"),
     )
 
 
-def _summary_positions(schema: RecordNode, at: dict[int, int]) -> dict[int, int]:
-    if _PARTITIONS not in at:
+def _locate_summary(schema: RecordNode, positions: dict[int, int]) -> dict[int, int]:
+    """The position of each field of a partition summary."""
+    if _PARTITIONS not in positions:
         return {}
-    node = inner_node(schema.fields[at[_PARTITIONS]].type)
+    node = inner_node(schema.fields[positions[_PARTITIONS]].type)
     assert isinstance(node, ArrayNode)  # noqa: S101  `locate` has checked both
     assert isinstance(node.items, RecordNode)  # noqa: S101
-    found = locate(node.items, SUMMARY)
-    if 509 not in found:
-        raise _missing("contains_null", 509)
-    return found
+    summary_positions = locate(node.items, SUMMARY)
+    if _CONTAINS_NULL not in summary_positions:
+        raise _missing("contains_null", _CONTAINS_NULL)
+    return summary_positions
 
 
-_COUNTS: Final = (504, 505, 506, 512, 513, 514)
-
-
-def _manifest(raw: Raw, at: dict[int, int], summaries: dict[int, int], version: int) -> ManifestFile:
+def _read_record(raw: Raw, positions: dict[int, int], summary_positions: dict[int, int], version: int) -> ManifestFile:
     required = list_required(version)
-    found: dict[str, Any] = {}
-    for field_id, position in at.items():
+    values: dict[str, Any] = {}
+    for field_id, position in positions.items():
         value = raw[position]
         if value is None and field_id in required:
             raise _missing(LIST[field_id].name, field_id)
-        found[LIST[field_id].name] = value
-    for field_id in (501, 515, 516, 520, *_COUNTS):
-        value = found.get(LIST[field_id].name)
+        values[LIST[field_id].name] = value
+    for name in ("manifest_length", "sequence_number", "min_sequence_number", "first_row_id", *COUNTS):
+        value = values.get(name)
         if value is not None and value < 0:
-            words = f"{LIST[field_id].name} is negative"
+            words = f"{name} is negative"
             raise Code.MANIFEST_LIST_INVALID(words, reason="manifest_list_number_negative", got=str(value))
-    path = found["manifest_path"]
+    path = values["manifest_path"]
     if not 1 <= len(path.encode()) <= LOCATION_MAX_BYTES:
         expected = f"1 to {LOCATION_MAX_BYTES} bytes"
         raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_location_refused", expected=expected, got=path[:80])
     try:
-        found["content"] = ManifestContent(found.get("content") or 0)
+        values["content"] = ManifestContent(values.get("content") or 0)
     except ValueError:
-        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_content_unknown", got=str(found["content"])) from None
-    if found.get("partitions") is not None:
-        found["partitions"] = tuple(_summary(each, summaries) for each in found["partitions"])
+        raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_content_unknown", got=str(values["content"])) from None
+    if values.get("partitions") is not None:
+        values["partitions"] = tuple(_read_summary(each, summary_positions) for each in values["partitions"])
     # A list of format 1 has no sequence numbers; they are 0 (spec, Manifest Lists).
     for name in ("sequence_number", "min_sequence_number"):
-        found[name] = found.get(name) or 0
-    return ManifestFile(**found)
+        values[name] = values.get(name) or 0
+    return ManifestFile(**values)
 
 
-def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:
-    found = {known.name: raw[at[field_id]] for field_id, known in SUMMARY.items() if field_id in at}
-    if found["contains_null"] is None:
-        raise _missing("contains_null", 509)
-    return FieldSummary(**found)
+def _read_summary(raw: Raw, positions: dict[int, int]) -> FieldSummary:
+    values = {SUMMARY[field_id].name: raw[position] for field_id, position in positions.items()}
+    if values["contains_null"] is None:
+        raise _missing("contains_null", _CONTAINS_NULL)
+    return FieldSummary(**values)
 
 
 def _check_against_header(header: ListHeader, manifests: tuple[ManifestFile, ...]) -> None:
     """Raise if the header and the records disagree about the snapshot."""
     for each in manifests:
         if each.content is ManifestContent.DELETES and header.format_version == 1:
-            raise _conflict("manifest_list_deletes_in_v1", "data manifests only in format 1", each.manifest_path)
+            raise _conflict("manifest_list_deletes_in_v1", "only data manifests in format 1", each.manifest_path)
         if header.sequence_number is None or header.format_version == 1:
             continue
         number = each.sequence_number or 0
         if number > header.sequence_number:
             raise _conflict("manifest_list_sequence_ahead", f"at most {header.sequence_number}", number)
         if each.added_snapshot_id == header.snapshot_id and number != header.sequence_number:
-            raise _conflict("manifest_list_sequence_conflict", f"{header.sequence_number} for its own", number)
+            expected = f"{header.sequence_number} on a manifest of the list's own snapshot"
+            raise _conflict("manifest_list_sequence_conflict", expected, number)
 
 
 def _conflict(reason: str, expected: str, got: object) -> PvdmError:

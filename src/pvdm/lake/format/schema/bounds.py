@@ -1,4 +1,4 @@
-"""Lower and upper bounds of columns: made by metrics mode, read, and compared exactly."""
+"""Lower and upper bounds of columns: encoded as the metrics mode says, decoded, and compared exactly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.schema.single_value import Value, check_value, decode_promoted, encode_value, unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
 
-_MODE: Final = re.compile(r"truncate\((\d{1,9})\)", re.ASCII | re.IGNORECASE)
-# Whether counts and bounds are kept.
-_KEPT: Final = {"none": (False, False), "counts": (True, False), "full": (True, True)}
+_TRUNCATE: Final = re.compile(r"truncate\((\d{1,9})\)", re.ASCII | re.IGNORECASE)
 _SURROGATES_FIRST: Final = 0xD800
 _SURROGATES_LAST: Final = 0xDFFF
 _CODE_POINT_LAST: Final = 0x10FFFF
@@ -21,7 +19,7 @@ _CODE_POINT_LAST: Final = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """The metrics that a table keeps for a column: none, counts, truncated bounds, or full bounds."""
+    """The metrics that a table keeps for a column. `length` truncates bounds; without it they are full."""
 
     keeps_counts: bool
     keeps_bounds: bool
@@ -30,9 +28,9 @@ class MetricsMode:
     @classmethod
     def parse(cls, text: str) -> MetricsMode:
         """Read the value of a `write.metadata.metrics` property. Raises if it is not known."""
-        if (kept := _KEPT.get(text.lower())) is not None:
-            return cls(*kept)
-        match = _MODE.fullmatch(text)
+        if (lower := text.lower()) in ("none", "counts", "full"):
+            return cls(keeps_counts=lower != "none", keeps_bounds=lower == "full")
+        match = _TRUNCATE.fullmatch(text)
         if match is None or int(match[1]) == 0:
             raise Code.PROPERTY_INVALID(reason="metrics_mode_unknown", got=repr(text)[:40])
         return cls(keeps_counts=True, keeps_bounds=True, length=int(match[1]))
@@ -42,23 +40,23 @@ TRUNCATE_16: Final = MetricsMode(keeps_counts=True, keeps_bounds=True, length=16
 
 
 def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
-    """The bytes of a lower bound: the least value or a prefix of it; None if the mode keeps none."""
+    """The bytes of a lower bound: the least value or a prefix of it; None if the mode keeps no bounds."""
     _require_bound(kind, minimum)
     if not mode.keeps_bounds:
         return None
-    if mode.length is not None and _is_cut(kind):
+    if mode.length is not None and _can_truncate(kind):
         minimum = minimum[: mode.length]
     return encode_value(kind, minimum)
 
 
 def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
-    """The bytes of an upper bound; None if the mode keeps none or no truncated value is large enough."""
+    """The bytes of an upper bound; None if the mode keeps no bounds or no truncated value is large enough."""
     _require_bound(kind, maximum)
     if not mode.keeps_bounds:
         return None
-    if mode.length is not None and _is_cut(kind) and len(maximum) > mode.length:
-        cut = maximum[: mode.length]
-        maximum = _next_text(cut) if isinstance(cut, str) else _next_bytes(cut)
+    if mode.length is not None and _can_truncate(kind) and len(maximum) > mode.length:
+        prefix = maximum[: mode.length]
+        maximum = _next_text(prefix) if isinstance(prefix, str) else _next_bytes(prefix)
     return None if maximum is None else encode_value(kind, maximum)
 
 
@@ -67,7 +65,7 @@ def is_ordered(kind: Type) -> bool:
     return kind != PrimitiveType(Kind.UUID)
 
 
-def _is_cut(kind: Type) -> bool:
+def _can_truncate(kind: Type) -> bool:
     # A bound of a fixed value must have its full length.
     return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
 
@@ -84,10 +82,9 @@ def _next_text(text: str) -> str | None:
 
 
 def _next_bytes(data: bytes) -> bytes | None:
-    for index in range(len(data) - 1, -1, -1):
-        if data[index] < 0xFF:
-            return data[:index] + bytes([data[index] + 1])
-    return None
+    """The least bytes above all bytes with this prefix; None if there are none."""
+    prefix = data.rstrip(b"\xff")
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
 
 
 def _unordered(kind: Type) -> PvdmError:
@@ -119,9 +116,7 @@ def order_key(kind: Type, value: Value) -> Any:
             return value.bytes
         case DecimalType():
             return unscaled(kind, value)
-        case PrimitiveType(name) if name in (Kind.VARIANT, Kind.UNKNOWN):
-            raise _unordered(kind)
-        case PrimitiveType() | FixedType():
+        case PrimitiveType() | FixedType() if kind not in (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN)):
             check_value(kind, value)
             return value
         case _:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import Json, JsonObject, Node, Number, comparison_text, invalid, kind, shown
-from pvdm.lake.format.schema.type_names import TypeName, fits, parse_type_name
+from pvdm.lake.format.json_document import (
+    Json,
+    JsonObject,
+    Node,
+    Number,
+    abbreviate,
+    comparison_text,
+    describe,
+    invalid_value,
+)
+from pvdm.lake.format.schema.type_names import TypeName, is_default_of, parse_type_name
 
 FIELD_ID_LAST: Final = 2_147_483_447
 DEFAULTS_LEAST_VERSION: Final = 3
 SCHEMA_NESTING_MAX: Final = 64
 COLUMN_NAME_MAX_CHARACTERS: Final = 1_024
 
-_PARTS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "map")})
+# The keys of a nested type that have a type as value, with the name of the nested type.
+_TYPE_KEYS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "map")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +64,15 @@ class TableSchema:
         return max(self.fields, default=0)
 
     def find(self, name: str) -> SchemaField | None:
-        """The field of a full name. `l.x` finds `l.element.x` if no other field has that name."""
-        found = self.ids.get(name)
-        return None if found is None else self.fields[found]
+        """The field of a full name, or None. `l.x` finds `l.element.x` if no other field has that name."""
+        field_id = self.ids.get(name)
+        return None if field_id is None else self.fields[field_id]
+
+    def find_enclosing(self, field: SchemaField) -> Iterator[SchemaField]:
+        """The fields that the field is nested in, innermost first."""
+        while field.parent_id is not None:
+            field = self.fields[field.parent_id]
+            yield field
 
     @property
     def meaning(self) -> str:
@@ -66,16 +82,15 @@ class TableSchema:
 
 def parse_schema(node: Node) -> TableSchema:
     """Read a schema. Raises unless ids and names are distinct, types are known and identifier fields are allowed."""
-    found = _Walk()
-    found.struct(node, parent=None, path="", short="", depth=1)
+    collector = _FieldCollector()
+    collector.add_struct(node, parent=None, prefix="", short_prefix="", depth=1)
     schema_id = node.optional_integer("schema-id") or 0
     identifiers = node.integers("identifier-field-ids") if node.has_not_null("identifier-field-ids") else ()
-    for name, field_id in found.short.items():
-        found.ids.setdefault(name, field_id)
     schema = TableSchema(
         schema_id,
-        MappingProxyType(found.fields),
-        MappingProxyType(found.ids),
+        MappingProxyType(collector.fields),
+        # Full names come first, and a short name does not replace one.
+        MappingProxyType({**collector.ids, **collector.short_ids, **collector.ids}),
         frozenset(identifiers),
         node.raw,
         node.place,
@@ -96,46 +111,45 @@ def judge_version(schema: TableSchema, format_version: int) -> None:
             raise _refused("schema_default_version", f"format {DEFAULTS_LEAST_VERSION} or later", got, schema.place)
 
 
-class _Walk:
-    """Collects the fields of a schema with their long and short names, as Iceberg joins them."""
+class _FieldCollector:
+    """Collects the fields of a schema, and their ids by full and by short name, as Iceberg joins them."""
 
     def __init__(self) -> None:
         self.fields: dict[int, SchemaField] = {}
         self.ids: dict[str, int] = {}
-        self.short: dict[str, int] = {}
+        self.short_ids: dict[str, int] = {}
 
-    def struct(self, node: Node, parent: int | None, path: str, short: str, depth: int) -> None:
-        """Add the fields of a struct. `path` and `short` are the starts of their names."""
+    def add_struct(self, node: Node, parent: int | None, prefix: str, short_prefix: str, depth: int) -> None:
+        """Add the fields of a struct, and what is nested in them. The prefixes begin their names."""
         if node.text("type") != "struct":
-            raise invalid(node.at("type"), "struct", shown(node.raw["type"]))
+            raise invalid_value(node.at("type"), "struct", abbreviate(node.raw["type"]))
         node.array("fields")
         for field in node.nodes("fields"):
             name, required = field.text("name"), field.flag("required")
             if not name:
-                raise invalid(field.at("name"), "a name", "an empty string")
+                raise invalid_value(field.at("name"), "a name", "an empty string")
             field.optional_text("doc")
             field_id = field.integer("id")
-            here, near = f"{path}{name}", f"{short}{name}"
-            kind_ = self._slot(field, "type", field_id, here, near, parent, required)
+            full_name, short_name = f"{prefix}{name}", f"{short_prefix}{name}"
+            type_ = self._add_one(field, "type", field_id, full_name, short_name, parent, required)
             for key in ("initial-default", "write-default"):
-                _judge_default(field, key, kind_)
-            self._inner(field, "type", field_id, here, near, depth)
+                _judge_default(field, key, type_)
+            self._add_nested(field, "type", field_id, full_name, short_name, depth)
 
-    def _slot(
-        self, node: Node, key: str, field_id: int, name: str, short: str, parent: int | None, required: bool
+    def _add_one(
+        self, node: Node, key: str, field_id: int, name: str, short_name: str, parent: int | None, required: bool
     ) -> TypeName | str:
         """Add one field, element, key or value. Returns its type; of a nested type only the name."""
-        found = node.value(key)
-        place = node.at(key)
+        value, place = node.value(key), node.at(key)
         type_: TypeName | str
-        match found:
+        match value:
             case str():
-                type_ = parse_type_name(found, place)
+                type_ = parse_type_name(value, place)
             case Mapping():
-                type_ = Node(found, place).text("type")
+                type_ = Node(value, place).text("type")
             case _:
-                raise invalid(place, "a type's name or an object", kind(found))
-        # Each inner field has the name in its own: without a limit a small document would fill the memory.
+                raise invalid_value(place, "a type's name or an object", describe(value))
+        # The names of nested fields begin with this one: without a limit a small document could fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
             most = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
             raise _refused("schema_name_too_long", most, f"{len(name)} characters", node.place)
@@ -146,48 +160,51 @@ class _Walk:
         if field_id in self.fields:
             raise _refused("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
         if name in self.ids:
-            raise _refused("schema_field_name_duplicate", "each name once", f"{shown(name)} twice", node.place)
+            raise _refused("schema_field_name_duplicate", "each name once", f"{abbreviate(name)} twice", node.place)
         default = node.raw.get("initial-default") if key == "type" else None
         self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
         self.ids[name] = field_id
-        self.short.setdefault(short, field_id)
+        self.short_ids.setdefault(short_name, field_id)
         return type_
 
-    def _inner(self, node: Node, key: str, parent: int, name: str, short: str, depth: int) -> None:
-        found = node.raw[key]
-        if isinstance(found, str):
+    def _add_nested(self, node: Node, key: str, parent: int, name: str, short_name: str, depth: int) -> None:
+        """Add what is nested in the type under this key; a primitive type has nothing."""
+        value = node.raw[key]
+        if isinstance(value, str):
             return
-        inner = Node(found, node.at(key))
+        inner = Node(value, node.at(key))
         if depth >= SCHEMA_NESTING_MAX:
             raise _refused("schema_too_deep", f"at most {SCHEMA_NESTING_MAX} levels", "more", inner.place)
         match inner.text("type"):
             case "struct":
-                self.struct(inner, parent, f"{name}.", f"{short}.", depth + 1)
+                self.add_struct(inner, parent, f"{name}.", f"{short_name}.", depth + 1)
             case "list":
-                self._part(inner, "element", parent, name, short, inner.flag("element-required"), depth)
+                self._add_part(inner, "element", parent, name, short_name, inner.flag("element-required"), depth)
             case "map":
-                self._part(inner, "key", parent, name, short, True, depth)
-                self._part(inner, "value", parent, name, short, inner.flag("value-required"), depth)
+                self._add_part(inner, "key", parent, name, short_name, True, depth)
+                self._add_part(inner, "value", parent, name, short_name, inner.flag("value-required"), depth)
             case other:
-                raise invalid(inner.at("type"), "struct, list or map", shown(other))
+                raise invalid_value(inner.at("type"), "struct, list or map", abbreviate(other))
 
-    def _part(self, node: Node, part: str, parent: int, name: str, short: str, required: bool, depth: int) -> None:
+    def _add_part(
+        self, node: Node, part: str, parent: int, outer_name: str, outer_short_name: str, required: bool, depth: int
+    ) -> None:
         """Add an element, key or value. Short names leave out `element` and `value` before fields of a struct."""
         field_id = node.integer(f"{part}-id")
-        here, near = f"{name}.{part}", f"{short}.{part}"
-        type_ = self._slot(node, part, field_id, here, near, parent, required)
-        below = short if type_ == "struct" and part != "key" else near
-        self._inner(node, part, field_id, here, below, depth + 1)
+        name, short_name = f"{outer_name}.{part}", f"{outer_short_name}.{part}"
+        type_ = self._add_one(node, part, field_id, name, short_name, parent, required)
+        is_left_out = type_ == "struct" and part != "key"
+        self._add_nested(node, part, field_id, name, outer_short_name if is_left_out else short_name, depth + 1)
 
 
-def _judge_default(field: Node, key: str, kind_: TypeName | str) -> None:
+def _judge_default(field: Node, key: str, type_: TypeName | str) -> None:
     if key not in field.raw:
         return
     value = field.raw[key]
     # The specification allows a null default, but Iceberg's reader fails on it.
-    if not isinstance(kind_, TypeName) or not fits(kind_, value):
-        wanted = f"a value of {kind_}" if isinstance(kind_, TypeName) else "no default, as for every nested type"
-        raise _refused("schema_default_invalid", wanted, kind(value), field.at(key))
+    if not isinstance(type_, TypeName) or not is_default_of(type_, value):
+        expected = f"a value of {type_}" if isinstance(type_, TypeName) else "no default, as for every nested type"
+        raise _refused("schema_default_invalid", expected, describe(value), field.at(key))
 
 
 def _judge_identifier(schema: TableSchema, field_id: int) -> None:
@@ -199,12 +216,9 @@ def _judge_identifier(schema: TableSchema, field_id: int) -> None:
         raise refused(f"no field with id {field_id}")
     if not field.is_primitive or not field.required or str(field.type) in ("float", "double"):
         raise refused(f"{field.name}, {'required' if field.required else 'optional'} {field.type}")
-    parent = field.parent_id
-    while parent is not None:
-        outer = schema.fields[parent]
+    for outer in schema.find_enclosing(field):
         if outer.type != "struct" or not outer.required:
             raise refused(f"{field.name} in {'required' if outer.required else 'optional'} {outer.type}")
-        parent = outer.parent_id
 
 
 def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmError:
@@ -215,25 +229,26 @@ def normal_form(raw: JsonObject) -> str:
     """Text that is equal for schemas that mean the same, whatever their spelling."""
     identifiers = raw.get("identifier-field-ids")
     ids = {item for item in identifiers if isinstance(item, int)} if isinstance(identifiers, list) else set()
-    parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(ids)}
+    parts: dict[str, Json] = {**_normalize_object(raw), "identifier-field-ids": sorted(ids)}
     parts.pop("schema-id", None)
     return comparison_text(parts)
 
 
-def _normal_object(raw: JsonObject) -> dict[str, Json]:
-    return {key: _normal(key, value, raw) for key, value in raw.items() if value is not None}
+def _normalize_object(raw: JsonObject) -> dict[str, Json]:
+    return {key: _normalize(key, value, raw) for key, value in raw.items() if value is not None}
 
 
-def _normal(key: str, value: Json, holder: JsonObject) -> Json:
-    nested = holder.get("type") if holder.get("type") in ("struct", "list", "map") else None
-    is_type = (key == "type" and nested is None) or (key, nested) in _PARTS
+def _normalize(key: str, value: Json, parent: JsonObject) -> Json:
+    """The value under this key of a field or nested type, in its normal form."""
+    nested = parent.get("type") if parent.get("type") in ("struct", "list", "map") else None
+    is_type = (key == "type" and nested is None) or (key, nested) in _TYPE_KEYS
     match value:
         case str() if is_type:
             return str(parse_type_name(value, "$"))
         case Mapping() if is_type:
-            return _normal_object(value)
+            return _normalize_object(value)
         case list() if key == "fields" and nested == "struct":
-            return [_normal_object(item) if isinstance(item, Mapping) else item for item in value]
+            return [_normalize_object(item) if isinstance(item, Mapping) else item for item in value]
         case Number(text) if nested is None and key in ("initial-default", "write-default"):
             # A column's default of this form is a double, whatever its spelling.
             return repr(float(text))

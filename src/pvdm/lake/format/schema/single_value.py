@@ -22,7 +22,7 @@ _DAY_MICROS: Final = 86_400_000_000
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONGS: Final = (Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
 _INTEGER_BYTES: Final = {Kind.INT: 4, Kind.DATE: 4, **dict.fromkeys(_LONGS, 8)}
-# A promoted column keeps the bounds of its old type, which their length shows (spec, schema evolution).
+# Bounds that were written before a column was promoted have the length of the old type (spec, schema evolution).
 _PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
 
 
@@ -31,7 +31,7 @@ def _wrong(kind: Type, expected: str, got: object) -> PvdmError:
     return Code.SINGLE_VALUE_INVALID(words, expected=expected, got=repr(got)[:120])
 
 
-def _length(kind: Type, expected: str, data: bytes) -> PvdmError:
+def _wrong_length(kind: Type, expected: str, data: bytes) -> PvdmError:
     words, got = f"the bytes of a value are not those of type {kind}", f"{len(data)} bytes"
     return Code.SINGLE_VALUE_INVALID(words, reason="single_value_wrong_length", expected=expected, got=got)
 
@@ -85,8 +85,8 @@ def check_value(kind: Type, value: Value) -> None:
             raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
 
 
-def _require(kind: Type, holds: bool, expected: str, got: object) -> None:
-    if not holds:
+def _require(kind: Type, is_valid: bool, expected: str, got: object) -> None:
+    if not is_valid:
         raise _wrong(kind, expected, got)
 
 
@@ -100,27 +100,26 @@ def _is_single(value: float) -> bool:
 
 
 def unscaled(kind: DecimalType, value: Value) -> int:
-    """A decimal's digits as one integer. Raises if the scale would lose digits."""
+    """The decimal times ten to the power of the type's scale. Raises if it does not fit scale and precision."""
     if type(value) is not Decimal or not value.is_finite():
         raise _wrong(kind, "a finite decimal", value)
     sign, digits, exponent = value.as_tuple()
     shift = int(exponent) + kind.scale
-    found = int("".join(map(str, digits)) or "0")
-    if shift > kind.precision and found:
-        raise _wrong(kind, f"{kind.precision} digits", value)
+    number = int("".join(map(str, digits)) or "0")
     if shift >= 0:
-        found *= 10 ** min(shift, kind.precision + 1)
+        # A larger power could take long to compute, and the number is out of range already.
+        number *= 10 ** min(shift, kind.precision + 1)
     else:
-        found, rest = divmod(found, 10 ** min(-shift, len(digits) + 1))
-        if rest:
+        number, lost_digits = divmod(number, 10 ** min(-shift, len(digits) + 1))
+        if lost_digits:
             raise _wrong(kind, f"a scale of {kind.scale}", value)
-    if found >= 10**kind.precision:
+    if number >= 10**kind.precision:
         raise _wrong(kind, f"{kind.precision} digits", value)
-    return int(-found if sign else found)
+    return int(-number if sign else number)
 
 
 def from_unscaled(kind: DecimalType, number: int) -> Decimal:
-    """The decimal with these digits at the type's scale."""
+    """The number divided by ten to the power of the type's scale. Raises if it has too many digits."""
     if abs(number) >= 10**kind.precision:
         # Not the number itself, which may be a megabyte long.
         raise _wrong(kind, f"{kind.precision} digits", f"{number.bit_length()} bits")
@@ -129,40 +128,40 @@ def from_unscaled(kind: DecimalType, number: int) -> Decimal:
 
 
 def minimal_bytes(number: int) -> bytes:
-    """Two's complement, most significant byte first, in the fewest bytes."""
+    """The number in two's complement, most significant byte first, in the fewest bytes."""
     bits = (number if number >= 0 else ~number).bit_length()
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def decode_value(kind: Type, data: bytes) -> Value:
-    """The value of these bytes. Raises if they are not as many as the type has."""
+    """The value of these bytes. Raises if their number is wrong for the type, or the value is not one of it."""
     if len(data) > SINGLE_VALUE_MAX_BYTES:
         expected = f"at most {SINGLE_VALUE_MAX_BYTES}"
         raise Code.SINGLE_VALUE_INVALID(reason="single_value_too_large", expected=expected, got=str(len(data)))
     match kind:
         case PrimitiveType(Kind.BOOLEAN):
-            return _sized(kind, data, 1) != b"\x00"
+            return _require_length(kind, data, 1) != b"\x00"
         case PrimitiveType(name) if name in _INTEGER_BYTES:
-            value = int.from_bytes(_sized(kind, data, _INTEGER_BYTES[name]), "little", signed=True)
+            value = int.from_bytes(_require_length(kind, data, _INTEGER_BYTES[name]), "little", signed=True)
         case PrimitiveType(Kind.FLOAT):
-            return float(_FLOAT.unpack(_sized(kind, data, 4))[0])
+            return float(_FLOAT.unpack(_require_length(kind, data, 4))[0])
         case PrimitiveType(Kind.DOUBLE):
-            return float(_DOUBLE.unpack(_sized(kind, data, 8))[0])
+            return float(_DOUBLE.unpack(_require_length(kind, data, 8))[0])
         case PrimitiveType(Kind.STRING):
             try:
                 return data.decode()
             except UnicodeDecodeError as error:
                 raise _wrong(kind, "UTF-8", error.reason) from None
         case PrimitiveType(Kind.UUID):
-            return UUID(bytes=_sized(kind, data, 16))
+            return UUID(bytes=_require_length(kind, data, 16))
         case FixedType(length):
-            return _sized(kind, data, length)
+            return _require_length(kind, data, length)
         case PrimitiveType(Kind.BINARY) | GeoType():
             return data
         case DecimalType():
             # 38 digits need 16 bytes, and some writers pad by one.
             if not 1 <= len(data) <= 17:
-                raise _length(kind, "1 to 17 bytes", data)
+                raise _wrong_length(kind, "1 to 17 bytes", data)
             return from_unscaled(kind, int.from_bytes(data, "big", signed=True))
         case _:
             raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
@@ -185,7 +184,7 @@ def decode_promoted(kind: Type, data: bytes) -> Value:
             return decode_value(kind, data)
 
 
-def _sized(kind: Type, data: bytes, size: int) -> bytes:
+def _require_length(kind: Type, data: bytes, size: int) -> bytes:
     if len(data) != size:
-        raise _length(kind, f"{size} bytes", data)
+        raise _wrong_length(kind, f"{size} bytes", data)
     return data

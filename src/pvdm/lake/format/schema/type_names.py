@@ -9,7 +9,7 @@ from datetime import date
 from typing import Final
 
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.format.json_document import INT_LAST, LONG_LAST, LONG_MIN, Json, Number, shown
+from pvdm.lake.format.json_document import INT_LAST, LONG_LAST, LONG_MIN, Json, Number, abbreviate
 from pvdm.model.schema import Kind
 
 ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
@@ -18,7 +18,7 @@ _PLAIN: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_N
 _FORMAT_3: Final = frozenset({"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"})
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)
-# Space around a parameter is stripped afterwards: in the pattern it would match in many ways.
+# Space around a parameter is stripped afterwards: in the pattern it could match in many ways, which takes long.
 _GEOMETRY: Final = re.compile(r"geometry\s*+(?:\(([^)]*+)\))?", re.ASCII | re.IGNORECASE)
 _GEOGRAPHY: Final = re.compile(r"geography\s*+(?:\(([^,]*)(?:,\s*+(\w*+)\s*+)?\))?", re.ASCII | re.IGNORECASE)
 _SPACE: Final = " \t\n\r\f\v"
@@ -56,34 +56,35 @@ def parse_type_name(text: str, place: str) -> TypeName:
     lower = text.lower()
     if lower in _PLAIN:
         return TypeName(lower)
-    if found := _DECIMAL.fullmatch(lower):
-        precision, scale = int(found[1]), int(found[2])
+    if match := _DECIMAL.fullmatch(lower):
+        precision, scale = int(match[1]), int(match[2])
         if not 1 <= precision <= ICEBERG_DECIMAL_PRECISION_MAX or scale > precision:
             raise _unknown(place, f"decimal(P,S) with P up to {ICEBERG_DECIMAL_PRECISION_MAX} and S up to P", text)
         return TypeName("decimal", (precision, scale))
-    if found := _FIXED.fullmatch(lower):
-        if not 1 <= int(found[1]) <= INT_LAST:
+    if match := _FIXED.fullmatch(lower):
+        if not 1 <= int(match[1]) <= INT_LAST:
             raise _unknown(place, "fixed[L] with L from 1", text)
-        return TypeName("fixed", (int(found[1]),))
-    if found := _GEOMETRY.fullmatch(text):
-        return TypeName("geometry", (_crs(found[1], text, place),))
-    if found := _GEOGRAPHY.fullmatch(text):
-        algorithm = DEFAULT_ALGORITHM if found[2] is None else found[2].lower()
+        return TypeName("fixed", (int(match[1]),))
+    if match := _GEOMETRY.fullmatch(text):
+        return TypeName("geometry", (_read_crs(match[1], text, place),))
+    if match := _GEOGRAPHY.fullmatch(text):
+        algorithm = DEFAULT_ALGORITHM if match[2] is None else match[2].lower()
         if algorithm not in _ALGORITHMS:
             raise _unknown(place, f"an edge algorithm: {', '.join(_ALGORITHMS)}", text)
-        return TypeName("geography", (_crs(found[1], text, place), algorithm))
+        return TypeName("geography", (_read_crs(match[1], text, place), algorithm))
     raise _unknown(place, "a type of the Iceberg specification", text)
 
 
-def _crs(found: str | None, text: str, place: str) -> str:
-    crs = DEFAULT_CRS if found is None else found.strip(_SPACE)
+def _read_crs(parameter: str | None, text: str, place: str) -> str:
+    """The coordinate reference system in a type name, or the default one. Raises if it is empty."""
+    crs = DEFAULT_CRS if parameter is None else parameter.strip(_SPACE)
     if not crs:
         raise _unknown(place, "a coordinate reference system that is not empty", text)
     return crs
 
 
 def _unknown(place: str, expected: str, text: str) -> PvdmError:
-    words, got = f"the type at {place} is not known", shown(text)
+    words, got = f"the type at {place} is not known", abbreviate(text)
     return Code.ICEBERG_SCHEMA_INVALID(words, reason="iceberg_type_unknown", expected=expected, got=got, place=place)
 
 
@@ -99,16 +100,16 @@ _TEXT_FORMS: Final = {
     "timestamptz": re.compile(rf"{_DATE}T{_TIME}(?:\+00:00|Z)"),
     "timestamptz_ns": re.compile(rf"{_DATE}T{_TIME}(?:\+00:00|Z)"),
 }
-_DECIMAL_VALUE: Final = re.compile(r"[+-]?(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]+))?")
-# No double has a longer exponent, and some readers fail at one of twenty digits.
+_DECIMAL_VALUE: Final = re.compile(r"[+-]?(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?")
+# No double has an exponent of more than four digits, and some readers fail at one of twenty digits.
 _FLOAT_VALUE: Final = re.compile(r"-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]{1,4})?+")
 _FLOAT_LAST: Final = 3.4028234663852886e38
-# 64 bits of nanoseconds reach from 1677 into 2262.
+# A timestamp of nanoseconds in 64 bits reaches from 1677 into 2262; these years are whole.
 _NANO_YEARS: Final = range(1678, 2262)
 
 
-def fits(kind: TypeName, value: Json) -> bool:
-    """Whether the value is a default of the type; unknown, variant and geometry types have none."""
+def is_default_of(kind: TypeName, value: Json) -> bool:
+    """Whether the value can be a default of the type; unknown, variant, geometry and geography have no default."""
     match kind.base:
         case "boolean":
             return isinstance(value, bool)
@@ -117,41 +118,42 @@ def fits(kind: TypeName, value: Json) -> bool:
         case "long":
             return type(value) is int and LONG_MIN <= value <= LONG_LAST
         case "float" | "double":
-            return isinstance(value, Number) and _float_fits(value.text, kind.base)
+            return isinstance(value, Number) and _is_float(value.text, kind.base)
         case "string":
             return isinstance(value, str)
         case "decimal":
-            return isinstance(value, str) and _decimal_fits(value, kind.parameters)
+            return isinstance(value, str) and _is_decimal(value, kind.parameters)
         case "binary" | "fixed":
             is_hex = isinstance(value, str) and _HEX.fullmatch(value) is not None
             return is_hex and kind.parameters in ((), (len(str(value)) // 2,))
         case base if base in _TEXT_FORMS:
-            found = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
-            return found is not None and _day_fits(found.groupdict().get("date"), base)
+            match = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
+            return match is not None and _is_date(match.groupdict().get("date"), base)
         case _:
             return False
 
 
-def _float_fits(text: str, base: str) -> bool:
+def _is_float(text: str, base: str) -> bool:
     """Whether the text is a number in range, spelled as Iceberg's reader accepts it: 1.0, not 1."""
     number = abs(float(text)) if _FLOAT_VALUE.fullmatch(text) else math.inf
     return text != "-0" and math.isfinite(number) and (base == "double" or number <= _FLOAT_LAST)
 
 
-def _day_fits(text: str | None, base: str) -> bool:
+def _is_date(text: str | None, base: str) -> bool:
+    """Whether the date of a value exists and the type can hold it; True for types without a date."""
     if text is None:
         return True
     try:
-        found = date.fromisoformat(text)
+        year = date.fromisoformat(text).year
     except ValueError:
         return False
-    return not base.endswith("_ns") or found.year in _NANO_YEARS
+    return not base.endswith("_ns") or year in _NANO_YEARS
 
 
-def _decimal_fits(text: str, parameters: tuple[int | str, ...]) -> bool:
+def _is_decimal(text: str, parameters: tuple[int | str, ...]) -> bool:
     precision, scale = parameters
-    found = _DECIMAL_VALUE.fullmatch(text)
-    if found is None:
+    match = _DECIMAL_VALUE.fullmatch(text)
+    if match is None:
         return False
-    whole, part = found["whole"].lstrip("0"), found["part"] or ""
-    return len(part) == int(scale) and len(whole) + len(part) <= int(precision)
+    whole, fraction = match["whole"].lstrip("0"), match["fraction"] or ""
+    return len(fraction) == int(scale) and len(whole) + len(fraction) <= int(precision)

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code, ConflictError, PvdmError
-from pvdm.lake.format.json_document import Json, Node, shown
+from pvdm.lake.format.json_document import Json, Node, abbreviate
 from pvdm.lake.format.table import update_snapshots, update_structure
 from pvdm.lake.format.table.draft import Draft
-from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata, require_format_version
 
 UPDATES_MAX: Final = 100_000
 STRUCTURE_UPDATES_MAX: Final = 256
@@ -57,42 +57,40 @@ def apply_updates(
     shared_numbers: bool = False,
     write_if_unchanged: bool = False,
 ) -> TableMetadata:
-    """Apply the updates to `base`, whose metadata file is `previous_location`. Returns `base` if nothing changes.
+    """Apply the updates to `base`, whose metadata file is `previous_location`.
 
-    With `write_if_unchanged` the result is a new document even then.
+    If nothing changes, the result is `base`, or with `write_if_unchanged` a new document.
 
     With `shared_numbers` a new snapshot's sequence number must only be above its parent's: another branch may have the
     same number and row ids. Without it, as in Iceberg, it must be above every number of the table.
     """
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
-    for node, apply in _actions(updates):
+    for node, apply in _read_updates(updates):
         apply(draft, node)
     draft.changed = draft.changed or write_if_unchanged
     return draft.finish(previous_location)
 
 
 def create_from_updates(updates: Sequence[Json], *, now_ms: int, table_uuid: str) -> TableMetadata:
-    """The first state of a staged table, made from the updates alone."""
-    actions = list(_actions(updates))
-    versions = [
-        node.integer("format-version") for node, apply in actions if apply is update_structure.upgrade_format_version
-    ]
-    first = versions[0] if versions else 2
-    update_structure.require_version(first, "$.updates")
-    draft = Draft(None, now_ms=now_ms, format_version=first, table_uuid=table_uuid)
+    """The first state of a staged table, built from the updates alone."""
+    actions = _read_updates(updates)
+    upgrades = [node for node, apply in actions if apply is update_structure.upgrade_format_version]
+    version = upgrades[0].integer("format-version") if upgrades else 2
+    require_format_version(version, "$.updates")
+    draft = Draft(None, now_ms=now_ms, format_version=version, table_uuid=table_uuid)
     for node, apply in actions:
         apply(draft, node)
     return draft.finish(None)
 
 
-def _actions(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
+def _read_updates(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
     """Every update with the function that applies it."""
-    found = read_kinds(updates, "update", UPDATES, most=UPDATES_MAX)
-    structure = sum(kind in _STRUCTURE for _, kind in found)
-    if structure > STRUCTURE_UPDATES_MAX:
+    read = read_kinds(updates, "update", UPDATES, most=UPDATES_MAX)
+    structure_updates = sum(kind in _STRUCTURE for _, kind in read)
+    if structure_updates > STRUCTURE_UPDATES_MAX:
         what = "updates of schemas, specs and orders"
-        raise _too_many(what, "updates_too_many", STRUCTURE_UPDATES_MAX, structure)
-    return [(node, UPDATES[kind]) for node, kind in found]
+        raise _too_many(what, "updates_too_many", STRUCTURE_UPDATES_MAX, structure_updates)
+    return [(node, UPDATES[kind]) for node, kind in read]
 
 
 def _too_many(what: str, reason: str, most: int, count: int) -> PvdmError:
@@ -101,34 +99,34 @@ def _too_many(what: str, reason: str, most: int, count: int) -> PvdmError:
 
 
 def read_kinds(
-    given: Sequence[Json], what: str, known: Collection[str], *, most: int, of: str = "tables"
+    values: Sequence[Json], what: str, known: Collection[str], *, most: int, of: str = "tables"
 ) -> list[tuple[Node, str]]:
     """The updates or requirements of a commit, each with its kind. Raises if there are too many or one is unknown."""
-    updates = what == "update"
-    if len(given) > most:
-        reason = "updates_too_many" if updates or of == "views" else "requirements_too_many"
-        raise _too_many(f"{what}s", reason, most, len(given))
-    key = "action" if updates else "type"
-    found = []
-    for position, each in enumerate(given):
-        node = Node(each, f"$.{what}s[{position}]")
+    are_updates = what == "update"
+    if len(values) > most:
+        reason = "updates_too_many" if are_updates or of == "views" else "requirements_too_many"
+        raise _too_many(f"{what}s", reason, most, len(values))
+    key = "action" if are_updates else "type"
+    read = []
+    for position, value in enumerate(values):
+        node = Node(value, f"$.{what}s[{position}]")
         kind = node.text(key).lower()
         if kind not in known:
             raise Code.COMMIT_REQUEST_INVALID(
-                f"the {what} {shown(kind)} is not known",
-                reason="update_unknown" if updates else "requirement_unknown",
+                f"the {what} {abbreviate(kind)} is not known",
+                reason="update_unknown" if are_updates else "requirement_unknown",
                 expected=f"{what}s of the Iceberg REST specification for {of}",
-                got=shown(kind),
+                got=abbreviate(kind),
                 place=node.at(key),
             )
-        found.append((node, kind))
-    return found
+        read.append((node, kind))
+    return read
 
 
 REQUIREMENTS_MAX: Final = 1_000
 ASSERT_CREATE: Final = "assert-create"
 
-# By requirement: its field, the attribute of the table metadata, and its name in messages.
+# By requirement: its field, the attribute of the table metadata that must be equal, and its name in messages.
 _COUNTERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
         "assert-last-assigned-field-id": ("last-assigned-field-id", "last_column_id", "last assigned field id"),
@@ -148,18 +146,17 @@ REQUIREMENTS: Final = frozenset({ASSERT_CREATE, "assert-table-uuid", "assert-ref
 
 def is_create(requirements: Sequence[Json]) -> bool:
     """Whether the commit creates a table. Raises if it also requires something of the table."""
-    kinds = {kind for _, kind in _read(requirements)}
+    kinds = {kind for _, kind in _read_requirements(requirements)}
     if ASSERT_CREATE in kinds and len(kinds) > 1:
         expected, got = f"only {ASSERT_CREATE}", ", ".join(sorted(kinds))
-        raise Code.COMMIT_REQUEST_INVALID(
-            reason="requirements_mixed", expected=expected, got=got, place="$.requirements"
-        )
+        reason, place = "requirements_mixed", "$.requirements"
+        raise Code.COMMIT_REQUEST_INVALID(reason=reason, expected=expected, got=got, place=place)
     return ASSERT_CREATE in kinds
 
 
 def check_requirements(base: TableMetadata | None, requirements: Sequence[Json]) -> None:
-    """Raise a conflict for the first requirement that does not hold; `base` is None where there is no table."""
-    for node, kind in _read(requirements):
+    """Raise a conflict for the first requirement that is not met. `base` is None if there is no table."""
+    for node, kind in _read_requirements(requirements):
         if kind == ASSERT_CREATE:
             if base is not None:
                 raise _failed(Code.REQUIREMENT_TABLE_EXISTS, "table already exists", "no table", "a table", node)
@@ -168,35 +165,35 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
         elif kind == "assert-table-uuid":
             uuid = node.text("uuid")
             if uuid.lower() != (base.table_uuid or "").lower():
-                raise _failed("requirement_uuid", "UUID does not match", shown(uuid), str(base.table_uuid), node)
+                raise _failed("requirement_uuid", "UUID does not match", abbreviate(uuid), str(base.table_uuid), node)
         elif kind == "assert-ref-snapshot-id":
             _check_ref(base, node)
         else:
-            key, fact, words = _COUNTERS[kind]
-            wanted, found = node.integer(key), getattr(base, fact)
-            if wanted != found:
-                raise _failed("requirement_id_changed", f"{words} changed", f"id {wanted}", f"id {found}", node)
+            key, attribute, name = _COUNTERS[kind]
+            required, present = node.integer(key), getattr(base, attribute)
+            if required != present:
+                raise _failed("requirement_id_changed", f"{name} changed", f"id {required}", f"id {present}", node)
 
 
-def _read(requirements: Sequence[Json]) -> list[tuple[Node, str]]:
+def _read_requirements(requirements: Sequence[Json]) -> list[tuple[Node, str]]:
     return read_kinds(requirements, "requirement", REQUIREMENTS, most=REQUIREMENTS_MAX)
 
 
 def _check_ref(base: TableMetadata, node: Node) -> None:
-    name, wanted = node.text("ref"), node.optional_long("snapshot-id")
+    name, snapshot_id = node.text("ref"), node.optional_long("snapshot-id")
     ref = base.refs.get(name)
-    if ref is None and wanted is not None:
-        raise _failed(
-            "requirement_ref_missing", f"branch or tag {name[:64]!r} is missing", f"snapshot {wanted}", "no ref", node
-        )
-    if ref is not None and wanted is None:
-        what = f"{ref.type.value} {name[:64]!r} was created concurrently"
-        raise _failed("requirement_ref_exists", what, "no ref", f"snapshot {ref.snapshot_id}", node)
-    if ref is not None and ref.snapshot_id != wanted:
-        what = f"{ref.type.value} {name[:64]!r} has changed"
-        raise _failed("requirement_ref_moved", what, f"snapshot {wanted}", f"snapshot {ref.snapshot_id}", node)
+    expected = "no ref" if snapshot_id is None else f"snapshot {snapshot_id}"
+    if ref is None:
+        if snapshot_id is not None:
+            words = f"branch or tag {name[:64]!r} is missing"
+            raise _failed("requirement_ref_missing", words, expected, "no ref", node)
+    elif ref.snapshot_id != snapshot_id:
+        exists = snapshot_id is None
+        reason = "requirement_ref_exists" if exists else "requirement_ref_moved"
+        words = f"{ref.type.value} {name[:64]!r} {'was created concurrently' if exists else 'has changed'}"
+        raise _failed(reason, words, expected, f"snapshot {ref.snapshot_id}", node)
 
 
-def _failed(code: str, what: str, expected: str, got: str, node: Node) -> ConflictError:
-    words = f"Requirement failed: {what}"
-    return ConflictError(code, words, expected=expected, got=got, hint=_RELOAD, place=node.place)
+def _failed(code: str, words: str, expected: str, got: str, node: Node) -> ConflictError:
+    message = f"Requirement failed: {words}"
+    return ConflictError(code, message, expected=expected, got=got, hint=_RELOAD, place=node.place)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import INT_LAST, Json, JsonObject, read_objects, shown
+from pvdm.lake.format.json_document import INT_LAST, Json, JsonObject, abbreviate, read_objects
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import EncryptedKey, SnapshotRef, StatisticsFile
@@ -22,12 +22,12 @@ LAST_ADDED: Final = -1
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
-class _Meaningful(Protocol):
+class _HasMeaning(Protocol):
     @property
     def meaning(self) -> Hashable: ...
 
 
-_Part = TypeVar("_Part", bound=_Meaningful)
+_Part = TypeVar("_Part", bound=_HasMeaning)
 
 
 class Parts(dict[int, _Part]):
@@ -39,30 +39,30 @@ class Parts(dict[int, _Part]):
         self.last_added: int | None = None
 
     @cached_property
-    def _ids(self) -> dict[Hashable, dict[int, None]]:
-        found: dict[Hashable, dict[int, None]] = {}
+    def _ids_by_meaning(self) -> dict[Hashable, dict[int, None]]:
+        ids: dict[Hashable, dict[int, None]] = {}
         for part_id, part in self.items():
-            found.setdefault(part.meaning, {})[part_id] = None
-        return found
+            ids.setdefault(part.meaning, {})[part_id] = None
+        return ids
 
     def find(self, part: _Part) -> int | None:
-        """The id of the first part that means the same."""
-        return next(iter(self._ids.get(part.meaning, ())), None)
+        """The id of the first part that means the same; None if there is none."""
+        return next(iter(self._ids_by_meaning.get(part.meaning, ())), None)
 
     def add(self, part_id: int, part: _Part) -> None:
         """Add a new part."""
-        self._ids.setdefault(part.meaning, {})[part_id] = None
+        self._ids_by_meaning.setdefault(part.meaning, {})[part_id] = None
         self[part_id] = part
         self.mark_added(part_id)
 
     def mark_added(self, part_id: int) -> None:
-        """Note that this commit added the part."""
+        """Remember the part as the one that this commit added last."""
         self.added.add(part_id)
         self.last_added = part_id
 
     def remove(self, part_id: int) -> None:
         """Remove a part."""
-        del self._ids[self[part_id].meaning][part_id]
+        del self._ids_by_meaning[self[part_id].meaning][part_id]
         del self[part_id]
 
 
@@ -107,19 +107,19 @@ class Draft:
         self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
         self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
         self.snapshot_log: list[JsonObject] = read_objects(base.raw.get("snapshot-log")) if base else []
-        # What this commit did, for its later updates.
+        # What the updates of this commit have done so far.
         self.last_updated_ms: int | None = None
         self.added_snapshots: set[int] = set()
-        self.shown_by_main: list[int] = []
-        self.removed_snapshots = False
+        self.snapshots_set_on_main: list[int] = []
+        self.has_removed_snapshots = False
 
     @cached_property
     def ref_names(self) -> dict[int, set[str]]:
         """The names of the refs by the snapshot that they point to."""
-        found: dict[int, set[str]] = {}
+        names: dict[int, set[str]] = {}
         for name, ref in self.refs.items():
-            found.setdefault(ref.snapshot_id, set()).add(name)
-        return found
+            names.setdefault(ref.snapshot_id, set()).add(name)
+        return names
 
     def finish(self, previous_location: str | None) -> TableMetadata:
         """The new state, or the old one if nothing changed."""
@@ -145,9 +145,9 @@ class Draft:
         raw["last-column-id"] = self.last_column_id
         self._write_structure(raw)
         raw["properties"] = dict(self.properties)
-        # Before format 3 readers expect a number: Iceberg writes -1 for none.
-        none_yet = None if self.format_version >= 3 else -1
-        raw["current-snapshot-id"] = none_yet if self.current_snapshot_id is None else self.current_snapshot_id
+        # Before format 3, Iceberg writes -1 if there is no current snapshot, since readers expect a number.
+        no_snapshot = None if self.format_version >= 3 else -1
+        raw["current-snapshot-id"] = no_snapshot if self.current_snapshot_id is None else self.current_snapshot_id
         if self.format_version >= 3:
             raw["next-row-id"] = self.next_row_id
         if self.keys:
@@ -158,12 +158,12 @@ class Draft:
         raw["snapshots"] = [snapshot.raw for snapshot in self.snapshots.values()]
         raw["statistics"] = [file.raw for files in self.statistics.values() for file in files]
         raw["partition-statistics"] = [file.raw for files in self.partition_statistics.values() for file in files]
-        raw["snapshot-log"] = list(self._finished_log())
-        raw["metadata-log"] = list(self._metadata_log(previous_location))
+        raw["snapshot-log"] = list(self._prune_snapshot_log())
+        raw["metadata-log"] = list(self._extend_metadata_log(previous_location))
         return raw
 
     def _write_structure(self, raw: dict[str, Json]) -> None:
-        """Format 1 also has the current schema and spec in its own fields; later formats must not."""
+        """Write schemas, specs and orders. Only format 1 also has the current schema and spec in separate fields."""
         if self.format_version == 1:
             schema, spec = self.schemas.get(self.current_schema_id), self.specs.get(self.default_spec_id)
             raw["schema"] = None if schema is None else schema.raw
@@ -179,34 +179,29 @@ class Draft:
         raw["default-sort-order-id"] = self.default_order_id
         raw["sort-orders"] = [order.raw for order in self.orders.values()]
 
-    def _finished_log(self) -> list[JsonObject]:
-        """The log without snapshots that `main` did not keep, and without entries before an expired snapshot."""
-        passed = {
-            snapshot_id
-            for snapshot_id in self.shown_by_main
-            if snapshot_id in self.added_snapshots and snapshot_id != self.current_snapshot_id
-        }
-        if not passed and not self.removed_snapshots:
+    def _prune_snapshot_log(self) -> list[JsonObject]:
+        """The log without new snapshots that are not current in the end, and without entries before an expired one."""
+        intermediate = self.added_snapshots.intersection(self.snapshots_set_on_main) - {self.current_snapshot_id}
+        if not intermediate and not self.has_removed_snapshots:
             return self.snapshot_log
-        kept: list[JsonObject] = []
+        log: list[JsonObject] = []
         for entry in self.snapshot_log:
             snapshot_id = entry["snapshot-id"]
             if snapshot_id not in self.snapshots:
-                # With a gap, an entry before it would seem to have been current until after the gap.
-                kept = [] if self.removed_snapshots else kept
-            elif snapshot_id not in passed:
-                kept.append(entry)
+                # An entry says that its snapshot was current until the next entry. With a gap that would be wrong.
+                log = [] if self.has_removed_snapshots else log
+            elif snapshot_id not in intermediate:
+                log.append(entry)
         current = self.current_snapshot_id
-        if current is not None and self.snapshot_log and (not kept or kept[-1]["snapshot-id"] != current):
-            got = str(kept[-1]["snapshot-id"]) if kept else "an empty log"
+        if current is not None and self.snapshot_log and (not log or log[-1]["snapshot-id"] != current):
+            got = str(log[-1]["snapshot-id"]) if log else "an empty log"
             raise Code.SNAPSHOT_INVALID(reason="snapshot_log_broken", expected=str(current), got=got)
-        return kept
+        return log
 
-    def _metadata_log(self, previous_location: str | None) -> list[JsonObject]:
-        if self.base is None:
-            return []
-        log = read_objects(self.base.raw.get("metadata-log"))
-        if previous_location is None:
+    def _extend_metadata_log(self, previous_location: str | None) -> list[JsonObject]:
+        """The log with the previous metadata file, as long as the property allows."""
+        log = read_objects(self.base.raw.get("metadata-log")) if self.base else []
+        if self.base is None or previous_location is None:
             return log
         most = max(1, whole_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
         entry: JsonObject = {"timestamp-ms": self.base.last_updated_ms, "metadata-file": previous_location}
@@ -220,19 +215,19 @@ def whole_property(properties: Mapping[str, str], name: str, default: int) -> in
         return default
     if not _WHOLE.fullmatch(text) or not -INT_LAST - 1 <= int(text) <= INT_LAST:
         words = f"the property {name} is not a whole number"
-        raise Code.PROPERTY_INVALID(words, reason="property_not_integer", got=shown(text))
+        raise Code.PROPERTY_INVALID(words, reason="property_not_integer", got=abbreviate(text))
     return int(text)
 
 
 def _by_snapshot(files: Iterable[StatisticsFile]) -> dict[int, list[StatisticsFile]]:
-    found: dict[int, list[StatisticsFile]] = {}
+    by_snapshot: dict[int, list[StatisticsFile]] = {}
     for file in files:
-        found.setdefault(file.snapshot_id, []).append(file)
-    return found
+        by_snapshot.setdefault(file.snapshot_id, []).append(file)
+    return by_snapshot
 
 
 def _with_schema_id(schema: TableSchema) -> TableSchema:
-    """The schema with an id: format 1 documents may have one without, and the list of schemas needs it."""
+    """The schema with its id in the JSON, which documents of format 1 may leave out."""
     if schema.raw.get("schema-id") is not None:
         return schema
     return replace(schema, raw={**schema.raw, "schema-id": schema.schema_id})

@@ -47,7 +47,7 @@ KNOWN_FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MainState:
-    """The facts by their names. A commit that changes none of them does not change what `main` shows."""
+    """What `main` shows, as facts by name. A commit that changes none of them does not change what `main` shows."""
 
     facts: Mapping[str, str]
 
@@ -61,13 +61,13 @@ class MainState:
 
     def changed(self, after: MainState) -> tuple[str, ...]:
         """The names of the facts that differ afterwards, in their order."""
-        names = [*self.facts, *(name for name in after.facts if name not in self.facts)]
-        return tuple(name for name in names if self.facts.get(name) != after.facts.get(name))
+        return tuple(name for name in {**self.facts, **after.facts} if self.facts.get(name) != after.facts.get(name))
 
 
 def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     current = metadata.current_snapshot_id
     ancestry = [] if current is None else list(metadata.ancestry(current))
+    ancestor_ids = {snapshot.snapshot_id for snapshot in ancestry}
     yield "table UUID", str(metadata.table_uuid)
     yield "format version", str(metadata.format_version)
     yield "location", metadata.location
@@ -78,33 +78,26 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     main = metadata.refs.get(MAIN)
     if main is not None:
         # Retention decides which of main's snapshots the next expiry removes.
-        yield (
-            "retention of main",
-            comparison_text({key: value for key, value in main.raw.items() if key != "snapshot-id"}),
-        )
+        retention = {key: value for key, value in main.raw.items() if key != "snapshot-id"}
+        yield "retention of main", comparison_text(retention)
     yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
-    yield from _history(metadata, {snapshot.snapshot_id for snapshot in ancestry})
-    yield from _structure(metadata, {snapshot.schema_id for snapshot in ancestry})
+    # Earlier snapshots that the log still names: a removed id may not come back with other content.
+    for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - ancestor_ids):
+        logged = metadata.snapshot(snapshot_id)
+        yield f"snapshot {snapshot_id}", "gone" if logged is None else logged.comparison_text()
+    yield from _structure_facts(metadata, {snapshot.schema_id for snapshot in ancestry})
     for name in sorted(metadata.properties):
         yield f"property {name!r}", metadata.properties[name]
-    shown = {snapshot.snapshot_id for snapshot in ancestry}
-    yield from _statistics("statistics", metadata, metadata.statistics, shown)
-    yield from _statistics("partition statistics", metadata, metadata.partition_statistics, shown)
+    yield from _statistics_facts("statistics", metadata, metadata.statistics, ancestor_ids)
+    yield from _statistics_facts("partition statistics", metadata, metadata.partition_statistics, ancestor_ids)
     for key in metadata.encryption_keys:
         yield f"encryption key {key.key_id!r}", comparison_text(key.raw)
     for name in sorted(metadata.raw.keys() - KNOWN_FIELDS):
         yield f"field {name!r}", comparison_text(metadata.raw[name])
 
 
-def _history(metadata: TableMetadata, shown: set[int]) -> Iterator[tuple[str, str]]:
-    """The earlier snapshots that the log still names. A removed id may not come back with other content."""
-    for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - shown):
-        found = metadata.snapshot(snapshot_id)
-        yield f"snapshot {snapshot_id}", "gone" if found is None else found.comparison_text()
-
-
-def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
-    """The schemas that main and its history are read with, and every spec and order: files of main may use any."""
+def _structure_facts(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
+    """The schemas that main and its history are read with, and every spec and order, since files may have any."""
     yield "current schema", str(metadata.current_schema_id)
     read_with = schema_ids | {metadata.current_schema_id}
     for schema in metadata.schemas:
@@ -118,13 +111,13 @@ def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator
         yield f"sort order {order.order_id}", comparison_text(order_raw(order.order_id, order.fields, order.raw))
 
 
-def _statistics(
-    what: str, metadata: TableMetadata, files: tuple[StatisticsFile, ...], shown: set[int]
+def _statistics_facts(
+    what: str, metadata: TableMetadata, files: tuple[StatisticsFile, ...], ancestor_ids: set[int]
 ) -> Iterator[tuple[str, str]]:
     """The files of main's snapshots, and of snapshots that the table does not have, which may become main's."""
     by_snapshot: dict[int, list[Json]] = {}
     for file in files:
-        if file.snapshot_id in shown or metadata.snapshot(file.snapshot_id) is None:
+        if file.snapshot_id in ancestor_ids or metadata.snapshot(file.snapshot_id) is None:
             by_snapshot.setdefault(file.snapshot_id, []).append(file.raw)
     for snapshot_id, raws in by_snapshot.items():
         yield f"{what} of snapshot {snapshot_id}", comparison_text(raws)
@@ -134,13 +127,13 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def structure_of(metadata: TableMetadata) -> dict[str, Json]:
-    """What `main` is read by, without snapshots, refs, statistics and logs, in one spelling for all writers."""
-    found: dict[str, Json] = {
+    """The document without snapshots, refs, statistics and logs, in one spelling for all writers."""
+    structure: dict[str, Json] = {
         "format-version": metadata.format_version,
         "location": metadata.location,
         "last-column-id": metadata.last_column_id,
         "current-schema-id": metadata.current_schema_id,
-        "schemas": [_schema(each) for each in metadata.schemas],
+        "schemas": [_normalize_schema(each) for each in metadata.schemas],
         "default-spec-id": metadata.default_spec_id,
         "partition-specs": [spec_raw(each.spec_id, each.fields, each.raw) for each in metadata.specs],
         "last-partition-id": metadata.last_partition_id,
@@ -150,30 +143,25 @@ def structure_of(metadata: TableMetadata) -> dict[str, Json]:
         "encryption-keys": [each.raw for each in metadata.encryption_keys],
     }
     # A reader may use fields that are unknown here.
-    found.update({name: metadata.raw[name] for name in metadata.raw.keys() - KNOWN_FIELDS})
-    return found
+    structure.update({name: metadata.raw[name] for name in metadata.raw.keys() - KNOWN_FIELDS})
+    return structure
 
 
-def _schema(schema: TableSchema) -> dict[str, Json]:
-    """The schema's JSON. Some writers spell no identifier fields as an empty list, others leave the key out."""
-    found: dict[str, Json] = {**schema.raw, "type": "struct", "schema-id": schema.schema_id}
-    if not found.get("identifier-field-ids"):
-        found.pop("identifier-field-ids", None)
-    return found
-
-
-def structure_bytes(structure: Json) -> bytes:
-    """The structure as it is hashed: keys sorted, no white space, numbers as they were written."""
-    return dump_json(structure, sort_keys=True)
+def _normalize_schema(schema: TableSchema) -> dict[str, Json]:
+    """The schema's JSON. If it has no identifier fields, the key is left out, as some writers do."""
+    raw: dict[str, Json] = {**schema.raw, "type": "struct", "schema-id": schema.schema_id}
+    if not raw.get("identifier-field-ids"):
+        raw.pop("identifier-field-ids", None)
+    return raw
 
 
 def structure_sha256(metadata: TableMetadata) -> str:
-    """The hash of the structure, as signed statements name it."""
-    return hashlib.sha256(structure_bytes(structure_of(metadata))).hexdigest()
+    """The hash of the structure's JSON (sorted keys, no white space), as signed statements name it."""
+    return hashlib.sha256(dump_json(structure_of(metadata), sort_keys=True)).hexdigest()
 
 
 def without_data(structure: Json) -> TableMetadata:
-    """An empty table of this structure, to try updates of the structure on."""
+    """A table of this structure without snapshots, to apply updates of the structure to."""
     raw = dict(Node(structure, "$").raw)
     raw.update({"table-uuid": _NO_UUID, "last-updated-ms": 0, "last-sequence-number": 0, "next-row-id": 0})
     return TableMetadata.from_json(raw)

@@ -1,4 +1,4 @@
-"""Table metadata documents: the whole JSON, its facts as typed values, checked when it is read."""
+"""Table metadata documents: the whole JSON and its typed values, checked when the document is read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import field as attribute
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code
 from pvdm.lake.format.json_document import (
     Json,
     JsonObject,
     Node,
+    abbreviate,
     comparison_text,
     dump_json,
-    invalid,
+    invalid_value,
     parse_json,
     require_size,
-    shown,
     unzip,
 )
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
@@ -34,7 +34,7 @@ from pvdm.lake.format.table.snapshots import (
     SnapshotRef,
     StatisticsFile,
     parse_key,
-    parse_metadata_log,
+    parse_metadata_log_entry,
     parse_partition_statistics,
     parse_ref,
     parse_snapshot,
@@ -94,32 +94,32 @@ class TableMetadata:
         return cls.from_json(parse_json(unzip(data)))
 
     @classmethod
-    def from_json(cls, value: Json, *, place: str = "$", known: TableMetadata | None = None) -> TableMetadata:
-        """Read a parsed document. Parts that are the same objects as in `known` are not read again."""
-        metadata = _read(Node(value, place), _Known(known))
+    def from_json(cls, value: Json, *, known: TableMetadata | None = None) -> TableMetadata:
+        """Read a parsed document. Parts whose JSON is the same object as in `known` are not read again."""
+        metadata = _read(Node(value, "$"), _KnownParts(known))
         validity.judge(metadata)
         return metadata
 
     def to_bytes(self) -> bytes:
         """The bytes of the metadata file, cached; equal documents give equal bytes."""
         if self._bytes is None:
-            object.__setattr__(self, "_bytes", require_size(self.spelled()))
+            object.__setattr__(self, "_bytes", require_size(self.dump()))
         return self._bytes or b""
 
-    def spelled(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
+    def dump(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
         """The document as `dump_json` writes it, with the values of `instead` for some fields.
 
-        Snapshots of an earlier document are not written again.
+        The JSON of snapshots is cached, since there can be thousands of them.
         """
-        parts = []
-        listed = isinstance(self.raw.get("snapshots"), list) and "snapshots" not in instead
+        members = []
+        uses_cache = isinstance(self.raw.get("snapshots"), list) and "snapshots" not in instead
         for key, value in {**self.raw, **instead}.items():
-            if key == "snapshots" and listed:
-                spelled = b"[" + b",".join([each.spelled() for each in self.snapshots]) + b"]"
+            if key == "snapshots" and uses_cache:
+                text = b"[" + b",".join([each.dump() for each in self.snapshots]) + b"]"
             else:
-                spelled = dump_json(value)
-            parts.append(dump_json(key) + b":" + spelled)
-        return b"{" + b",".join(parts) + b"}"
+                text = dump_json(value)
+            members.append(dump_json(key) + b":" + text)
+        return b"{" + b",".join(members) + b"}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TableMetadata):
@@ -174,7 +174,7 @@ class TableMetadata:
     def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         """The snapshot and its ancestors, newest first, as far as the table still has them."""
         if snapshot_id == self.current_snapshot_id:
-            # A commit needs main's several times, and it is as long as the table's history.
+            # A commit reads the ancestry of main several times, and it is as long as the table's history.
             return iter(self.memo("ancestry of main", lambda: tuple(self._ancestry(snapshot_id))))
         return self._ancestry(snapshot_id)
 
@@ -186,14 +186,14 @@ class TableMetadata:
 
     def _ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         seen: set[int] = set()
-        found = self._snapshots_by_id.get(snapshot_id)
-        while found is not None and found.snapshot_id not in seen:
-            yield found
-            seen.add(found.snapshot_id)
-            found = None if found.parent_id is None else self._snapshots_by_id.get(found.parent_id)
+        snapshot = self._snapshots_by_id.get(snapshot_id)
+        while snapshot is not None and snapshot.snapshot_id not in seen:
+            yield snapshot
+            seen.add(snapshot.snapshot_id)
+            snapshot = None if snapshot.parent_id is None else self._snapshots_by_id.get(snapshot.parent_id)
 
 
-class _Known:
+class _KnownParts:
     """The parts of an earlier state by the identity of their JSON, so that a commit parses only what it changed."""
 
     def __init__(self, known: TableMetadata | None) -> None:
@@ -203,39 +203,38 @@ class _Known:
         self._parts: dict[int, object] = {id(part.raw): part for part in parts}
         if known is not None and isinstance(log := known.raw.get("snapshot-log"), list):
             self._parts |= {id(raw): entry for raw, entry in zip(log, known.snapshot_log, strict=True)}
-        self._kept = known
+        # While the JSON of the known state exists, no other object has the same identity.
+        self._known = known
 
     def find(self, raw: object, kind: type[_T]) -> _T | None:
-        """The part that was made from this very object, if there is one."""
-        found = self._parts.get(id(raw))
-        return found if isinstance(found, kind) else None
+        """The part that was read from this very object; None if there is none."""
+        part = self._parts.get(id(raw))
+        return part if isinstance(part, kind) else None
 
     def read_all(self, node: Node, key: str, kind: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
-        """The parts of an array. Known parts are not parsed again: some arrays grow with the table."""
-        parts, place = self._parts, node.at(key)
-        found: list[_T] = []
+        """The parts of an array, none if it is null or absent. Known parts are not parsed again."""
+        place = node.at(key)
+        parts: list[_T] = []
         for position, item in enumerate(node.array(key) if node.has_not_null(key) else []):
-            part = parts.get(id(item))
-            found.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
-        return tuple(found)
+            part = self._parts.get(id(item))
+            parts.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
+        return tuple(parts)
 
 
-def _read(node: Node, known: _Known) -> TableMetadata:
+def _read(node: Node, known: _KnownParts) -> TableMetadata:
     version = node.integer("format-version")
-    if version not in FORMAT_VERSIONS:
-        words, place = "the table's format version cannot be read", node.at("format-version")
-        raise unsupported_version(words, "1, 2 or 3", version, place)
-    schemas, current_schema_id = _schemas(node, version, known)
-    specs, default_spec_id = _specs(node, version, known)
-    orders, default_order_id = _orders(node, version, known)
-    given = node.is_present("snapshots")
-    snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot) if given else ()
+    require_format_version(version, node.at("format-version"))
+    schemas, current_schema_id = _read_schemas(node, version, known)
+    specs, default_spec_id = _read_specs(node, version, known)
+    orders, default_order_id = _read_orders(node, version, known)
+    node.is_present("snapshots")  # raises for null
+    snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot)
     current = node.optional_long("current-snapshot-id")
     current = None if current == -1 else current
     return TableMetadata(
         version,
-        _uuid(node, version),
-        stripped_location(node.text("location"), node.at("location")),
+        _read_uuid(node, version),
+        strip_location(node.text("location"), node.at("location")),
         node.long("last-sequence-number") if version > 1 else 0,
         node.long("last-updated-ms"),
         node.integer("last-column-id"),
@@ -243,15 +242,15 @@ def _read(node: Node, known: _Known) -> TableMetadata:
         schemas,
         default_spec_id,
         specs,
-        _last_partition_id(node, version, specs),
+        _read_last_partition_id(node, version, specs),
         default_order_id,
         orders,
         MappingProxyType(node.string_map_if_present("properties")),
         current,
         snapshots,
-        MappingProxyType(_refs(node, current, known)),
+        MappingProxyType(_read_refs(node, current, known)),
         known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
-        parse_metadata_log(node, "metadata-log"),
+        tuple(parse_metadata_log_entry(item) for item in node.nodes("metadata-log")),
         tuple(parse_statistics(item) for item in node.nodes_if_present("statistics")),
         tuple(parse_partition_statistics(item) for item in node.nodes_if_present("partition-statistics")),
         tuple(parse_key(item) for item in node.nodes_if_present("encryption-keys")),
@@ -261,13 +260,13 @@ def _read(node: Node, known: _Known) -> TableMetadata:
     )
 
 
-def unsupported_version(message: str, expected: str, version: int, place: str) -> PvdmError:
-    """The error of a format version of a table or view that is not supported."""
-    reason, got = "format_version_unsupported", str(version)
-    return Code.TABLE_METADATA_INVALID(message, reason=reason, expected=expected, got=got, place=place)
+def require_format_version(version: int, place: str) -> None:
+    """Raise if tables of this format version are neither read nor written."""
+    if version not in FORMAT_VERSIONS:
+        raise Code.TABLE_METADATA_INVALID(reason="format_version_unsupported", got=str(version), place=place)
 
 
-def _uuid(node: Node, version: int) -> str | None:
+def _read_uuid(node: Node, version: int) -> str | None:
     if version == 1 and not node.has_not_null("table-uuid"):
         return None
     return check_uuid(node.text("table-uuid"), node.at("table-uuid"))
@@ -276,28 +275,29 @@ def _uuid(node: Node, version: int) -> str | None:
 def check_uuid(text: str, place: str) -> str:
     """The text. Raises if it is not a UUID."""
     if not UUID_FORM.fullmatch(text):
-        raise Code.TABLE_METADATA_INVALID(reason="table_uuid_invalid", got=shown(text), place=place)
+        raise Code.TABLE_METADATA_INVALID(reason="table_uuid_invalid", got=abbreviate(text), place=place)
     return text
 
 
-def stripped_location(text: str, place: str) -> str:
-    """A location without slashes at its end."""
+def strip_location(text: str, place: str) -> str:
+    """The location without slashes at its end; the two of a bare scheme (`s3://`) stay. Raises if it is empty."""
     if not text:
-        raise invalid(place, "a location", "an empty string")
+        raise invalid_value(place, "a location", "an empty string")
     bare = text.rstrip("/")
     return f"{bare}//" if bare.endswith(":") and text.startswith("//", len(bare)) else bare
 
 
-def _schemas(node: Node, version: int, known: _Known) -> tuple[tuple[TableSchema, ...], int]:
+def _read_schemas(node: Node, version: int, known: _KnownParts) -> tuple[tuple[TableSchema, ...], int]:
+    """The schemas and the id of the current one. Old writers of format 1 have only one, in another field."""
     if version == 1 and not node.is_present("schemas"):
-        given = node.node("schema")
-        only = known.find(given.raw, TableSchema) or parse_schema(given)
-        return (only,), only.schema_id
+        schema_node = node.node("schema")
+        schema = known.find(schema_node.raw, TableSchema) or parse_schema(schema_node)
+        return (schema,), schema.schema_id
     node.array("schemas")
     return known.read_all(node, "schemas", TableSchema, parse_schema), node.integer("current-schema-id")
 
 
-def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ...], int]:
+def _read_specs(node: Node, version: int, known: _KnownParts) -> tuple[tuple[TableSpec, ...], int]:
     if version == 1 and not node.is_present("partition-specs"):
         fields = parse_spec_fields(node, "partition-spec")
         raw: JsonObject = {"spec-id": 0, "fields": node.raw["partition-spec"]}
@@ -306,7 +306,7 @@ def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ..
     return known.read_all(node, "partition-specs", TableSpec, parse_spec), node.integer("default-spec-id")
 
 
-def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, ...], int]:
+def _read_orders(node: Node, version: int, known: _KnownParts) -> tuple[tuple[TableOrder, ...], int]:
     if version == 1 and not node.is_present("sort-orders"):
         raw: JsonObject = {"order-id": 0, "fields": []}
         return (TableOrder(0, (), raw, node.at("sort-orders")),), 0
@@ -314,24 +314,20 @@ def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, 
     return known.read_all(node, "sort-orders", TableOrder, parse_order), node.integer("default-sort-order-id")
 
 
-def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -> int:
+def _read_last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -> int:
     if version == 1 and not node.has_not_null("last-partition-id"):
         return max((spec.highest_field_id for spec in specs), default=PARTITION_ID_FIRST - 1)
     return node.integer("last-partition-id")
 
 
-def _refs(node: Node, current: int | None, known: _Known) -> dict[str, SnapshotRef]:
-    """The refs. If there is a current snapshot, `main` is there even if the document does not name it.
-
-    Each open attempt has a ref, so known ones are not parsed again.
-    """
-    found: dict[str, SnapshotRef] = {}
+def _read_refs(node: Node, current: int | None, known: _KnownParts) -> dict[str, SnapshotRef]:
+    """The refs. If the document has a current snapshot but no `main`, `main` is added."""
+    refs: dict[str, SnapshotRef] = {}
     if node.is_present("refs"):
-        refs = node.node("refs")
-        for name, value in refs.raw.items():
+        for name, value in node.node("refs").raw.items():
             ref = known.find(value, SnapshotRef)
-            found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]")) if ref is None else ref
-    if MAIN not in found and current is not None:
+            refs[name] = parse_ref(Node(value, f"{node.at('refs')}[{name[:64]!r}]")) if ref is None else ref
+    if MAIN not in refs and current is not None:
         raw: JsonObject = {"snapshot-id": current, "type": RefType.BRANCH.value}
-        found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=raw)
-    return found
+        refs[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=raw)
+    return refs

@@ -32,30 +32,30 @@ def _require_names(metadata: TableMetadata) -> None:
         if each.name.lower() in RESERVED_NAMES:
             words = f"column {each.name} has a name that Iceberg reserves: Spark cannot read such a table"
             raise Code.COLUMN_NAME_RESERVED(words, got=each.name)
-    in_table: dict[str, str] = {}
-    in_files: dict[str, str] = {}
-    for path in _paths(StructType(columns)):
+    names_in_table: dict[str, str] = {}
+    names_in_files: dict[str, str] = {}
+    for path in _list_paths(StructType(columns)):
         name, name_in_files = (".".join(parts) for parts in zip(*path, strict=True))
-        for seen, lowered in ((in_table, name.lower()), (in_files, name_in_files.lower())):
-            other = seen.setdefault(lowered, name)
+        for names, lower_case in ((names_in_table, name.lower()), (names_in_files, name_in_files.lower())):
+            other = names.setdefault(lower_case, name)
             if other != name:
                 words = f"columns {other} and {name} have one name for engines that ignore upper case"
                 raise Code.COLUMN_NAMES_COLLIDE(words, got=f"{other} and {name}")
 
 
-def _paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
+def _list_paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
     """The path of every named field at any depth; each part with its name in the table and in files."""
     match kind:
         case StructType(fields):
             for field in fields:
-                own = ((field.name, avro_name(field.name)),)
-                yield own
-                yield from (own + inner for inner in _paths(field.type))
+                step = (field.name, avro_name(field.name))
+                yield (step,)
+                yield from ((step, *inner) for inner in _list_paths(field.type))
         case ListType(element):
-            yield from ((("element", "element"), *inner) for inner in _paths(element.type))
+            yield from ((("element", "element"), *inner) for inner in _list_paths(element.type))
         case MapType(key, value):
             for name, part in (("key", key), ("value", value)):
-                yield from (((name, name), *inner) for inner in _paths(part.type))
+                yield from (((name, name), *inner) for inner in _list_paths(part.type))
 
 
 def _require_partitions(metadata: TableMetadata) -> None:
@@ -64,7 +64,7 @@ def _require_partitions(metadata: TableMetadata) -> None:
     Iceberg's Java library has a length before such values in manifests (apache/iceberg#17501). The specification has
     none, so that Spark would show other values than readers that follow it.
     """
-    fixed = {
+    fixed_column_ids = {
         field_id
         for schema in metadata.schemas
         for field_id, kind in source_types(to_model(schema)).items()
@@ -73,7 +73,7 @@ def _require_partitions(metadata: TableMetadata) -> None:
     for each in metadata.specs:
         spec = PartitionSpec.from_text(each.spec_id, dump_json(each.raw["fields"]).decode())
         for field in spec.fields:
-            if field.transform.name == "identity" and fixed.intersection(field.source_ids):
+            if field.transform.name == "identity" and fixed_column_ids.intersection(field.source_ids):
                 words = f"partition field {field.name} is a column of type fixed, whose values engines read differently"
                 raise Code.PARTITION_FIXED_REFUSED(words, got=f"identity of a fixed column, in {field.name}")
 
@@ -112,8 +112,8 @@ _NAMES: Final = frozenset(
 
 def is_reader_setting(name: str) -> bool:
     """Whether a reader uses a property of this name when it opens files."""
-    plain = name.strip().lower()
-    return plain in _NAMES or plain.startswith(_PREFIXES)
+    normal = name.strip().lower()
+    return normal in _NAMES or normal.startswith(_PREFIXES)
 
 
 def require_no_reader_settings(metadata: TableMetadata) -> None:
@@ -122,6 +122,6 @@ def require_no_reader_settings(metadata: TableMetadata) -> None:
     In PyIceberg a table's properties override the user's settings: `s3.endpoint` makes it read files from another
     address, which can serve any rows, and `py-io-impl` makes it load a class.
     """
-    found = sorted(name for name in metadata.properties if is_reader_setting(name))
-    if found:
-        raise Code.READER_SETTING_REFUSED(got=ascii(found[0][:80]))
+    settings = sorted(name for name in metadata.properties if is_reader_setting(name))
+    if settings:
+        raise Code.READER_SETTING_REFUSED(got=ascii(settings[0][:80]))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import JsonObject, Node, comparison_text, dump_json, invalid, shown
+from pvdm.lake.format.json_document import JsonObject, Node, abbreviate, comparison_text, dump_json, invalid_value
 
 MAIN: Final = "main"
 REF_FIELDS_MAX: Final = 100
@@ -47,8 +47,8 @@ class Snapshot:
     _spelled: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
     _comparison_text: str | None = attribute(default=None, init=False, repr=False, compare=False)
 
-    def spelled(self) -> bytes:
-        """The snapshot's JSON as a document has it, cached: every later document of the table has it too."""
+    def dump(self) -> bytes:
+        """The snapshot's JSON as a document has it. It is cached, since every later document of the table has it."""
         if self._spelled is None:
             object.__setattr__(self, "_spelled", dump_json(self.raw))
         return self._spelled or b""
@@ -108,18 +108,15 @@ class EncryptedKey:
 
 
 def parse_snapshot(node: Node) -> Snapshot:
-    """Read a snapshot and check it by itself."""
+    """Read a snapshot. Checks that need the rest of the document are in `validity`."""
     summary = node.string_map_if_present("summary")
     operation = summary.get("operation", "overwrite" if summary else None)
     first_row_id, added_rows = node.optional_long("first-row-id"), node.optional_long("added-rows")
     sequence_number = node.long_if_present("sequence-number") or 0
-    for key, number in (
-        ("sequence-number", sequence_number),
-        ("first-row-id", first_row_id),
-        ("added-rows", added_rows),
-    ):
+    numbers = {"sequence-number": sequence_number, "first-row-id": first_row_id, "added-rows": added_rows}
+    for key, number in numbers.items():
         if number is not None and number < 0:
-            raise invalid(node.at(key), "a number from 0", str(number))
+            raise invalid_value(node.at(key), "a number from 0", str(number))
     if first_row_id is not None and added_rows is None:
         got = "no added-rows"
         raise Code.SNAPSHOT_INVALID(reason="snapshot_added_rows_missing", got=got, place=node.at("added-rows"))
@@ -149,23 +146,21 @@ def parse_snapshot(node: Node) -> Snapshot:
 def parse_ref(node: Node) -> SnapshotRef:
     """Read a ref. Raises if a tag keeps snapshots or a retention is not a positive number."""
     text = node.text("type").lower()
-    found = next((choice for choice in RefType if choice.value == text), None)
-    if found is None:
-        raise invalid(node.at("type"), "branch or tag", shown(text))
+    if text not in ("branch", "tag"):
+        raise invalid_value(node.at("type"), "branch or tag", abbreviate(text))
+    ref_type = RefType(text)
     keep = node.optional_integer("min-snapshots-to-keep")
     snapshot_age, ref_age = node.optional_long("max-snapshot-age-ms"), node.optional_long("max-ref-age-ms")
     for key, number in zip(RETENTION, (keep, snapshot_age, ref_age), strict=True):
-        if number is None:
-            continue
-        if number <= 0 or (found is RefType.TAG and key != "max-ref-age-ms"):
-            got = f"{number} on a {found.value}"
+        if number is not None and (number <= 0 or (ref_type is RefType.TAG and key != "max-ref-age-ms")):
+            got = f"{number} on a {text}"
             raise Code.REF_INVALID(reason="ref_retention_invalid", got=got, place=node.at(key))
     require_few_fields(node.raw, node.place)
-    return SnapshotRef(node.long("snapshot-id"), found, keep, snapshot_age, ref_age, node.raw)
+    return SnapshotRef(node.long("snapshot-id"), ref_type, keep, snapshot_age, ref_age, node.raw)
 
 
 def require_few_fields(ref: JsonObject, place: str) -> None:
-    """Raise if a ref has too many fields, known or not: every move of the ref copies them."""
+    """Raise if a ref has too many fields, defined by Iceberg or not: every move of the ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
         most = f"at most {REF_FIELDS_MAX}"
         raise Code.REF_INVALID(reason="ref_fields_too_many", expected=most, got=str(len(ref)), place=place)
@@ -197,7 +192,7 @@ def parse_key(node: Node) -> EncryptedKey:
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise invalid(node.at("encrypted-key-metadata"), "base64", "something else") from None
+        raise invalid_value(node.at("encrypted-key-metadata"), "base64", "something else") from None
     node.string_map_if_present("properties")
     return EncryptedKey(node.text("key-id"), node.optional_text("encrypted-by-id"), node.raw)
 
@@ -207,6 +202,6 @@ def parse_snapshot_log_entry(node: Node) -> SnapshotLogEntry:
     return SnapshotLogEntry(node.long("timestamp-ms"), node.long("snapshot-id"))
 
 
-def parse_metadata_log(node: Node, key: str) -> tuple[MetadataLogEntry, ...]:
-    """Read the metadata log."""
-    return tuple(MetadataLogEntry(item.long("timestamp-ms"), item.text("metadata-file")) for item in node.nodes(key))
+def parse_metadata_log_entry(node: Node) -> MetadataLogEntry:
+    """Read one entry of the metadata log."""
+    return MetadataLogEntry(node.long("timestamp-ms"), node.text("metadata-file"))

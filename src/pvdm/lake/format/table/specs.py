@@ -13,10 +13,10 @@ from pvdm.lake.format.json_document import (
     Json,
     JsonObject,
     Node,
+    abbreviate,
     comparison_text,
-    invalid,
+    invalid_value,
     read_objects,
-    shown,
 )
 from pvdm.lake.format.partition_spec import Transform
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
@@ -46,7 +46,7 @@ class SpecField:
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """Two fields with the same key are the same field, whatever their ids."""
+        """What makes two fields the same, whatever their field ids."""
         return self.source_id, self.transform, self.name
 
 
@@ -61,13 +61,13 @@ class TableSpec:
 
     @property
     def highest_field_id(self) -> int:
-        """The highest partition field id, one below the first when there is none."""
+        """The highest partition field id; 999 if there is no field."""
         return max((field.field_id for field in self.fields), default=PARTITION_ID_FIRST - 1)
 
     @property
     def meaning(self) -> tuple[tuple[tuple[int, str, str], ...], str]:
         """Equal for specs with the same sources, transforms and names in order, and the same unknown fields."""
-        return tuple(field.key for field in self.fields), extras(self.raw, _SPEC_KEYS)
+        return tuple(field.key for field in self.fields), _unknown_fields(self.raw, _SPEC_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +92,52 @@ class TableOrder:
     @property
     def meaning(self) -> tuple[tuple[SortField, ...], str]:
         """Equal for orders with the same fields and unknown fields; all unsorted orders are equal."""
-        return self.fields, extras(self.raw, _ORDER_KEYS) if self.fields else ""
+        return self.fields, _unknown_fields(self.raw, _ORDER_KEYS) if self.fields else ""
 
 
-def parse_spec(node: Node, *, id_needed: bool = True) -> TableSpec:
-    """Read a spec; field ids that an old writer left out count up from the first."""
-    spec_id = node.integer("spec-id") if id_needed else node.optional_integer("spec-id") or 0
+def parse_spec(node: Node, *, needs_id: bool = True) -> TableSpec:
+    """Read a spec. Fields without ids, as old writers left them, are numbered from 1000."""
+    spec_id = node.integer("spec-id") if needs_id else node.optional_integer("spec-id") or 0
     return TableSpec(spec_id, parse_spec_fields(node, "fields"), node.raw, node.place)
 
 
 def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
     """Read the fields of a spec. Raises unless all of them have ids, or none."""
     node.array(key)
-    found = list(node.nodes(key))
-    with_ids = [item for item in found if item.is_present("field-id")]
-    if with_ids and len(with_ids) != len(found):
-        got = f"{len(with_ids)} ids on {len(found)} fields"
+    items = list(node.nodes(key))
+    ids = sum(item.is_present("field-id") for item in items)
+    if ids not in (0, len(items)):
+        got = f"{ids} ids on {len(items)} fields"
         raise Code.PARTITION_SPEC_INVALID(reason="spec_field_ids_mixed", got=got, place=node.at(key))
     names: set[str] = set()
     fields = []
-    for position, item in enumerate(found):
+    for position, item in enumerate(items):
         name = item.text("name")
         if not name or name in names:
-            raise Code.PARTITION_SPEC_INVALID(reason="spec_name_invalid", got=shown(name), place=item.at("name"))
+            raise Code.PARTITION_SPEC_INVALID(reason="spec_name_invalid", got=abbreviate(name), place=item.at("name"))
         names.add(name)
-        field_id = item.integer("field-id") if with_ids else PARTITION_ID_FIRST + position
-        fields.append(SpecField(_source(item), field_id, name, parse_transform(item)))
+        field_id = item.integer("field-id") if ids else PARTITION_ID_FIRST + position
+        fields.append(SpecField(_read_source_id(item), field_id, name, parse_transform(item)))
     if len({field.field_id for field in fields}) != len(fields):
-        ids = ", ".join(str(field.field_id) for field in fields)
-        raise Code.PARTITION_SPEC_INVALID(reason="spec_field_id_duplicate", got=ids, place=node.at(key))
+        got = ", ".join(str(field.field_id) for field in fields)
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_field_id_duplicate", got=got, place=node.at(key))
     return tuple(fields)
 
 
-def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
-    """Read a sort order. Raises unless id 0 is the unsorted order and only that."""
+def parse_order(node: Node, *, needs_id: bool = True) -> TableOrder:
+    """Read a sort order. Raises if it has the id 0 and fields, or another id and no field."""
     node.array("fields")
     fields = tuple(
         SortField(
-            _source(item),
+            _read_source_id(item),
             parse_transform(item),
-            _word(item, "direction", _DIRECTIONS),
-            _word(item, "null-order", _NULL_ORDERS),
+            _read_choice(item, "direction", _DIRECTIONS),
+            _read_choice(item, "null-order", _NULL_ORDERS),
         )
         for item in node.nodes("fields")
     )
-    order_id = node.optional_integer("order-id")
+    order_id = node.integer("order-id") if needs_id else node.optional_integer("order-id")
     if order_id is None:
-        if id_needed:
-            node.integer("order-id")
         order_id = SORT_ORDER_ID_FIRST if fields else UNSORTED_ID
     if (order_id == UNSORTED_ID) != (not fields):
         got = f"id {order_id} with {len(fields)} fields"
@@ -148,14 +146,14 @@ def parse_order(node: Node, *, id_needed: bool = True) -> TableOrder:
 
 
 def parse_transform(node: Node) -> str:
-    """The transform in its normal spelling; an unknown one is kept as it is."""
+    """The transform in lower case and without leading zeros; an unknown one as it is."""
     text = node.text("transform")
-    if found := _WIDTH.fullmatch(text):
-        name, digits = found[1].lower(), found[2].lstrip("0") or "0"
-        known = name in ("bucket", "truncate")
-        if len(digits) > 10 or not int(known) <= int(digits) <= INT_LAST:
-            raise invalid(node.at("transform"), f"a width from 1 to {INT_LAST}", shown(text))
-        return f"{name}[{digits}]" if known else text
+    if match := _WIDTH.fullmatch(text):
+        name, digits = match[1].lower(), match[2].lstrip("0") or "0"
+        is_known = name in ("bucket", "truncate")
+        if len(digits) > 10 or not int(is_known) <= int(digits) <= INT_LAST:
+            raise invalid_value(node.at("transform"), f"a width from 1 to {INT_LAST}", abbreviate(text))
+        return f"{name}[{digits}]" if is_known else text
     return text.lower() if text.lower() in _PLAIN else text
 
 
@@ -165,26 +163,28 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
         column = schema.find(field.name)
         if field.source_id in schema.fields and column is not None and column.field_id != field.source_id:
             words = f"partition {field.name} has the name of a column that is not its source"
-            wanted = f"another name than column {column.field_id}'s"
-            raise _refused(spec, "spec_name_conflict", words, wanted, f"a partition of column {field.source_id}")
+            expected = f"another name than column {column.field_id}'s"
+            raise _refused(spec, "spec_name_conflict", words, expected, f"a partition of column {field.source_id}")
 
 
 def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
-    """Raise if a source column has a type that the transform does not take; an old spec may have lost its column."""
+    """Raise if a source column has a type that the transform does not accept. An old spec may have lost its column."""
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
-        if column is not None and not _takes(field.transform, column):
+        if column is not None and not _accepts(field.transform, column):
             words = f"partition {field.name} of spec {spec.spec_id} no longer fits its source"
-            wanted = f"a type that {field.transform} takes"
-            raise _refused(spec, "spec_source_type_changed", words, wanted, f"{column.name}, {column.type}")
+            expected = f"a type that {field.transform} takes"
+            raise _refused(spec, "spec_source_type_changed", words, expected, f"{column.name}, {column.type}")
 
 
 def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
-    """Raise unless each source is a primitive column, inside structs only, of a type that the transform takes."""
+    """Raise unless each source is a primitive column, inside structs only, of a type that the transform accepts."""
     for field in spec.fields:
-        if field.transform != "void" and (unfit := _unfit(schema, field.source_id, field.transform, structs_only=True)):
+        if field.transform == "void":
+            continue
+        if wrong := _find_wrong_source(schema, field.source_id, field.transform, structs_only=True):
             words = f"partition {field.name} cannot be made from its source (spec {spec.spec_id})"
-            raise _refused(spec, "spec_source_invalid", words, *unfit)
+            raise _refused(spec, "spec_source_invalid", words, *wrong)
 
 
 def _refused(spec: TableSpec, reason: str, message: str, expected: str, got: str) -> PvdmError:
@@ -192,81 +192,73 @@ def _refused(spec: TableSpec, reason: str, message: str, expected: str, got: str
 
 
 def judge_order(order: TableOrder, schema: TableSchema) -> None:
-    """Raise unless each source is a primitive column of a type that the transform takes."""
+    """Raise unless each source is a primitive column of a type that the transform accepts."""
     for field in order.fields:
-        if unfit := _unfit(schema, field.source_id, field.transform, structs_only=False):
-            words, (wanted, got) = f"a column cannot be sorted by (sort order {order.order_id})", unfit
-            raise Code.SORT_ORDER_INVALID(
-                words, reason="sort_source_invalid", expected=wanted, got=got, place=order.place
-            )
+        if wrong := _find_wrong_source(schema, field.source_id, field.transform, structs_only=False):
+            words, (expected, got) = f"a column cannot be sorted by (sort order {order.order_id})", wrong
+            reason = "sort_source_invalid"
+            raise Code.SORT_ORDER_INVALID(words, reason=reason, expected=expected, got=got, place=order.place)
 
 
-def _unfit(schema: TableSchema, source_id: int, transform: str, *, structs_only: bool) -> tuple[str, str] | None:
-    """What a source column should be and what it is; None if it fits."""
+def _find_wrong_source(
+    schema: TableSchema, source_id: int, transform: str, *, structs_only: bool
+) -> tuple[str, str] | None:
+    """What was expected of a source column and what was got; None if the column can be the source."""
     column = schema.fields.get(source_id)
     if column is None:
         return "a column of the current schema", f"id {source_id}"
     if not column.is_primitive or not isinstance(column.type, TypeName):
         return "a primitive column", f"{column.name}, {column.type}"
-    if not _takes(transform, column):
+    if not _accepts(transform, column):
         return f"a type that {transform} takes", f"{column.name}, {column.type}"
-    parent = column.parent_id if structs_only else None
-    while parent is not None:
-        outer = schema.fields[parent]
-        if outer.type != "struct":
-            return "a column in structs only", f"{column.name} in a {outer.type}"
-        parent = outer.parent_id
+    outer = next((each for each in schema.find_enclosing(column) if each.type != "struct"), None)
+    if structs_only and outer is not None:
+        return "a column in structs only", f"{column.name} in a {outer.type}"
     return None
 
 
-def _takes(transform: str, column: SchemaField) -> bool:
-    """Whether readers can apply the transform to the column; an unknown transform may take any type."""
-    known = Transform.parse(transform)
+def _accepts(text: str, column: SchemaField) -> bool:
+    """Whether readers can apply the transform to the column; an unknown transform may accept any type."""
+    transform = Transform.parse(text)
     if not isinstance(column.type, TypeName):
-        return not known.known or known.name in ("identity", "void")
-    return not known.known or known.accepts(primitive(column.type))
+        return not transform.is_known or transform.name in ("identity", "void")
+    return not transform.is_known or transform.accepts(primitive(column.type))
 
 
-def _source(node: Node) -> int:
+def _read_source_id(node: Node) -> int:
     if not node.has_not_null("source-id") and node.has_not_null("source-ids"):
-        raise Code.PARTITION_SPEC_INVALID(
-            reason="transform_arguments_unsupported", got="source-ids", place=node.at("source-ids")
-        )
+        reason, place = "transform_arguments_unsupported", node.at("source-ids")
+        raise Code.PARTITION_SPEC_INVALID(reason=reason, got="source-ids", place=place)
     return node.integer("source-id")
 
 
-def _word(node: Node, key: str, words: tuple[str, ...]) -> str:
+def _read_choice(node: Node, key: str, choices: tuple[str, ...]) -> str:
     text = node.text(key).lower()
-    if text not in words:
-        raise invalid(node.at(key), " or ".join(words), shown(text))
+    if text not in choices:
+        raise invalid_value(node.at(key), " or ".join(choices), abbreviate(text))
     return text
 
 
-def extras(raw: JsonObject, known: frozenset[str]) -> str:
+def _unknown_fields(raw: JsonObject, known: frozenset[str]) -> str:
     """The fields of a spec or order that Iceberg does not define, as text to compare."""
-    left: dict[str, Json] = {key: value for key, value in raw.items() if key not in known and key != "fields"}
-    fields = raw.get("fields")
-    if isinstance(fields, list):
-        left["fields"] = [
-            {key: value for key, value in item.items() if key not in known} if isinstance(item, dict) else item
-            for item in fields
-        ]
-    return comparison_text(left)
+    unknown: dict[str, Json] = {key: value for key, value in raw.items() if key not in known and key != "fields"}
+    unknown["fields"] = [
+        {key: value for key, value in item.items() if key not in known} for item in read_objects(raw.get("fields"))
+    ]
+    return comparison_text(unknown)
 
 
 def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a spec with these ids; other fields are taken from `like`."""
-    made: list[Json] = []
+    """The JSON of a spec with these ids; everything else is taken from `like`."""
+    field_raws: list[Json] = []
     for field, old in zip(fields, read_objects(like.get("fields")), strict=True):
         ids: dict[str, Json] = {"source-id": field.source_id, "field-id": field.field_id, "name": field.name}
-        made.append({"transform": field.transform, **old, **ids})
-    return {**like, "spec-id": spec_id, "fields": made}
+        field_raws.append({"transform": field.transform, **old, **ids})
+    return {**like, "spec-id": spec_id, "fields": field_raws}
 
 
 def order_raw(order_id: int, fields: tuple[SortField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a sort order with these ids; other fields are taken from `like`."""
-    made: list[Json] = [
-        {**old, "source-id": field.source_id}
-        for field, old in zip(fields, read_objects(like.get("fields")), strict=True)
-    ]
-    return {**like, "order-id": order_id, "fields": made}
+    """The JSON of a sort order with these ids; everything else is taken from `like`."""
+    pairs = zip(fields, read_objects(like.get("fields")), strict=True)
+    field_raws: list[Json] = [{**old, "source-id": field.source_id} for field, old in pairs]
+    return {**like, "order-id": order_id, "fields": field_raws}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Json, Node, comparison_text, invalid
+from pvdm.lake.format.json_document import Json, JsonObject, Node, comparison_text, invalid_value
 from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.snapshots import (
     MAIN,
@@ -23,86 +23,82 @@ from pvdm.lake.format.table.snapshots import (
 )
 
 _REF_KEYS = frozenset({"snapshot-id", "type", *RETENTION})
+_UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 
 
 def add_snapshot(draft: Draft, node: Node) -> None:
     """add-snapshot: with a new id, a sequence number above the last, and from format 3 on new row ids."""
-    given = node.node("snapshot")
-    given.text("manifest-list")
-    given.node("summary").text("operation")
-    snapshot = parse_snapshot(given)
-    for found, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
-        if not found:
-            raise Code.SNAPSHOT_INVALID(
-                reason="snapshot_too_early", expected=f"a {what} first", got="none yet", place=given.place
-            )
+    snapshot_node = node.node("snapshot")
+    snapshot_node.text("manifest-list")
+    snapshot_node.node("summary").text("operation")
+    snapshot = parse_snapshot(snapshot_node)
+    for parts, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
+        if not parts:
+            expected, place = f"a {what} first", snapshot.place
+            raise Code.SNAPSHOT_INVALID(reason="snapshot_too_early", expected=expected, got="none yet", place=place)
     if snapshot.snapshot_id in draft.snapshots:
         got = str(snapshot.snapshot_id)
-        raise Code.SNAPSHOT_INVALID(reason="snapshot_exists", got=got, place=given.at("snapshot-id"))
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_exists", got=got, place=snapshot_node.at("snapshot-id"))
     if draft.format_version > 1:
-        _require_sequence(draft, snapshot)
+        _require_sequence_number(draft, snapshot)
     draft.last_sequence_number = max(draft.last_sequence_number, snapshot.sequence_number)
     if draft.format_version >= 3:
-        _give_row_ids(draft, snapshot)
+        _assign_row_ids(draft, snapshot)
     draft.snapshots[snapshot.snapshot_id] = snapshot
     draft.added_snapshots.add(snapshot.snapshot_id)
     draft.changed = True
 
 
-def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
-    """Raise unless a child's number is above the last, and a first snapshot's at least equal to it, as in Iceberg.
+def _require_sequence_number(draft: Draft, snapshot: Snapshot) -> None:
+    """Raise unless the number is above the last one, or equal to it for a snapshot without a parent, as in Iceberg.
 
-    Where numbers are shared, a snapshot's number must be above its parent's.
+    With `shared_numbers` it must be above the number of the parent.
     """
     last, number = draft.last_sequence_number, snapshot.sequence_number
     if draft.shared_numbers:
         parent = None if snapshot.parent_id is None else draft.snapshots.get(snapshot.parent_id)
         last = 0 if parent is None else parent.sequence_number
-        stale = number <= last
+        is_stale = number <= last
     else:
-        stale = number < last or (number == last and snapshot.parent_id is not None)
-    if stale:
-        raise Code.SNAPSHOT_STALE(
-            reason="snapshot_sequence_stale", expected=f"above {last}", got=str(number), place=snapshot.place
-        )
+        is_stale = number < last or (number == last and snapshot.parent_id is not None)
+    if is_stale:
+        expected, got, reason = f"above {last}", str(number), "snapshot_sequence_stale"
+        raise Code.SNAPSHOT_STALE(reason=reason, expected=expected, got=got, place=snapshot.place)
 
 
-def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
-    first, following, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
-    wanted, got = f"first-row-id {following}", "none" if first is None else str(first)
+def _assign_row_ids(draft: Draft, snapshot: Snapshot) -> None:
+    """Raise unless the row ids begin at the table's next one, or with `shared_numbers` before it."""
+    first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
+    expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
     if first is None:
-        raise Code.SNAPSHOT_INVALID(reason="snapshot_first_row_id_missing", expected=wanted, got=got, place=place)
-    if first < following and not draft.shared_numbers:
-        raise Code.SNAPSHOT_STALE(reason="snapshot_row_ids_stale", expected=wanted, got=got, place=place)
-    if first > following:
-        # Iceberg's builder accepts this and then assigns ids twice: next-row-id only grows by the rows added.
-        raise Code.SNAPSHOT_INVALID(reason="snapshot_row_ids_skipped", expected=wanted, got=got, place=place)
-    draft.next_row_id = max(following, first + (snapshot.added_rows or 0))
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_first_row_id_missing", expected=expected, got=got, place=place)
+    if first < next_id and not draft.shared_numbers:
+        raise Code.SNAPSHOT_STALE(reason="snapshot_row_ids_stale", expected=expected, got=got, place=place)
+    if first > next_id:
+        # Iceberg's builder accepts this and later assigns the same ids twice: it adds only the new rows to next-row-id.
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_row_ids_skipped", expected=expected, got=got, place=place)
+    draft.next_row_id = max(next_id, first + (snapshot.added_rows or 0))
 
 
 def remove_snapshots(draft: Draft, node: Node) -> None:
-    """remove-snapshots: with their statistics and the refs that point to them."""
-    gone = {found for found in node.longs("snapshot-ids") if found in draft.snapshots}
-    if not gone:
-        return
-    for snapshot_id in gone:
+    """remove-snapshots: with their statistics and the refs that point to them. Unknown ids are ignored."""
+    for snapshot_id in draft.snapshots.keys() & set(node.longs("snapshot-ids")):
         del draft.snapshots[snapshot_id]
         draft.statistics.pop(snapshot_id, None)
         draft.partition_statistics.pop(snapshot_id, None)
         for name in list(draft.ref_names.get(snapshot_id, ())):
             _remove_ref(draft, name)
-    draft.removed_snapshots = True
-    draft.changed = True
+        draft.has_removed_snapshots = draft.changed = True
 
 
 def set_snapshot_ref(draft: Draft, node: Node) -> None:
-    """set-snapshot-ref: a move of main, which must be a branch, also changes the current snapshot and the log."""
+    """set-snapshot-ref. `main` must be a branch, and a move of it also changes the current snapshot and the log."""
     name = node.text("ref-name")
     if not name:
-        raise invalid(node.at("ref-name"), "a name", "an empty string")
+        raise invalid_value(node.at("ref-name"), "a name", "an empty string")
     ref = parse_ref(node)
     existing = draft.refs.get(name)
-    if existing is not None and existing == ref and not _news(node, existing):
+    if existing is not None and existing == ref and not _changes_unknown_fields(node, existing):
         return
     snapshot = draft.snapshots.get(ref.snapshot_id)
     if snapshot is None:
@@ -112,52 +108,48 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
     if name == MAIN:
         if ref.type is not RefType.BRANCH:
             raise Code.REF_INVALID(reason="main_not_a_branch", got="tag", place=node.at("type"))
-        _show_on_main(draft, snapshot)
-    spelled = _spelled(ref, node, existing)
+        _set_on_main(draft, snapshot)
+    new_ref = _with_raw(ref, node, existing)
     if existing is not None:
         draft.ref_names[existing.snapshot_id].discard(name)
     draft.ref_names.setdefault(ref.snapshot_id, set()).add(name)
-    draft.refs[name] = spelled
+    draft.refs[name] = new_ref
     draft.changed = True
 
 
-def _show_on_main(draft: Draft, snapshot: Snapshot) -> None:
+def _set_on_main(draft: Draft, snapshot: Snapshot) -> None:
     draft.current_snapshot_id = snapshot.snapshot_id
     if draft.last_updated_ms is None:
         draft.last_updated_ms = draft.now_ms
     # A snapshot of this commit is current from its own time on; a change back to an older one happens now.
     is_new = snapshot.snapshot_id in draft.added_snapshots
-    when = snapshot.timestamp_ms if is_new else draft.last_updated_ms
-    draft.snapshot_log.append({"timestamp-ms": when, "snapshot-id": snapshot.snapshot_id})
-    draft.shown_by_main.append(snapshot.snapshot_id)
+    time_ms = snapshot.timestamp_ms if is_new else draft.last_updated_ms
+    draft.snapshot_log.append({"timestamp-ms": time_ms, "snapshot-id": snapshot.snapshot_id})
+    draft.snapshots_set_on_main.append(snapshot.snapshot_id)
 
 
-def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> SnapshotRef:
-    """The ref with its JSON, which keeps the unknown fields of the old ref and of the update."""
-    unknown: dict[str, Json] = {}
-    if existing is not None:
-        unknown = {key: value for key, value in existing.raw.items() if key not in _REF_KEYS}
-    unknown |= _unknown(node)
+def _with_raw(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> SnapshotRef:
+    """The ref with its JSON, which has the unknown fields of the old ref and of the update."""
     raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
     raw |= {key: node.raw[key] for key in RETENTION if node.has_not_null(key)}
-    raw |= unknown
+    if existing is not None:
+        raw |= _unknown_fields(existing.raw, _REF_KEYS)
+    raw |= _unknown_fields(node.raw, _UPDATE_KEYS)
     require_few_fields(raw, node.place)
     return replace(ref, raw=raw)
 
 
-def _unknown(node: Node) -> dict[str, Json]:
-    return {key: value for key, value in node.raw.items() if key not in _REF_KEYS | {"action", "ref-name"}}
+def _unknown_fields(raw: JsonObject, known: frozenset[str]) -> dict[str, Json]:
+    return {key: value for key, value in raw.items() if key not in known}
 
 
-def _news(node: Node, existing: SnapshotRef) -> bool:
-    """Whether the update changes an unknown field of the ref."""
-    return any(
-        comparison_text(existing.raw.get(key)) != comparison_text(value) for key, value in _unknown(node).items()
-    )
+def _changes_unknown_fields(node: Node, existing: SnapshotRef) -> bool:
+    unknown = _unknown_fields(node.raw, _UPDATE_KEYS).items()
+    return any(comparison_text(existing.raw.get(key)) != comparison_text(value) for key, value in unknown)
 
 
 def remove_snapshot_ref(draft: Draft, node: Node) -> None:
-    """remove-snapshot-ref; without main there is no current snapshot."""
+    """remove-snapshot-ref. Without `main` there is no current snapshot."""
     name = node.text("ref-name")
     if name in draft.refs:
         _remove_ref(draft, name)
@@ -174,10 +166,10 @@ def _remove_ref(draft: Draft, name: str) -> None:
 def set_statistics(draft: Draft, node: Node) -> None:
     """set-statistics: one file for each snapshot."""
     file = parse_statistics(node.node("statistics"))
-    named = node.optional_long("snapshot-id")
-    if named is not None and named != file.snapshot_id:
+    snapshot_id = node.optional_long("snapshot-id")
+    if snapshot_id is not None and snapshot_id != file.snapshot_id:
         reason, expected, place = "statistics_snapshot_mismatch", str(file.snapshot_id), node.at("snapshot-id")
-        raise Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=str(named), place=place)
+        raise Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=str(snapshot_id), place=place)
     _put_statistics(draft, draft.statistics, file)
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Node
+from pvdm.lake.format.json_document import Node, read_objects
 from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
 from pvdm.lake.format.table.draft import LAST_ADDED, Draft, Parts
-from pvdm.lake.format.table.metadata import FORMAT_VERSIONS, check_uuid, stripped_location, unsupported_version
+from pvdm.lake.format.table.metadata import check_uuid, require_format_version, strip_location
 from pvdm.lake.format.table.specs import (
     PARTITION_ID_FIRST,
     SORT_ORDER_ID_FIRST,
@@ -25,6 +25,7 @@ from pvdm.lake.format.table.specs import (
     parse_spec,
     spec_raw,
 )
+from pvdm.lake.format.table.validity import require_part
 
 
 class Described(Protocol):
@@ -38,32 +39,23 @@ class Described(Protocol):
 def assign_uuid(draft: Draft, node: Node) -> None:
     """assign-uuid."""
     uuid = check_uuid(node.text("uuid"), node.at("uuid"))
-    if uuid != draft.table_uuid:
-        draft.table_uuid = uuid
-        draft.changed = True
+    draft.changed |= uuid != draft.table_uuid
+    draft.table_uuid = uuid
 
 
 def upgrade_format_version(draft: Draft, node: Node) -> None:
     """upgrade-format-version: to a later supported version only."""
     version, place = node.integer("format-version"), node.at("format-version")
-    require_version(version, place)
+    require_format_version(version, place)
     if version < draft.format_version:
-        least = f"at least {draft.format_version}"
-        got = str(version)
-        raise Code.TABLE_METADATA_INVALID(reason="format_version_downgrade", expected=least, got=got, place=place)
-    if version != draft.format_version:
-        draft.format_version = version
-        draft.changed = True
-
-
-def require_version(version: int, place: str) -> None:
-    """Raise if this format version cannot be written."""
-    if version not in FORMAT_VERSIONS:
-        raise unsupported_version("the format version cannot be written", "1, 2 or 3", version, place)
+        expected, got = f"at least {draft.format_version}", str(version)
+        raise Code.TABLE_METADATA_INVALID(reason="format_version_downgrade", expected=expected, got=got, place=place)
+    draft.changed |= version != draft.format_version
+    draft.format_version = version
 
 
 def add_schema(draft: Draft, node: Node) -> None:
-    """add-schema; the client's last column id is not used, it follows from the schema."""
+    """add-schema. The last column id that the client sends is not used: it follows from the schema."""
     node.optional_integer("last-column-id")
     put_schema(draft, parse_schema(node.node("schema")))
 
@@ -72,15 +64,15 @@ def put_schema(draft: Draft, schema: TableSchema) -> int:
     """Add the schema unless the table has the same one. Returns its id."""
     judge_version(schema, draft.format_version)
     last = max(draft.last_column_id, schema.highest_field_id)
-    schemas, known = draft.schemas, draft.schemas.find(schema)
-    if known is not None and last == draft.last_column_id:
-        schemas.last_added = known if known in schemas.added else None
-        return known
+    schemas, same_id = draft.schemas, draft.schemas.find(schema)
+    if same_id is not None and last == draft.last_column_id:
+        schemas.last_added = same_id if same_id in schemas.added else None
+        return same_id
     draft.last_column_id = last
     draft.changed = True
-    if known is not None:
-        schemas.mark_added(known)
-        return known
+    if same_id is not None:
+        schemas.mark_added(same_id)
+        return same_id
     schema_id = max(draft.current_schema_id, max(schemas, default=-1) + 1)
     raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
     schemas.add(schema_id, replace(schema, schema_id=schema_id, raw=raw))
@@ -92,8 +84,8 @@ def set_current_schema(draft: Draft, node: Node) -> None:
     schema_id = _read_id(node, "schema-id", draft.schemas.last_added, "schema")
     if schema_id != draft.current_schema_id:
         _require_schema(draft, schema_id, node.at("schema-id"))
-        draft.current_schema_id = schema_id
         draft.changed = True
+    draft.current_schema_id = schema_id
 
 
 def remove_schemas(draft: Draft, node: Node) -> None:
@@ -112,29 +104,27 @@ def _remove(draft: Draft, ids: set[int], parts: Parts[TableSchema] | Parts[Table
 
 def add_spec(draft: Draft, node: Node) -> None:
     """add-spec."""
-    given = node.node("spec")
-    spec = parse_spec(given, id_needed=False)
-    fields = given.array("fields")
-    has_ids = bool(fields) and isinstance(fields[0], dict) and fields[0].get("field-id") is not None
-    put_spec(draft, spec if has_ids else _with_free_ids(draft, spec))
+    spec = parse_spec(node.node("spec"), needs_id=False)
+    has_ids = any(field.get("field-id") is not None for field in read_objects(spec.raw["fields"]))
+    put_spec(draft, spec if has_ids else _with_assigned_ids(draft, spec))
 
 
-def _with_free_ids(draft: Draft, spec: TableSpec) -> TableSpec:
-    """Give ids to fields without one: from format 2 on the table's id of the same field, else a new one."""
+def _with_assigned_ids(draft: Draft, spec: TableSpec) -> TableSpec:
+    """Assign field ids: from format 2 on the id that the same field has in another spec of the table, or a new one."""
     if draft.format_version == 1:
         return spec
-    known = {
+    ids_of_table = {
         (field.source_id, field.transform): field.field_id for other in draft.specs.values() for field in other.fields
     }
     last = max(draft.last_partition_id, PARTITION_ID_FIRST - 1)
-    taken: set[int] = set()
+    used: set[int] = set()
     fields: list[SpecField] = []
     for field in spec.fields:
-        field_id = known.get((field.source_id, field.transform))
-        if field_id is None or field_id in taken:
+        field_id = ids_of_table.get((field.source_id, field.transform))
+        if field_id is None or field_id in used:
             last += 1
             field_id = last
-        taken.add(field_id)
+        used.add(field_id)
         fields.append(replace(field, field_id=field_id))
     return replace(spec, fields=tuple(fields))
 
@@ -144,16 +134,17 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
     schema = _require_schema(draft, draft.current_schema_id, spec.place)
     judge_spec_names(spec, schema)
     judge_spec(spec, schema)
-    known = draft.specs.find(spec)
-    if known is not None:
-        # As Iceberg's builder: it is the last added one if this commit added any spec.
-        draft.specs.last_added = known if draft.specs.last_added in draft.specs.added else None
-        return known
+    same_id = draft.specs.find(spec)
+    if same_id is not None:
+        # As in Iceberg's builder: -1 then means this spec, but only if this commit has added a spec before.
+        draft.specs.last_added = same_id if draft.specs.last_added in draft.specs.added else None
+        return same_id
     spec_id = max(0, max(draft.specs, default=-1) + 1)
     ids = [field.field_id for field in spec.fields]
     if draft.format_version == 1 and ids != [PARTITION_ID_FIRST + at for at in range(len(ids))]:
-        wanted, got = f"field ids from {PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
-        raise Code.PARTITION_SPEC_INVALID(reason="spec_ids_not_sequential", expected=wanted, got=got, place=spec.place)
+        expected, got = f"field ids from {PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
+        reason = "spec_ids_not_sequential"
+        raise Code.PARTITION_SPEC_INVALID(reason=reason, expected=expected, got=got, place=spec.place)
     draft.specs.add(spec_id, replace(spec, spec_id=spec_id, raw=spec_raw(spec_id, spec.fields, spec.raw)))
     draft.last_partition_id = max(draft.last_partition_id, spec.highest_field_id)
     draft.changed = True
@@ -163,9 +154,8 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
 def set_default_spec(draft: Draft, node: Node) -> None:
     """set-default-spec; whether the spec exists is checked after all updates."""
     spec_id = _read_id(node, "spec-id", draft.specs.last_added, "spec")
-    if spec_id != draft.default_spec_id:
-        draft.default_spec_id = spec_id
-        draft.changed = True
+    draft.changed |= spec_id != draft.default_spec_id
+    draft.default_spec_id = spec_id
 
 
 def remove_specs(draft: Draft, node: Node) -> None:
@@ -178,16 +168,16 @@ def remove_specs(draft: Draft, node: Node) -> None:
 
 def add_sort_order(draft: Draft, node: Node) -> None:
     """add-sort-order."""
-    put_order(draft, parse_order(node.node("sort-order"), id_needed=False))
+    put_order(draft, parse_order(node.node("sort-order"), needs_id=False))
 
 
 def put_order(draft: Draft, order: TableOrder) -> int:
     """Add the sort order unless the table has the same one. Returns its id."""
     judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
-    known = draft.orders.find(order)
-    if known is not None:
-        draft.orders.last_added = known if draft.orders.last_added in draft.orders.added else None
-        return known
+    same_id = draft.orders.find(order)
+    if same_id is not None:
+        draft.orders.last_added = same_id if draft.orders.last_added in draft.orders.added else None
+        return same_id
     order_id = max(SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else UNSORTED_ID
     draft.orders.add(order_id, replace(order, order_id=order_id, raw=order_raw(order_id, order.fields, order.raw)))
     draft.changed = True
@@ -197,17 +187,15 @@ def put_order(draft: Draft, order: TableOrder) -> int:
 def set_default_sort_order(draft: Draft, node: Node) -> None:
     """set-default-sort-order; whether the order exists is checked after all updates."""
     order_id = _read_id(node, "sort-order-id", draft.orders.last_added, "sort order")
-    if order_id != draft.default_order_id:
-        draft.default_order_id = order_id
-        draft.changed = True
+    draft.changed |= order_id != draft.default_order_id
+    draft.default_order_id = order_id
 
 
 def set_location(draft: Described, node: Node) -> None:
     """set-location."""
-    location = stripped_location(node.text("location"), node.at("location"))
-    if location != draft.location:
-        draft.location = location
-        draft.changed = True
+    location = strip_location(node.text("location"), node.at("location"))
+    draft.changed |= location != draft.location
+    draft.location = location
 
 
 def set_properties(draft: Described, node: Node) -> None:
@@ -226,23 +214,20 @@ def remove_properties(draft: Described, node: Node) -> None:
 
 
 def _require_schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
-    found = draft.schemas.get(schema_id)
-    if found is None:
-        expected = f"one of {', '.join(str(known) for known in draft.schemas) or 'none'}"
-        raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_unknown", expected=expected, got=str(schema_id), place=place)
-    return found
+    return require_part(draft.schemas, schema_id, Code.ICEBERG_SCHEMA_INVALID, "schema_unknown", place)
 
 
-def _read_id(node: Node, key: str, added: int | None, what: str) -> int:
-    """The id that an update names, or the last added one."""
-    found = node.integer(key)
-    return last_added(added, what, node.at(key)) if found == LAST_ADDED else found
+def _read_id(node: Node, key: str, last_added: int | None, what: str) -> int:
+    """The id that an update names; -1 is the part that this commit added last."""
+    return resolve_id(node.integer(key), last_added, what, node.at(key))
 
 
-def last_added(found: int | None, what: str, place: str) -> int:
-    """The id that -1 stands for in an update. Raises if this commit added none."""
-    if found is None:
-        words, wanted = f"-1 means the {what} that this commit added last", f"an update that adds a new {what}"
+def resolve_id(part_id: int, last_added: int | None, what: str, place: str) -> int:
+    """The id, or for -1 the one that this commit added last. Raises if it added none."""
+    if part_id != LAST_ADDED:
+        return part_id
+    if last_added is None:
+        words, expected = f"-1 means the {what} that this commit added last", f"an update that adds a new {what}"
         reason = "last_added_missing"
-        raise Code.TABLE_METADATA_INVALID(words, reason=reason, expected=wanted, got="None", place=place)
-    return found
+        raise Code.TABLE_METADATA_INVALID(words, reason=reason, expected=expected, got="None", place=place)
+    return last_added

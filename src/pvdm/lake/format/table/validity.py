@@ -36,13 +36,14 @@ def judge(metadata: TableMetadata) -> None:
     _judge_orders(metadata)
     _judge_snapshots(metadata)
     _judge_refs(metadata)
-    _judge_keys(metadata)
+    if repeated := find_repeated(key.key_id for key in metadata.encryption_keys):
+        raise Code.TABLE_METADATA_INVALID(reason="encryption_key_duplicate", got=repeated, place="$.encryption-keys")
     _judge_log(metadata, [entry.timestamp_ms for entry in metadata.snapshot_log], "snapshot")
     _judge_log(metadata, [entry.timestamp_ms for entry in metadata.metadata_log], "metadata")
 
 
 def require_part(parts: Mapping[int, _Part], part_id: int, code: Code, reason: str, place: str) -> _Part:
-    """The schema, spec or sort order of an id; raises the error if the table has none of this id."""
+    """The schema, spec or sort order of this id. Raises the error if the table does not have it."""
     if part_id not in parts:
         ids = ", ".join(map(str, parts)) or "none"
         raise code(reason=reason, expected=f"one of {ids}", got=str(part_id), place=place)
@@ -61,8 +62,8 @@ def _judge_numbers(metadata: TableMetadata) -> None:
 
 
 def _judge_schemas(metadata: TableMetadata) -> None:
-    if twice := _find_repeated(schema.schema_id for schema in metadata.schemas):
-        raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_id_duplicate", got=twice, place="$.schemas")
+    if repeated := find_repeated(schema.schema_id for schema in metadata.schemas):
+        raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_id_duplicate", got=repeated, place="$.schemas")
     _ = metadata.current_schema  # raises if the table does not have it
     for schema in metadata.schemas:
         judge_version(schema, metadata.format_version)
@@ -71,8 +72,8 @@ def _judge_schemas(metadata: TableMetadata) -> None:
 
 
 def _judge_specs(metadata: TableMetadata) -> None:
-    if twice := _find_repeated(spec.spec_id for spec in metadata.specs):
-        raise Code.PARTITION_SPEC_INVALID(reason="spec_id_duplicate", got=twice, place="$.partition-specs")
+    if repeated := find_repeated(spec.spec_id for spec in metadata.specs):
+        raise Code.PARTITION_SPEC_INVALID(reason="spec_id_duplicate", got=repeated, place="$.partition-specs")
     current = metadata.current_schema
     judge_spec(metadata.default_spec, current)
     for spec in metadata.specs:
@@ -88,14 +89,14 @@ def _behind(reason: str, key: str, least: int, last: int) -> PvdmError:
 
 
 def _judge_orders(metadata: TableMetadata) -> None:
-    if twice := _find_repeated(order.order_id for order in metadata.sort_orders):
-        raise Code.SORT_ORDER_INVALID(reason="sort_order_id_duplicate", got=twice, place="$.sort-orders")
+    if repeated := find_repeated(order.order_id for order in metadata.sort_orders):
+        raise Code.SORT_ORDER_INVALID(reason="sort_order_id_duplicate", got=repeated, place="$.sort-orders")
     judge_order(metadata.default_sort_order, metadata.current_schema)
 
 
 def _judge_snapshots(metadata: TableMetadata) -> None:
-    if twice := _find_repeated(snapshot.snapshot_id for snapshot in metadata.snapshots):
-        raise Code.SNAPSHOT_INVALID(reason="snapshot_id_duplicate", got=twice, place="$.snapshots")
+    if repeated := find_repeated(snapshot.snapshot_id for snapshot in metadata.snapshots):
+        raise Code.SNAPSHOT_INVALID(reason="snapshot_id_duplicate", got=repeated, place="$.snapshots")
     for snapshot in metadata.snapshots:
         if snapshot.sequence_number > metadata.last_sequence_number:
             most, got = f"at most {metadata.last_sequence_number}", str(snapshot.sequence_number)
@@ -128,24 +129,16 @@ def _judge_refs(metadata: TableMetadata) -> None:
             raise Code.REF_INVALID(words, reason="ref_target_unknown", got=got, place=f"$.refs[{name[:64]!r}]")
 
 
-def _judge_keys(metadata: TableMetadata) -> None:
-    if twice := _find_repeated(key.key_id for key in metadata.encryption_keys):
-        raise Code.TABLE_METADATA_INVALID(reason="encryption_key_duplicate", got=twice, place="$.encryption-keys")
-
-
 def _judge_log(metadata: TableMetadata, times: Sequence[int], what: str) -> None:
     place = f"$.{what}-log"
-    for earlier, later in pairwise(times):
-        if later - earlier < -CLOCK_SKEW_MAX_MS:
-            least = f"at least {earlier} less {CLOCK_SKEW_MAX_MS} ms"
-            raise Code.TABLE_METADATA_INVALID(reason="log_unsorted", expected=least, got=str(later), place=place)
-    if times and metadata.last_updated_ms - times[-1] < -CLOCK_SKEW_MAX_MS:
-        expected = f"at least {times[-1]} less {CLOCK_SKEW_MAX_MS} ms"
-        got = str(metadata.last_updated_ms)
-        raise Code.TABLE_METADATA_INVALID(reason="last_updated_before_log", expected=expected, got=got, place=place)
+    last = len(times) - 1
+    for index, (earlier, later) in enumerate(pairwise((*times, metadata.last_updated_ms))):
+        if later < earlier - CLOCK_SKEW_MAX_MS:
+            reason = "last_updated_before_log" if index == last else "log_unsorted"
+            expected = f"at least {earlier} less {CLOCK_SKEW_MAX_MS} ms"
+            raise Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=str(later), place=place)
 
 
-def _find_repeated(ids: Iterable[int | str]) -> str | None:
-    """The first id that occurs twice, as an error says it."""
-    found = next((each for each, count in Counter(ids).items() if count > 1), None)
-    return None if found is None else f"{found} twice"
+def find_repeated(ids: Iterable[int | str]) -> str | None:
+    """The first id that occurs twice, worded for an error; None if each id occurs once."""
+    return next((f"{each} twice" for each, count in Counter(ids).items() if count > 1), None)
