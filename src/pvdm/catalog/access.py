@@ -23,12 +23,12 @@ from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads
 from pvdm.metadata.gate.target import Permit
-from pvdm.model.chunk import is_stewards
+from pvdm.model.chunk import is_steward_branch
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 
-_WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
-_GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
+_WRITING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
+_ONLY_PROTECTED_ROLES: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
 _MANAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
@@ -63,22 +63,22 @@ class CatalogAccess:
     def require_create(
         self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, replaces: TableRow | None = None
     ) -> None:
-        """A new table lies in its own place. In a protected namespace it begins empty.
+        """Check that the grant may create the table, in its own place, and empty in a protected namespace.
 
-        Only an operator brings back a UUID that is protected in the log.
+        Only an operator may create a table with a UUID that is protected in the log.
         """
         self.require_may_manage(grant)
         with self._ledger.read() as unit:
             # A restore may have lost the table of a UUID that is protected in the log.
-            operates = grant.role is Role.OPERATOR
-            if not operates and protections.current_contract(unit, str(after.table_uuid)) is not None:
+            is_operator = grant.role is Role.OPERATOR
+            if not is_operator and protections.current_contract(unit, str(after.table_uuid)) is not None:
                 raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
             require_no_view(unit, namespace.namespace_id, name)
             taken = tables.find(unit, namespace.namespace_id, name)
         # The swap reports a taken name.
         self.require_place(grant, namespace.levels, after.location, of=replaces or taken)
         self._require_write_paths(grant, {}, after, of=replaces or taken)
-        if grant.role is not Role.OPERATOR:
+        if not is_operator:
             sanity.require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
             require_protectable(after)
@@ -86,15 +86,15 @@ class CatalogAccess:
                 raise rule.main_gated_error(name, "its namespace protects it, and it would begin with rows")
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
-        """A protected table is not renamed, dropped or replaced."""
+        """Raise `main_gated` for a protected table, which is not renamed, dropped or replaced."""
         self.require_may_manage(grant)
         if row.protected:
             raise rule.main_gated_error(row.name, what, to="have an operator unprotect it first")
 
     def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
-        """A place below its namespace's folder, in no other table's place, and not among the Steward's files.
+        """Raise unless the place is below its namespace's folder, in no other table's place, and not the Steward's.
 
-        An operator may leave the namespace's folder, but not for another domain's.
+        An operator may use a place outside the namespace's folder, but none of another domain.
         """
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
@@ -110,7 +110,7 @@ class CatalogAccess:
     def _require_write_paths(
         self, grant: Grant, before: Mapping[str, str], after: TableMetadata, *, of: TableRow | None
     ) -> None:
-        """Properties may send a table's files to its own place, or to one that is free."""
+        """Raise if properties newly send the table's files to a place that is neither its own nor free."""
         for place in changed_write_paths(before, after.properties):
             self._require_usable(grant, place, of=of)
 
@@ -120,11 +120,10 @@ class CatalogAccess:
             raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
-        """What the Steward reads for a domain lies neither among its own files nor another domain's."""
+        """Raise if a folder that the Steward reads for a domain is one of its own, or another domain's."""
         homes = {*self._own, *(home for home, _, owner in self._homes(unit) if owner != domain)}
         foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
-        held = None if foreign is not None else tables.find_containing(unit, folders, but_domain=domain)
-        if foreign is not None or held is not None:
+        if foreign is not None or tables.find_containing(unit, folders, but_domain=domain) is not None:
             raise Code.SOURCE_NOT_ALLOWED(
                 reason="source_file_foreign",
                 expected=f"files of the domain {domain}, or of no domain",
@@ -132,7 +131,7 @@ class CatalogAccess:
             )
 
     def require_upstream_place(self, place: Location, mounted: Levels | None) -> None:
-        """A place of an upstream is not among the Steward's files. With `mounted`, nor in other namespaces' folders."""
+        """Raise if a place of an upstream is one of the Steward's, or in a namespace's folder not below `mounted`."""
         self.require_not_own(place)
         if mounted is None:
             return
@@ -142,7 +141,7 @@ class CatalogAccess:
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
     def _require_home(self, levels: Levels, place: Location) -> None:
-        """A namespace's folder belongs to its domain, so no other table lies in or around it."""
+        """Raise unless the place is below the namespace's folder and contains no namespace's folder."""
         home = namespace_folder(self._warehouse, levels)
         if not place.is_under(home) or place == home:
             where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
@@ -153,8 +152,8 @@ class CatalogAccess:
                 hint="leave the location out, and the table gets a place of its own; or ask an operator",
             )
         with self._ledger.read() as unit:
-            around = any(each.is_under(place) for each, _, _ in self._homes(unit))
-        if around:
+            contains_folder = any(each.is_under(place) for each, _, _ in self._homes(unit))
+        if contains_folder:
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
     def _homes(self, unit: Unit) -> list[tuple[Location, Levels, str]]:
@@ -163,23 +162,22 @@ class CatalogAccess:
         return [(namespace_folder(self._warehouse, levels), levels, domain) for levels, domain in owners]
 
     def require_may_write(self, grant: Grant, row: TableRow) -> None:
-        """The role may write, and to tables of this kind. Checked before anything is disclosed."""
-        if grant.role not in _WRITING:
-            raise Code.ROLE_WRONG("this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role)
-        if not row.protected and (grant.role in _GATED_ONLY or grant.attempt_id is not None):
-            raise Code.ROLE_WRONG("this table is not for this token", got=grant.role)
+        """Raise unless the role may write to tables of this kind. Checked before anything of the table is disclosed."""
+        if grant.role not in _WRITING_ROLES:
+            raise Code.ROLE_WRONG("this token only reads", expected=" or ".join(sorted(_WRITING_ROLES)), got=grant.role)
+        if not row.protected and (grant.role in _ONLY_PROTECTED_ROLES or grant.attempt_id is not None):
+            raise Code.ROLE_WRONG("the token may not write to a table that is not protected", got=grant.role)
 
     def require_commit(
         self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
     ) -> None:
-        """Compare the state before and after. On a protected table `main` changes by permit only."""
+        """Check a commit by the states before and after it. On a protected table `main` changes by permit only."""
         name = before.row.name
         self.require_may_write(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
-            raise Code.TABLE_UUID_CHANGED(
-                f"{name} keeps its UUID", expected=before.row.table_uuid, got=str(after.table_uuid)
-            )
-        if before.row.upstream is not None:  # our own tables need no fences
+            expected, got = before.row.table_uuid, str(after.table_uuid)
+            raise Code.TABLE_UUID_CHANGED(f"the UUID of {name} cannot change", expected=expected, got=got)
+        if before.row.upstream is not None:  # only tables at an upstream have fences
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             with self._ledger.read() as unit:
@@ -204,7 +202,7 @@ class CatalogAccess:
         rule.require_structure_unchanged(before.metadata, after, name)
         own_branch, prefixes = self._staging(grant, before.row)
         rule.require_refs_allowed(before.metadata, after, grant, own_branch)
-        self._require_not_handed_in(grant, before, after)
+        self._require_branches_staging(grant, before, after)
         rule.require_snapshots_on_branches(before.metadata, after, name)
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         rule.require_branches_whole(before.metadata, after, name)
@@ -221,11 +219,11 @@ class CatalogAccess:
             return None
         return sanity.StagedAdditions.of(grant, before.metadata, after)
 
-    def _require_not_handed_in(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
-        """A branch that was handed in stays as it is until its attempt has ended."""
+    def _require_branches_staging(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
+        """Raise if a branch changes whose attempt is no longer STAGING and has not ended."""
         if grant.role is Role.STEWARD:
             return
-        changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_stewards(each.name)]
+        changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_steward_branch(each.name)]
         for name in changed:
             with self._ledger.read() as unit:
                 found = attempts.find_live_on_branch(unit, before.row.table_uuid, name)
@@ -233,7 +231,7 @@ class CatalogAccess:
                 raise _not_staging_error(found.state)
 
     def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
-        """The branch and the places of a token for one attempt. Others stage under the table's location."""
+        """The branch and the places for a token of one attempt. Others have no branch, and the table's location."""
         if grant.attempt_id is None:
             return None, (parse_location(row.location),)
         with self._ledger.read() as unit:
@@ -268,7 +266,7 @@ def require_staging(unit: Unit, attempt_id: str) -> None:
 
 def _not_staging_error(state: AttemptState) -> NotAllowedError:
     return NotAllowedError(
-        Code.ATTEMPT_NOT_STAGING, "the attempt takes no more writes", expected=AttemptState.STAGING, got=state
+        Code.ATTEMPT_NOT_STAGING, "the attempt accepts no more writes", expected=AttemptState.STAGING, got=state
     )
 
 

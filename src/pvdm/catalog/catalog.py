@@ -25,9 +25,9 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 
 PUBLISHED_FOLDER: Final = "published"
-"""Beside the tables' own folders: the files that consumers are pointed to, and nothing else."""
+"""The folder, beside the tables' own, of the metadata files that consumers load."""
 VIEWS_FOLDER: Final = "views"
-"""Beside them too: a view may come with any UUID, a table's as well, and shares no folder with one."""
+"""The folder of views' metadata. It is separate because a view may be registered with the UUID of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,15 @@ def open_catalog(
     spaces = Namespaces(ledger, clock, access, upstreams)
     parts = CatalogParts(ledger, clock, states, access, spaces, commits, place, stores)
     published = home.child(PUBLISHED_FOLDER)
-    kept = None if homes.vault is None else place_of(homes.vault)
+    vault = None if homes.vault is None else place_of(homes.vault)
 
     def readable(uuid: str) -> tuple[Location, ...]:
-        """What `main` shows of a table. Failed files are readable for the Steward only."""
-        copies = () if kept is None else (kept.child(uuid, VaultKind.METADATA), kept.child(uuid, VaultKind.DATA))
+        """The folders of what `main` shows of a table, without quarantined files."""
+        copies = () if vault is None else (vault.child(uuid, VaultKind.METADATA), vault.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 
     storage = Storage(ledger, stores.s3_settings, vending, readable)
-    shown = TableResponses(ledger, MetadataFiles(published, stores), storage)
+    responses = TableResponses(ledger, MetadataFiles(published, stores), storage)
     orphans = Orphans(ledger, clock, files)
     return Catalog(
         name,
@@ -100,7 +100,7 @@ def open_catalog(
         commits,
         states,
         access,
-        shown,
+        responses,
         orphans,
         RetentionSweep(ledger, states, files),
         upstreams,

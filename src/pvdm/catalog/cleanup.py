@@ -31,11 +31,11 @@ DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 
 @dataclass(frozen=True, slots=True)
 class _UnnamedFiles:
-    """Files of a table that no pointer had named up to these events of its rows."""
+    """Files of a table that no pointer had named up to the last event of each of its rows, by table id."""
 
     table_uuid: str
     files: Sequence[FoundFile]
-    seen: dict[str, int]
+    last_events: dict[str, int]
 
 
 class Orphans:
@@ -59,8 +59,8 @@ class Orphans:
             restored = restores.newest_micros(unit) is not None
         if restored or latest - self._checked_until_seconds < _SWEEP_SECONDS:
             return 0
-        for left in self._find_between(self._checked_until_seconds, latest):
-            for file in self._schedule(left):
+        for found in self._find_between(self._checked_until_seconds, latest):
+            for file in self._schedule(found):
                 self._files.remove(file)
                 count += 1
         self._checked_until_seconds = latest
@@ -73,13 +73,13 @@ class Orphans:
                 continue
             with self._ledger.read() as unit:
                 ids = tables.list_ids(unit, table_uuid)
-            shown: set[str] = set()
-            seen = {table_id: self._read_shown(table_id, shown) for table_id in ids}
-            left = _unnamed(files, shown) if ids else []
-            if left:
-                yield _UnnamedFiles(table_uuid, left, seen)
+            named: set[str] = set()
+            last_events = {table_id: self._collect_all_named(table_id, named) for table_id in ids}
+            unnamed = _unnamed(files, named) if ids else []
+            if unnamed:
+                yield _UnnamedFiles(table_uuid, unnamed, last_events)
 
-    def _schedule(self, left: _UnnamedFiles) -> list[FoundFile]:
+    def _schedule(self, found: _UnnamedFiles) -> list[FoundFile]:
         """Schedule the files for deletion and return those that may be deleted.
 
         The table's lock waits for a commit that has begun its swap, and its file stays. A later commit finds its file
@@ -87,48 +87,49 @@ class Orphans:
         """
 
         def work(unit: Unit) -> list[FoundFile]:
-            tables.lock(unit, [left.table_uuid])
-            shown: set[str] = set()
-            for table_id in tables.list_ids(unit, left.table_uuid):
-                _note(unit, table_id, shown, left.seen.get(table_id, 0), None)
-            files = _unnamed(left.files, shown)
-            tables.schedule_deletes(unit, left.table_uuid, [each.name for each in files if not each.unfinished])
+            tables.lock(unit, [found.table_uuid])
+            named: set[str] = set()
+            for table_id in tables.list_ids(unit, found.table_uuid):
+                _collect_named(unit, table_id, named, found.last_events.get(table_id, 0), None)
+            files = _unnamed(found.files, named)
+            tables.schedule_deletes(unit, found.table_uuid, [each.name for each in files if not each.unfinished])
             return files
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _read_shown(self, table_id: str, shown: set[str]) -> int:
-        """Collect every file that the table ever named, in short transactions. Returns the id of the last event."""
+    def _collect_all_named(self, table_id: str, named: set[str]) -> int:
+        """Add every file that the table ever named, in short transactions. Returns the id of the last event."""
         after = 0
         while True:
             with self._ledger.read() as unit:
-                last = _note(unit, table_id, shown, after, events.EVENTS_PAGE_MAX_ROWS)
+                last = _collect_named(unit, table_id, named, after, events.EVENTS_PAGE_MAX_ROWS)
             if last == after:
                 return after
             after = last
 
 
-def _unnamed(files: Sequence[FoundFile], shown: set[str]) -> list[FoundFile]:
-    """Files without a pointer. No pointer can name an unfinished file; without it its writer fails."""
-    return [each for each in files if each.unfinished or each.name not in shown]
+def _unnamed(files: Sequence[FoundFile], named: set[str]) -> list[FoundFile]:
+    """The files that no pointer names. An unfinished file is never named; if it is deleted, its writer fails."""
+    return [each for each in files if each.unfinished or each.name not in named]
 
 
-def _note(unit: Unit, table_id: str, shown: set[str], after: int, count: int | None) -> int:
+def _collect_named(unit: Unit, table_id: str, named: set[str], after: int, count: int | None) -> int:
+    """Add the files that the table's pointers named after this event. Returns the id of the last event."""
     for step in events.history(unit, "tables", table_id, after=after, count=count):
         if step.new is not None:
-            shown.add(file_name(step.new["metadata_location"]))
+            named.add(file_name(step.new["metadata_location"]))
         after = step.event_id
     return after
 
 
-def is_kept_short(row: TableRow, metadata: TableMetadata) -> bool:
+def deletes_old_documents(row: TableRow, metadata: TableMetadata) -> bool:
     """Whether old documents are deleted: always for protected tables, else as the table's property says."""
     return row.upstream is None and (row.protected or metadata.properties.get(DELETE_PROPERTY, "").lower() == "true")
 
 
 def superseded(before: TableState, row: TableRow, after: TableMetadata) -> list[str]:
     """The locations of documents that the commit from `before` to `after` made unnecessary."""
-    if not is_kept_short(row, after):
+    if not deletes_old_documents(row, after):
         return []
     kept = {row.pointer.location, *(each.metadata_file for each in after.metadata_log)}
     changed_ms = _main_changed_ms(after)
@@ -158,11 +159,11 @@ class RetentionSweep:
             restored = restores.newest_micros(unit) is not None
         if restored or now - self._swept_seconds < _SWEEP_SECONDS:
             return 0
-        count = sum(self._swept(table_uuid) for table_uuid in self._files.folders())
+        count = sum(self._sweep_table(table_uuid) for table_uuid in self._files.folders())
         self._swept_seconds = now
         return count
 
-    def _swept(self, table_uuid: str) -> int:
+    def _sweep_table(self, table_uuid: str) -> int:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, table_uuid)
             # An earlier table of this UUID may have used any revision.
@@ -171,12 +172,12 @@ class RetentionSweep:
         try:
             metadata = self._states.of(row).metadata
         except PvdmError:
-            return 0  # without its document nothing is decided
+            return 0  # only the current document says which old ones may be deleted
         found = [each for each in self._files.written(table_uuid) if not each.unfinished]
-        gone = find_left_behind(row, metadata, found)
-        for each in gone:
+        left_behind = find_left_behind(row, metadata, found)
+        for each in left_behind:
             self._files.remove_old(table_uuid, each.location)
-        return len(gone)
+        return len(left_behind)
 
 
 def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[FoundFile]) -> list[FoundFile]:
@@ -185,7 +186,7 @@ def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[Fou
     The revision in their names is older than the whole log, so no commit can still make one of them current.
     """
     log = metadata.metadata_log
-    if not is_kept_short(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):
+    if not deletes_old_documents(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):
         return []
     oldest = revision_of(file_name(log[0].metadata_file))
     if oldest is None:

@@ -38,7 +38,7 @@ from pvdm.metadata.gate.target import Permit
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
 _T = TypeVar("_T")
-_MOVED: Final = frozenset(
+_RETRIED: Final = frozenset(
     {Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, Code.UPSTREAM_MOVED}
 )
 
@@ -81,7 +81,7 @@ def retry_if_row_changed(work: Callable[[], _T]) -> _T:
         try:
             return work()
         except ConflictError as error:
-            if error.code not in _MOVED:
+            if error.code not in _RETRIED:
                 raise
     return work()
 
@@ -118,8 +118,8 @@ class Commits:
         _require_distinct(changes)
         # Also before the turn: a caller that may not write to a table must not make others wait for it.
         first_try_rows: list[_NamespaceAndRow] | None = [self._find(grant, change) for change in changes]
-        with self.turn([(change.levels, change.name) for change in changes]) as at_once:
-            if not at_once:
+        with self.turn([(change.levels, change.name) for change in changes]) as is_unchanged:
+            if not is_unchanged:
                 first_try_rows = None
 
             def attempt() -> list[TableState]:
@@ -143,7 +143,7 @@ class Commits:
         """
         names = [namespaces.dotted_name((*levels, name)) for levels, name in tables]
         with self._queues.turn(tables) as at_once, self._ledger.take_turn(names):
-            # On SQLite there is only one Steward, so nobody else can have changed the tables.
+            # On SQLite there is only one Steward, so no other can have changed the tables.
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
@@ -251,11 +251,11 @@ class Commits:
             updates = change.updates if change.make_updates is None else change.make_updates(before)
             return self._apply(grant, before, updates, permit, now_ms), updates
         # Checked on the published view, so that hidden parts are neither changed nor disclosed by a refusal.
-        seen = published_view(before.metadata)
-        check_requirements(seen, change.requirements)
-        changed = self._apply(grant, TableState(before.row, seen), change.updates, None, now_ms)
+        view = published_view(before.metadata)
+        check_requirements(view, change.requirements)
+        changed = self._apply(grant, TableState(before.row, view), change.updates, None, now_ms)
         # Only tags can differ now. Exactly these changes are applied to the whole document.
-        changes = list(ref_changes(seen, changed))
+        changes = list(ref_changes(view, changed))
         if any(each.before is None and each.name in before.metadata.refs for each in changes):
             raise tag_unavailable_error()
         updates = as_updates(changes)
@@ -278,17 +278,17 @@ class Commits:
         )
         if after is not before.metadata or permit is not None:
             data = after.to_bytes()
-            made = None if permit is None else permit(before, after, data)
-            self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
+            issued = None if permit is None else permit(before, after, data)
+            self._access.require_commit(grant, before, after, data, permit=issued, now_ms=now_ms)
         return after
 
     def _find(self, grant: Grant, change: Change) -> _NamespaceAndRow:
         """The change's namespace and table, if the grant may change it at all. No file is read before that."""
-        creating = is_create(change.requirements)
+        may_create = is_create(change.requirements)
         namespace, row = self.find(grant, change.levels, change.name)
         if row is not None:
             self._access.require_may_write(grant, row)
-        elif creating:
+        elif may_create:
             self._access.require_may_manage(grant)
         else:
             raise unknown_table(change.levels, change.name)
@@ -346,7 +346,7 @@ class Commits:
 
 @contextlib.contextmanager
 def remove_uncommitted(files: MetadataFiles, written: Iterable[StoredFile]) -> Iterator[None]:
-    """Delete the files of a commit that certainly did not happen. A failure of that is harmless."""
+    """If the commit certainly failed, delete its files. A file that cannot be deleted is left to a later sweep."""
     try:
         yield
     except StateUnknownError:
@@ -415,18 +415,17 @@ def _require_distinct(changes: Sequence[Change]) -> None:
     names = [(change.levels, change.name) for change in changes]
     if not 0 < len(names) <= COMMIT_TABLES_MAX:
         raise Code.COMMIT_TABLES_TOO_MANY(expected=f"1 to {COMMIT_TABLES_MAX} tables", got=str(len(names)))
-    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
-    if twice is not None:
-        raise Code.COMMIT_TABLE_TWICE(got=namespaces.dotted_name((*twice[0], twice[1])))
+    repeated = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if repeated is not None:
+        raise Code.COMMIT_TABLE_TWICE(got=namespaces.dotted_name((*repeated[0], repeated[1])))
 
 
 class TableQueues:
     """A queue in front of every table: commits to one table run one after the other, in order of arrival.
 
     The queue only saves work. Without it two commits would be checked on one base, and the file of the second one
-    would be written and synced in vain. Every swap still compares, also that of a commit that waited too long.
-    Other Stewards on the same ledger have their own queues: the commit that has the turn here then waits for its turn
-    at the database (`Ledger.take_turn`).
+    would be written and synced in vain. A commit that waits too long goes on; its swap compares the base anyway.
+    Other Stewards on the same ledger have queues of their own; `Ledger.take_turn` orders the commits of all Stewards.
     """
 
     def __init__(self, *, seconds: float = COMMIT_WAIT_MAX_SECONDS) -> None:

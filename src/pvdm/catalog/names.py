@@ -23,9 +23,9 @@ from pvdm.model import canonical_json
 NAME_MAX_CHARACTERS: Final = 255
 SEPARATOR: Final = "\x1f"
 
-_REFUSED: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 
-_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
 _DIGEST_CHARACTERS: Final = 32
 # Where engines put a table's files, if not below its location.
@@ -61,16 +61,16 @@ def parse_full_name(text: str) -> Levels:
     parts: list[str]
     if text.startswith("["):
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+            parsed = None
+        if not isinstance(parsed, list) or not all(isinstance(part, str) for part in parsed):
             raise Code.NAME_INVALID(
                 "the name cannot be accepted",
                 expected="parts joined by dots, or a JSON array of them",
                 got=ascii(text[:80]),
             )
-        parts = found
+        parts = parsed
     else:
         parts = text.split(".")
     return tuple(require_name(part, "a part of the name") for part in parts)
@@ -78,7 +78,7 @@ def parse_full_name(text: str) -> Levels:
 
 def require_name(name: str, what: str) -> str:
     """The name, if it is valid: not empty, not too long, no control characters. Dots and slashes are allowed."""
-    if not 0 < len(name) <= NAME_MAX_CHARACTERS or _REFUSED.search(name) or name.strip() != name:
+    if not 0 < len(name) <= NAME_MAX_CHARACTERS or _FORBIDDEN.search(name) or name.strip() != name:
         raise Code.NAME_INVALID(
             f"{what} cannot be accepted",
             expected=f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces",
@@ -88,8 +88,8 @@ def require_name(name: str, what: str) -> str:
 
 
 def new_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
-    """A folder that was never used before: names are used again, and files of a dropped table may still be there."""
-    folder = _PLAIN.sub("_", name)[:_FOLDER_CHARACTERS]
+    """A folder that was never used before. Names are used again, so a name's folder may have old files."""
+    folder = _UNSAFE_CHARACTER.sub("_", name)[:_FOLDER_CHARACTERS]
     return namespace_folder(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
 
 
@@ -99,8 +99,8 @@ def namespace_folder(warehouse: Location, levels: Levels) -> Location:
 
 
 def _level_folder(level: str) -> str:
-    """A plain name is its own folder. Any other gets its hash after a dot, which no plain name has."""
-    plain = _PLAIN.sub("_", level)
+    """The folder of one level: the name if it is plain, else a part of it with its hash after a dot."""
+    plain = _UNSAFE_CHARACTER.sub("_", level)
     if plain == level and len(level) <= _FOLDER_CHARACTERS:
         return level
     digest = hashlib.sha256(level.encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -127,7 +127,7 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
 def require_domain_place(
     grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
 ) -> None:
-    """Refuse a place in or around a folder of another domain's namespace. Every domain: any place.
+    """Refuse a place in or around a folder of another domain's namespace. A grant of every domain may use any place.
 
     A place in the warehouse but in no namespace's folder is refused too: it may become another domain's.
     """

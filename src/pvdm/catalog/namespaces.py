@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.requests import RequestKey
+from pvdm.catalog.requests import RequestKey, note_request
 from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
@@ -18,7 +18,7 @@ from pvdm.model.role import Role
 
 DOMAIN_PROPERTY: Final = "pvdm.domain"
 PAGE_ROWS_MAX: Final = 1_000
-_SHOWN: Final = 80
+_GOT_CHARACTERS: Final = 80
 
 
 class Namespaces:
@@ -51,20 +51,19 @@ class Namespaces:
         if self._upstreams.mount_of(levels) is not None:
             # An operator decides to which domain the namespace belongs.
             if grant.role is not Role.OPERATOR:
-                what = "namespaces of an upstream catalog are brought in by an operator"
-                raise Code.ROLE_WRONG(what, expected=Role.OPERATOR, got=grant.role)
+                message = "only an operator creates a namespace of an upstream catalog here"
+                raise Code.ROLE_WRONG(message, expected=Role.OPERATOR, got=grant.role)
             self._upstreams.require_namespace(levels)
 
         def work(unit: Unit) -> Namespace:
             parent = self._get(unit, grant, levels[:-1]) if len(levels) > 1 else None
-            domain = _domain(grant, parent, properties)
-            shown = {**properties, DOMAIN_PROPERTY: domain}
-            made = namespaces.create(unit, levels, domain=domain, properties=shown)
+            domain = _choose_domain(grant, parent, properties)
+            stored = {**properties, DOMAIN_PROPERTY: domain}
+            new = namespaces.create(unit, levels, domain=domain, properties=stored)
             if parent is not None and parent.protected_by is not None:
-                namespaces.protect(unit, made, parent.protected_by)
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {"namespace": list(levels), "properties": shown})
-            return made
+                namespaces.protect(unit, new, parent.protected_by)
+            note_request(unit, idempotency_key, {"namespace": list(levels), "properties": stored})
+            return new
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
@@ -82,8 +81,7 @@ class Namespaces:
                     hint="ask an operator; nothing was changed",
                 )
             namespaces.drop(unit, found)
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {}, status=204)
+            note_request(unit, idempotency_key, {}, status=204)
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
@@ -98,9 +96,9 @@ class Namespaces:
     ) -> dict[str, list[str]]:
         """Set some properties, remove others. Returns the names, as the protocol's response has them."""
         self._access.require_may_manage(grant)
-        both = sorted(set(updates) & set(removals))
-        if both:
-            raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(both)[:200])
+        in_both = sorted(set(updates) & set(removals))
+        if in_both:
+            raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(in_both)[:200])
 
         def work(unit: Unit) -> dict[str, list[str]]:
             unit.lock_name("namespaces")
@@ -108,14 +106,13 @@ class Namespaces:
             kept = {name: value for name, value in found.properties.items() if name not in removals}
             _require_domain_kept(found, updates, removals)
             namespaces.set_properties(unit, found, {**kept, **updates})
-            gone = dict.fromkeys(removals)
+            distinct = dict.fromkeys(removals)
             changed = {
-                "missing": [name for name in gone if name not in found.properties],
-                "removed": [name for name in gone if name in found.properties],
+                "missing": [name for name in distinct if name not in found.properties],
+                "removed": [name for name in distinct if name in found.properties],
                 "updated": list(updates),
             }
-            if idempotency_key is not None:
-                idempotency_key.note(unit, changed)
+            note_request(unit, idempotency_key, changed)
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
@@ -126,7 +123,7 @@ class Namespaces:
         return found
 
 
-def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
+def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
     """The parent's domain. At the top it is the grant's own; a grant of every domain names one by a property."""
     wanted = properties.get(DOMAIN_PROPERTY)
     owner = parent.domain if parent is not None else grant.domain
@@ -136,8 +133,8 @@ def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str
         raise Code.DOMAIN_WRONG(
             "the namespace would belong to another domain",
             expected=owner,
-            got=ascii(wanted)[:_SHOWN],
-            hint=f"{DOMAIN_PROPERTY} is chosen by an operator of every domain, outside of namespaces that have one",
+            got=ascii(wanted)[:_GOT_CHARACTERS],
+            hint=f"only an operator of every domain chooses {DOMAIN_PROPERTY}, and only where no parent has a domain",
         )
     return str(wanted)
 
@@ -147,7 +144,7 @@ def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals:
     if wanted == found.domain and DOMAIN_PROPERTY not in removals:
         return
     raise Code.DOMAIN_WRONG(
-        "a namespace keeps its domain",
+        "the domain of a namespace cannot change",
         expected=found.domain,
-        got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_SHOWN],
+        got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_GOT_CHARACTERS],
     )

@@ -32,7 +32,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
 
 PURGE_FILES_READ_MAX: Final = 1_000
-_ASIDE: Final = ".pvdm-purged-"
+_PURGED_PREFIX: Final = ".pvdm-purged-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Purge:
         self._warehouse = warehouse
         self._place = place
         self._domain = domain
-        self._looked_at: dict[str, str] = {}
+        self._checked_pointers: dict[str, str] = {}
         self._reads_left = PURGE_FILES_READ_MAX
 
     def foresee(self, state: TableState) -> Leftover | None:
@@ -74,7 +74,7 @@ class Purge:
         except _RefusedError as left:
             return Leftover(str(self._place), str(left))
         except PvdmError as error:
-            return Leftover(str(self._place), f"the ledger cannot be asked: {error.reason}")
+            return Leftover(str(self._place), f"the ledger cannot be read: {error.reason}")
         except (OSError, RuntimeError) as error:  # an invalid file name, or a cycle of links
             return Leftover(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
         return None
@@ -88,7 +88,7 @@ class Purge:
         self._require_all_inside(state)
 
     def _require_all_inside(self, state: TableState) -> None:
-        """Every existing file of the table lies in its place."""
+        """Refuse if an existing file of the table lies outside its place."""
         try:
             for file in self._files(state.metadata, gone_is_empty=True):
                 named = parse_location(file)
@@ -107,14 +107,14 @@ class Purge:
     def _run(self) -> None:
         self._require_place()
         path = self._place.local
-        own = f"{_ASIDE}{hashlib.sha256(str(self._place).encode()).hexdigest()[:16]}-"
+        prefix = f"{_PURGED_PREFIX}{hashlib.sha256(str(self._place).encode()).hexdigest()[:16]}-"
         if not path.is_dir():
-            earlier = next(path.parent.glob(f"{own}*"), None)
+            earlier = next(path.parent.glob(f"{prefix}*"), None)
             if earlier is not None:
                 raise _RefusedError(f"an earlier purge left files, which lie in {earlier}")
             return
         self._require_unneeded()
-        aside = path.with_name(f"{own}{secrets.token_hex(8)}")
+        aside = path.with_name(f"{prefix}{secrets.token_hex(8)}")
         path.rename(aside)
         # A table registered from here on finds no files; for one registered meanwhile they are moved back.
         try:
@@ -128,7 +128,7 @@ class Purge:
             raise _RefusedError(f"some of it cannot be removed, and lies in {aside}")
 
     def _require_unneeded(self, but: TableRow | None = None) -> None:
-        """No other table lies there or names a file there, and no other domain's could."""
+        """Refuse if a table lies there or names a file there, or a dropped table of another domain lies there."""
         own = None if but is None else but.table_id
         with self._ledger.read() as unit:
             if tables.find_overlapping(unit, self._place, but=own) is not None:
@@ -144,7 +144,7 @@ class Purge:
                 self._require_not_named(row)
 
     def _require_own(self, homes: Mapping[Location, str]) -> None:
-        """A namespace's folder holds more than one table's files, perhaps of tables that are being created."""
+        """Refuse a namespace's folder, which has several tables' files, and a place in another domain's folder."""
         for home, domain in homes.items():
             if home.is_under(self._place):
                 raise _RefusedError("a namespace's folder lies there")
@@ -152,7 +152,7 @@ class Purge:
                 raise _RefusedError("it lies in a namespace's folder of another domain")
 
     def _require_not_named(self, row: TableRow) -> None:
-        if self._looked_at.get(row.table_id) == row.pointer.sha256:
+        if self._checked_pointers.get(row.table_id) == row.pointer.sha256:
             return
         try:
             files = self._files(self._states.of(row).metadata)
@@ -160,7 +160,7 @@ class Purge:
                 raise _RefusedError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
             raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.reason}") from None
-        self._looked_at[row.table_id] = row.pointer.sha256
+        self._checked_pointers[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
         """Every file that the table names. With `gone_is_empty` a list or manifest that is gone names nothing."""
@@ -184,7 +184,7 @@ class Purge:
     def _read(self, file: str) -> bytes:
         self._reads_left -= 1
         if self._reads_left < 0:
-            raise _RefusedError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to look at")
+            raise _RefusedError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to read")
         try:
             # The name is untrusted: a file that is not regular could block the reader for ever.
             handle = os.open(parse_location(file).local, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -199,7 +199,7 @@ class Purge:
 
 
 def _is_in_own_domain(row: TableRow, homes: Mapping[Location, str]) -> bool:
-    """Whether the table lies in a folder of its own domain. Others are an operator's, with files anywhere."""
+    """Whether the table lies in a folder of its own domain. Only an operator can put one elsewhere."""
     place = parse_location(row.location)
     above = (Location(place.scheme, place.authority, place.parts[:end]) for end in range(len(place.parts)))
     return any(homes.get(folder) == row.domain for folder in above)

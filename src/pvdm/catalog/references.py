@@ -36,7 +36,7 @@ class UndecidedError(Exception):
 class NamedFiles:
     """What lists and manifests name, kept for later searches: writers of Iceberg never change either in place.
 
-    A list or manifest that was changed in place is taken as it was. The search may then keep a file too long, or
+    If one was changed in place nevertheless, the search uses its old content. It may then keep a file too long, or
     remove one of the attempt that is cleaned up. Other attempts may not name such a file.
     """
 
@@ -53,7 +53,7 @@ class NamedFiles:
 
 
 class References:
-    """Searches every table that changed after an event of the ledger: an older pointer names no newer file.
+    """Searches every table that changed after an event of the ledger. Pointers before it name no newer file.
 
     Events are ordered by their ids, not by times: a commit takes its time before its transaction begins, from the clock
     of its Steward.
@@ -79,22 +79,22 @@ class References:
         `older_snapshots` has, by table UUID, a snapshot that existed before the folders. Its manifests and its
         ancestors are skipped. Without `entries` no manifest is read, for folders without data files.
         """
-        look = _FileWalk(
+        walk = _FileWalk(
             self._reader,
             self._named,
             lambda place: any(place.is_under(folder) for folder in folders),
             entries=entries,
             reads_max=REFERENCES_READ_MAX,
         )
-        return Search(self._ledger, self._states, look, older_snapshots, after_event)
+        return Search(self._ledger, self._states, walk, older_snapshots, after_event)
 
     def search(
         self, wanted: Collection[Location], *, after_event: int, older_snapshots: Mapping[str, int | None]
     ) -> Search:
         """A search for these files, none of which is older than the event. `older_snapshots` as above."""
-        sought = frozenset(wanted)
-        look = _FileWalk(self._reader, self._named, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
-        return Search(self._ledger, self._states, look, older_snapshots, after_event)
+        files = frozenset(wanted)
+        walk = _FileWalk(self._reader, self._named, files.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
+        return Search(self._ledger, self._states, walk, older_snapshots, after_event)
 
 
 class Search:
@@ -104,13 +104,13 @@ class Search:
         self,
         ledger: Ledger,
         states: States,
-        look: _FileWalk,
+        walk: _FileWalk,
         older_snapshots: Mapping[str, int | None],
         after_event: int,
     ) -> None:
         self._ledger = ledger
         self._states = states
-        self._look = look
+        self._file_walk = walk
         self._older_snapshots = older_snapshots
         self._after_event = after_event
         self._pointers: dict[str, str] | None = None
@@ -118,7 +118,7 @@ class Search:
     @property
     def referenced(self) -> set[Location]:
         """The files that were found to be named."""
-        return self._look.found
+        return self._file_walk.found
 
     def look_through(self) -> set[Location]:
         """The files that a snapshot names now, and those found before."""
@@ -129,7 +129,7 @@ class Search:
             )
         moved = [row for row in rows if row.upstream is not None or self._has_moved(row, changed)]
         for row in moved:
-            self._walk(row)
+            self._visit(row)
         self._pointers = {row.table_id: row.pointer.sha256 for row in rows}
         return self.referenced
 
@@ -138,18 +138,18 @@ class Search:
 
         A caller that deletes one before it asks for the next deletes none that was named before the last look.
         """
-        looked = -math.inf
+        last_look = -math.inf
         for place in places:
-            if time.monotonic() - looked >= _LOOK_AGAIN_SECONDS:
+            if time.monotonic() - last_look >= _LOOK_AGAIN_SECONDS:
                 self.look_through()
-                looked = time.monotonic()
+                last_look = time.monotonic()
             if place not in self.referenced:
                 yield place
 
-    def _walk(self, row: TableRow) -> None:
+    def _visit(self, row: TableRow) -> None:
         name = f"{row.name} ({row.table_uuid})"
         try:
-            self._look.at(self._states.of(row).metadata, self._older_snapshots.get(row.table_uuid))
+            self._file_walk.visit_table(self._states.of(row).metadata, self._older_snapshots.get(row.table_uuid))
         except PvdmError as error:
             raise UndecidedError(f"the table {name} cannot be read: {error.reason}") from None
         except UndecidedError as why:
@@ -175,27 +175,27 @@ class _FileWalk:
     _snapshots: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
     found: set[Location] = field(default_factory=set, init=False)
 
-    def at(self, metadata: TableMetadata, older_id: int | None) -> None:
-        """Note everything that the table names in any snapshot, except the manifests of the older one."""
+    def visit_table(self, metadata: TableMetadata, older_id: int | None) -> None:
+        """Note the wanted files that the table names in any snapshot, except the manifests of the older one."""
         for file in (*metadata.statistics, *metadata.partition_statistics):
             self._note(file.path)
         before = None if older_id is None else metadata.snapshot(older_id)
         older = set() if before is None else set(self._manifests(metadata, before))
         # Sequence numbers do not order snapshots: attempts may share one.
-        past = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
+        ancestors = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
         # A list is read once for the same older snapshot: what it names has been noted.
         noted = self._snapshots.setdefault((metadata.table_uuid, None if before is None else before.snapshot_id), set())
         for snapshot in metadata.snapshots:
-            if snapshot.snapshot_id in past or snapshot.manifest_list in noted:
+            if snapshot.snapshot_id in ancestors or snapshot.manifest_list in noted:
                 continue
             try:
-                self._at_snapshot(metadata, snapshot, older)
+                self._visit_snapshot(metadata, snapshot, older)
             except PvdmError as error:
                 raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.reason}") from None
             if snapshot.manifest_list is not None:
                 noted.add(snapshot.manifest_list)
 
-    def _at_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older: set[str]) -> None:
+    def _visit_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older: set[str]) -> None:
         if snapshot.manifest_list is not None:
             self._note(snapshot.manifest_list)
         for path in self._manifests(metadata, snapshot):

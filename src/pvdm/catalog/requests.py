@@ -24,16 +24,20 @@ REQUESTS_FORGOTTEN_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """A request with a key. What it does and its row in the ledger are one transaction."""
+    """A request with an idempotency key, by the hash of its caller's identity and the hash of its bytes."""
 
     identity: str
     key: str
     request_sha256: str
 
-    def note(self, unit: Unit, facts: Mapping[str, canonical_json.Value], *, status: int = 200) -> None:
-        """Store that it was executed, and what its response is made of."""
+
+def note_request(
+    unit: Unit, request: RequestKey | None, facts: Mapping[str, canonical_json.Value], *, status: int = 200
+) -> None:
+    """Store, in the transaction that executes the request, what its response is made of. No key: nothing is stored."""
+    if request is not None:
         text = canonical_json.dump(dict(facts)).decode()
-        requests.add(unit, Request(self.identity, self.key, self.request_sha256, status, text))
+        requests.add(unit, Request(request.identity, request.key, request.request_sha256, status, text))
 
 
 @contextlib.contextmanager
@@ -53,19 +57,24 @@ class Requests:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def identify(self, grant: Grant, key: str, asked: bytes) -> RequestKey:
-        """The request by its caller, key and bytes. Tokens of one holder are one caller."""
+    def identify(self, grant: Grant, key: str, request: bytes) -> RequestKey:
+        """The request by its caller, key and bytes. Tokens of one holder are one caller. The key is a UUID."""
         try:
-            spelled = str(uuid.UUID(key))
+            normal_key = str(uuid.UUID(key))
         except ValueError:
-            spelled = ""
-        if spelled != key.lower():
+            normal_key = ""
+        if normal_key != key.lower():
             raise Code.IDEMPOTENCY_KEY_INVALID(got="another")
         identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
-        return RequestKey(hashlib.sha256(identity.encode()).hexdigest(), spelled, hashlib.sha256(asked).hexdigest())
+        return RequestKey(
+            hashlib.sha256(identity.encode()).hexdigest(), normal_key, hashlib.sha256(request).hexdigest()
+        )
 
     def earlier(self, idempotency_key: RequestKey) -> Mapping[str, object] | None:
-        """What the first response was made of, or None. Raises `idempotency_key_reused` for another request."""
+        """What the response to the first request was made of, or None.
+
+        Raises `idempotency_key_reused` if the first request with the key was another one.
+        """
         with self._ledger.read() as unit:
             found = requests.find(unit, idempotency_key.identity, idempotency_key.key)
         if found is None:

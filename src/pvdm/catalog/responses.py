@@ -33,10 +33,10 @@ METADATA_PATH: Final = "write.metadata.path"
 PUBLISHED_FILES_KEPT_MAX: Final = 100
 PUBLISHED_VIEWS_KEPT_MAX: Final = 64
 
-_WHOLE = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
+_ROLES_THAT_SEE_ALL: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
 
 CREDENTIALS_KEPT_MAX: Final = 1_000
-_WRITERS: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+_WRITING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to a table's files: write below these places, read below those. `name` is the session's name."""
+    """The places below which a session may write and read a table's files. `name` is the session's name."""
 
     name: str
     write: tuple[Location, ...]
@@ -85,7 +85,7 @@ class Storage:
             return {}
         access = self.access(grant, table)
         session = self._session(access)
-        config = names.credential_config(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
+        config = names.credential_properties(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
         return {
             f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }
@@ -103,13 +103,13 @@ class Storage:
             staging = attempt.state is AttemptState.STAGING and parse_location(attempt.prefix).is_under(table)
             write = (parse_location(attempt.prefix),) if staging else ()
             return Access(f"pvdm-{attempt.attempt_id}", write, read)
-        write = (table,) if grant.role in _WRITERS and not found.protected else ()
+        write = (table,) if grant.role in _WRITING_ROLES and not found.protected else ()
         return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
 
     def _session(self, access: Access) -> VendedCredentials:
         """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self.settings is None or self.vending is None:
-            raise AssertionError("asked only where something is vended")
+            raise AssertionError("called only if credentials are vended")
         lifetime, found = self.vending.lifetime_seconds, self._kept.get(access)
         if found is not None and found.ends_seconds - time.time() > lifetime / 2:
             return found
@@ -118,9 +118,9 @@ class Storage:
                 self.sts = Sts(self.settings, self.vending.sts_endpoint)
         role = StoreRole(self.vending.producer_role if access.write else self.vending.consumer_role)
         policy = session_policy(role, write=access.write, read=access.read)
-        made = self.sts.assume(role, name=access.name[:64], policy=policy, seconds=lifetime)
-        self._kept.put(access, made, 1)
-        return made
+        session = self.sts.assume(role, name=access.name[:64], policy=policy, seconds=lifetime)
+        self._kept.put(access, session, 1)
+        return session
 
 
 class SnapshotMode(StrEnum):
@@ -179,7 +179,7 @@ class TableResponses:
     @property
     def defaults(self) -> dict[str, Json]:
         """The store's settings for clients, and that they ask for credentials."""
-        config = _json(self._storage.config)
+        config = _as_json(self._storage.config)
         return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
 
     def places_of(self, state: TableState) -> tuple[Location, ...]:
@@ -188,7 +188,7 @@ class TableResponses:
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
         """The credentials only, for a client that has the table already."""
-        return b'{"storage-credentials":' + _listed(self._storage.credentials(grant, _files_of(state))) + b"}"
+        return b'{"storage-credentials":' + _dump_credentials(self._storage.credentials(grant, _files_of(state))) + b"}"
 
     def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> TableResponse:
         """A table that is not created yet and has no file."""
@@ -197,30 +197,30 @@ class TableResponses:
         return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """Made once for each document. A new one removes the oldest published files."""
+        """What consumers see of the document, cached by its hash. A new document removes the oldest published files."""
         sha256 = state.row.pointer.sha256
         found = self._kept.get(sha256)
         if found is not None:
             return found
         metadata = published_view(state.metadata)
-        made = _Published(metadata, metadata.to_bytes())
-        self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=made.name)
-        self._kept.put(sha256, made, 1)
-        return made
+        published = _Published(metadata, metadata.to_bytes())
+        self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=published.name)
+        self._kept.put(sha256, published, 1)
+        return published
 
     def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
         if mode is SnapshotMode.ALL and grant.attempt_id is None:
             return metadata.to_bytes()
-        instead: dict[str, Json] = {}
+        replaced: dict[str, Json] = {}
         if mode is SnapshotMode.REFS and isinstance(listed := metadata.raw.get("snapshots"), list):
-            held = {ref.snapshot_id for ref in metadata.refs.values()}
-            instead["snapshots"] = [each for each in listed if isinstance(each, dict) and each["snapshot-id"] in held]
+            heads = {ref.snapshot_id for ref in metadata.refs.values()}
+            replaced["snapshots"] = [each for each in listed if isinstance(each, dict) and each["snapshot-id"] in heads]
         if grant.attempt_id is not None:
             with self._ledger.read() as unit:
                 prefix = attempts.get(unit, grant.attempt_id).prefix.rstrip("/")
             own: dict[str, Json] = {DATA_PATH: f"{prefix}/data", METADATA_PATH: f"{prefix}/metadata"}
-            instead["properties"] = {**metadata.properties, **own}
-        return metadata.spelled(instead)
+            replaced["properties"] = {**metadata.properties, **own}
+        return metadata.dump(replaced)
 
     def _respond(
         self, view: str, document: bytes, location: str | None, vended: Mapping[str, Mapping[str, str]]
@@ -229,11 +229,13 @@ class TableResponses:
         open_config = dict(self._storage.config)
         body = b"{" + place + b'"metadata":' + document + b',"config":'
         # The ETag covers what the table shows, not the credentials, which are renewed.
-        etag = f'"{hashlib.sha256(f"{view} ".encode() + body + dump_json(_json(open_config)) + b"}").hexdigest()}"'
+        etag = f'"{hashlib.sha256(f"{view} ".encode() + body + dump_json(_as_json(open_config)) + b"}").hexdigest()}"'
         if not vended:
-            return TableResponse(body + dump_json(_json(open_config)) + b"}", etag)
+            return TableResponse(body + dump_json(_as_json(open_config)) + b"}", etag)
         config = {**open_config, **next(iter(vended.values()))}
-        with_credentials = body + dump_json(_json(config)) + b',"storage-credentials":' + _listed(vended) + b"}"
+        with_credentials = (
+            body + dump_json(_as_json(config)) + b',"storage-credentials":' + _dump_credentials(vended) + b"}"
+        )
         return TableResponse(with_credentials, etag, vended=True)
 
 
@@ -241,18 +243,18 @@ def _files_of(state: TableState) -> TableFiles:
     return TableFiles(parse_location(state.metadata.location), state.row.table_uuid, state.row.protected)
 
 
-def _json(texts: Mapping[str, str]) -> dict[str, Json]:
+def _as_json(texts: Mapping[str, str]) -> dict[str, Json]:
     return dict(texts)
 
 
-def _listed(vended: Mapping[str, Mapping[str, str]]) -> bytes:
-    listed: list[Json] = [{"prefix": prefix, "config": _json(config)} for prefix, config in vended.items()]
+def _dump_credentials(vended: Mapping[str, Mapping[str, str]]) -> bytes:
+    listed: list[Json] = [{"prefix": prefix, "config": _as_json(config)} for prefix, config in vended.items()]
     return dump_json(listed)
 
 
 def sees_all(role: Role) -> bool:
     """Whether the role sees the whole document."""
-    return role in _WHOLE
+    return role in _ROLES_THAT_SEE_ALL
 
 
 def published_view(metadata: TableMetadata) -> TableMetadata:
@@ -275,7 +277,7 @@ def shows_same(before: TableMetadata, after: TableMetadata, *, but_tags: bool) -
 
 
 def _equal_spelling(old: Json, new: Json) -> bool:
-    """Equal including the order of keys and the spelling of numbers."""
+    """Whether two JSON values are equal, including the order of keys and the types of numbers."""
     if old is new:
         return True
     match old, new:
@@ -313,7 +315,7 @@ def _draft(metadata: TableMetadata) -> Draft:
         for name, ref in draft.refs.items()
         if name == MAIN or (ref.type is RefType.TAG and ref.snapshot_id in shown)
     }
-    _recount(draft, ancestry)
+    _hide_staged_counts(draft, ancestry)
     return draft
 
 
@@ -323,7 +325,7 @@ def _last_shown_ms(metadata: TableMetadata, ancestry: Sequence[Snapshot]) -> int
     return max(times, default=0)
 
 
-def _recount(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
+def _hide_staged_counts(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
     """Set the counters as if nothing had been staged: they would disclose hidden snapshots."""
     draft.last_column_id = max((schema.highest_field_id for schema in draft.schemas.values()), default=0)
     draft.last_sequence_number = max((each.sequence_number for each in ancestry), default=0)

@@ -16,7 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot, SnapshotRef
 from pvdm.lake.snapshot_removal import find_reachable
 from pvdm.ledger.record.tokens import Grant
-from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
 from pvdm.model.role import Role
 
 REF_NAME_MAX_CHARACTERS: Final = 255
@@ -24,15 +24,15 @@ FENCE_PREFIX: Final = "pvdm-fence-"
 """Refs of the Steward's own: one keeps a publication that was taken back from being shown late (docs/upstreams.md)."""
 _FACTS_LISTED_MAX: Final = 2
 _FACT_CHARACTERS_MAX: Final = 40
-_KEY: Final = "encryption key "
+_KEY_FACT: Final = "encryption key "
 # Facts that only a publication changes; a migration changes everything else that main shows.
 _PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
 _TO_PUBLISH: Final = "write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
 _STATISTICS: Final = ("statistics", "partition statistics")
-_TO_LEAVE: Final = "statistics of what main shows are not taken from writers"
-_STAGING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.STEWARD})
-_TAGGING: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
+_NOT_FROM_WRITERS: Final = "statistics of what main shows are not taken from writers"
+_STAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.STEWARD})
+_TAGGING_ROLES: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +49,25 @@ class RefChange:
 
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """What `main` shows, and everything that decides how it is read, is the same, to the byte."""
+    """Raise if anything changes, by a single byte, that `main` shows or that decides how it is read."""
     changed = MainState.of(before).changed(MainState.of(after))
-    if changed and all(fact.startswith(_KEY) for fact in changed):
-        raise Code.ENCRYPTION_KEYS_GATED(
-            f"{name} is protected: its encryption keys would change; write to its branches without encryption"
-        )
+    if changed and all(fact.startswith(_KEY_FACT) for fact in changed):
+        message = f"{name} is protected: its encryption keys would change; write to its branches without encryption"
+        raise Code.ENCRYPTION_KEYS_GATED(message)
     if changed:
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
         more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
-        raise main_gated_error(name, f"{listed}{more} of main would change", to=_way(changed))
+        raise main_gated_error(name, f"{listed}{more} of main would change", to=_suggest(changed))
     tagged = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))
     if not shows_same(before, after, but_tags=tagged):
-        raise main_gated_error(name, "what main shows would be spelled in another way", to="leave it as it is")
+        raise main_gated_error(name, "the bytes of what main shows would change", to="send it unchanged")
 
 
-def _way(changed: Sequence[str]) -> str:
+def _suggest(changed: Sequence[str]) -> str:
     """What the writer can do instead."""
     if any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed):
         return _TO_PUBLISH
-    return _TO_LEAVE if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
+    return _NOT_FROM_WRITERS if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -105,11 +104,10 @@ def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Gr
         return
     own = None if grant.attempt_id is None else branch_of(grant.attempt_id)
     for change in ref_changes(before, after):
-        is_new_branch = change.before is None and is_stewards(change.name) and change.name != own
+        is_new_branch = change.before is None and is_steward_branch(change.name) and change.name != own
         if is_new_branch or change.name.startswith(FENCE_PREFIX):
-            raise Code.REF_RESERVED(
-                expected=f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…", got=ascii(change.name[:80])
-            )
+            others = f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…"
+            raise Code.REF_RESERVED(expected=others, got=ascii(change.name[:80]))
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:
@@ -127,12 +125,12 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
 
 
 def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
-    """Consumers see tags, so a tag points at what was published, and is set by a role that may publish."""
-    if grant.role not in _TAGGING:
+    """Raise unless the tag points into the history of `main`, and the role may set tags: consumers see them."""
+    if grant.role not in _TAGGING_ROLES:
         raise Code.TAG_REFUSED(
             f"the tag {change.name!r} of a protected table is not for this role",
             reason="tag_not_allowed",
-            expected=" or ".join(sorted(_TAGGING)),
+            expected=" or ".join(sorted(_TAGGING_ROLES)),
             got=grant.role,
         )
     if change.after is not None and (change.after.type is not RefType.TAG or change.after.snapshot_id not in shown):
@@ -144,7 +142,7 @@ def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
 
 
 def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
-    """A tag that stays shows what it showed, even one set outside of main before the protection."""
+    """Raise if the snapshot of a tag that stays has changed, also outside of `main`'s history."""
     for name, ref in sorted(before.refs.items()):
         kept = after.refs.get(name)
         if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
@@ -160,12 +158,12 @@ def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> Non
 
 
 def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
-    """Producers move staging branches. A token for one attempt moves that attempt's branch only."""
-    if grant.role not in _STAGING:
+    """Raise unless the role may move staging branches; with a token for one attempt, only that attempt's branch."""
+    if grant.role not in _STAGING_ROLES:
         raise Code.BRANCH_REFUSED(
             f"the branch {change.name!r} of a protected table is not for this role",
             reason="branch_not_allowed",
-            expected=" or ".join(sorted(_STAGING)),
+            expected=" or ".join(sorted(_STAGING_ROLES)),
             got=grant.role,
         )
     if own_branch is not None and change.name != own_branch:
@@ -173,17 +171,16 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """A new snapshot is on a branch: one without a ref could be used later, past every check."""
+    """Raise if a new snapshot is on no branch: it could be made visible later without these checks."""
     held = find_reachable(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
-        raise Code.SNAPSHOT_WITHOUT_BRANCH(
-            f"{name} is protected: a snapshot would be added that no branch holds", got=str(loose[0])
-        )
+        message = f"{name} is protected: a snapshot would be added that is on no branch"
+        raise Code.SNAPSHOT_WITHOUT_BRANCH(message, got=str(loose[0]))
 
 
 def require_branches_whole(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """No snapshot is removed from the middle of a branch that stays, as expiry does: the rest could not be proved."""
+    """Raise if a snapshot is removed from the history of a ref that stays: the rest could not be proved."""
     gone = {each.snapshot_id for each in before.snapshots} - {each.snapshot_id for each in after.snapshots}
     if not gone:
         return
@@ -205,21 +202,21 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
 def require_own_snapshots(
     before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None, name: str
 ) -> None:
-    """Only staging roles change snapshots and statistics; a token for one attempt on its branch only."""
+    """Raise unless a staging role changes snapshots and statistics; a token for one attempt, on its branch only."""
     touched = {each.snapshot_id for each in (*added_snapshots(before, after), *added_snapshots(after, before))}
     touched |= {snapshot_id for snapshot_id, _ in _statistics(before) ^ _statistics(after)}
-    if grant.role not in _STAGING:
-        theirs = touched
+    if grant.role not in _STAGING_ROLES:
+        foreign = touched
     elif own_branch is None:
-        theirs = set()
+        foreign = set()
     else:
         own = _reached_by(before, after, lambda ref: ref == own_branch)
-        theirs = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
-    if theirs:
+        foreign = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
+    if foreign:
         raise Code.SNAPSHOT_NOT_OWN(
             f"{name} is protected: the token may not change this snapshot",
             expected="no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone",
-            got=str(min(theirs)),
+            got=str(min(foreign)),
         )
 
 

@@ -31,11 +31,11 @@ COMMIT_SNAPSHOTS_MAX: Final = 100
 # After an upgrade to format 3 the first commit gives ids to all existing rows.
 COMMIT_ROWS_MAX: Final = 2**40
 STAGED_NUMBERS_MAX: Final = 2**62
-# No rate of requests keeps row ids from running out: 2^40 of them in each commit, 100 commits a second, and 2^62 are
-# gone in half a day, though every staged snapshot is removed again. So the limit grows with time. Since 1970 there have
-# been 20,000 days: a table whose writers are honest is far below what they allow (3 * 10^17 rows), and one that
-# a writer drives up to it is left with 2^44, 17 trillion rows, each day. 2^62 is allowed after 2^18 days, in 2687.
-# Sequence numbers run out by themselves later still: 100 in each commit, 1,000 commits a second, 1.4 million years.
+# The limit of row ids grows with time, counted in days since 1970. A fixed limit could be used up: with 2^40 ids in
+# each commit and 100 commits a second, 2^62 ids are gone in half a day, even if every staged snapshot is removed again.
+# After 20,000 days 3 * 10^17 ids are allowed, far more than honest writers use. If a writer has used them all, 2^44
+# more (17 trillion) are allowed each day. Sequence numbers need no such limit: with 100 in each of 1,000 commits a
+# second they last 1.4 million years.
 ROW_IDS_OF_A_DAY_MAX: Final = 2**44
 _DAY_MS: Final = 86_400_000
 PRODUCER_BRANCHES_MAX: Final = 250
@@ -77,24 +77,23 @@ def require_sane(
 
 
 def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, shared: bool = False) -> None:
-    """Exactly the next number: one far ahead would leave none for main, one behind belongs to another commit.
+    """Raise unless the sequence number is the next one: one far ahead would leave none for `main`.
 
-    If numbers are shared, one behind is valid: it is compared with its parent's when the update is applied.
+    If numbers are `shared`, a lower one is valid: it is compared with its parent's when the update is applied.
     """
     expected = before.last_sequence_number + step if before.format_version > 1 else 0
     if shared and snapshot.sequence_number < expected:
         return
     if snapshot.sequence_number < expected:
         # Iceberg lets a snapshot without parent share the last number; its writer only has to try again.
-        raise Code.SNAPSHOT_STALE(
-            reason="snapshot_sequence_stale", expected=str(expected), got=str(snapshot.sequence_number)
-        )
+        got = str(snapshot.sequence_number)
+        raise Code.SNAPSHOT_STALE(reason="snapshot_sequence_stale", expected=str(expected), got=got)
     if snapshot.sequence_number != expected:
         raise _not_sane_error("sequence number", str(expected), str(snapshot.sequence_number))
 
 
 def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[Snapshot]) -> None:
-    """The parent exists: a missing one could be added later, and a cycle would never end for readers."""
+    """Raise unless the parent exists: a missing one could be added later and form a cycle."""
     parent = snapshot.parent_id
     if parent is None or (before.snapshot(parent) is not None and parent != snapshot.snapshot_id):
         return
@@ -105,7 +104,7 @@ def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[
 def require_counters(
     before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], *, shared: bool = False
 ) -> None:
-    """Only snapshots that stay use sequence numbers and row ids; one added and removed at once uses none."""
+    """Raise unless the table's counters advance exactly by what the added snapshots use."""
     last, rows = before.last_sequence_number, before.next_row_id
     if shared:
         last = max([last, *(each.sequence_number for each in added)])
@@ -130,7 +129,7 @@ def require_rows(before: TableMetadata, snapshot: Snapshot, *, shared: bool = Fa
 
 
 def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], now_ms: int) -> None:
-    """Main always has numbers left: staging may use at most half of them, and only slowly."""
+    """Raise if staging uses too many sequence numbers or row ids, so that `main` always has some left."""
     rows = sum(snapshot.added_rows or 0 for snapshot in added)
     if rows > COMMIT_ROWS_MAX:
         raise _not_sane_error("number of rows in one commit", f"at most {COMMIT_ROWS_MAX}", str(rows))
@@ -145,7 +144,7 @@ def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Sn
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
-    """A snapshot's metadata lies where the writer may write, never in another table's place."""
+    """Raise unless each manifest list lies where the writer may write."""
     for snapshot in snapshots:
         for file in snapshot.manifests if snapshot.manifest_list is None else (snapshot.manifest_list,):
             require_place(file, prefixes)
@@ -163,13 +162,13 @@ def require_place(file: str, prefixes: tuple[Location, ...]) -> None:
 
 
 def require_document(data: bytes) -> None:
-    """Staging leaves room in the metadata file: it may use half of what can be read."""
+    """Raise if the metadata file is larger than half of what can be read, so that `main` has room left."""
     if len(data) > STAGED_DOCUMENT_MAX_BYTES:
         raise _not_sane_error("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
 
 
 def require_caps(before: TableMetadata, after: TableMetadata) -> None:
-    """Branches, tags and staged snapshots have a limit. A table that had more before gets no more."""
+    """Raise if branches, tags or staged snapshots exceed their limits and the commit adds some."""
     limits: tuple[tuple[str, Callable[[TableMetadata], set[str]], int], ...] = (
         ("branches", lambda metadata: _refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
         ("tags", lambda metadata: _refs(metadata, RefType.TAG), TAGS_MAX),
@@ -182,9 +181,8 @@ def require_caps(before: TableMetadata, after: TableMetadata) -> None:
 
 
 def _not_sane_error(what: str, expected: str, got: str) -> PvdmError:
-    return Code.STAGING_NOT_SANE(
-        f"the {what} of what is staged cannot be accepted", expected=expected, got=got, hint="nothing was changed"
-    )
+    message = f"the {what} of what is staged cannot be accepted"
+    return Code.STAGING_NOT_SANE(message, expected=expected, got=got, hint="nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +190,7 @@ class StagedAdditions:
     """The branches and snapshots that one commit adds, and the producer they belong to."""
 
     owner: str
-    made: tuple[StagedItem, ...]
+    items: tuple[StagedItem, ...]
 
     @classmethod
     def of(cls, grant: Grant, before: TableMetadata, after: TableMetadata) -> StagedAdditions:
@@ -205,7 +203,7 @@ class StagedAdditions:
 
     def note(self, unit: Unit, row: TableRow) -> None:
         """Store the owner, in the transaction of the swap."""
-        snapshots.set_owner(unit, row.table_id, self.owner, self.made)
+        snapshots.set_owner(unit, row.table_id, self.owner, self.items)
 
 
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
@@ -214,18 +212,15 @@ def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAddit
         (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),
         (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),
     ):
-        new = {name for made, name in additions.made if made is kind} & there
+        new = {name for item_kind, name in additions.items if item_kind is kind} & there
         if not new or len(there) <= limit:
             continue
         with ledger.read() as unit:
             own = len(new) + snapshots.count_owned(unit, row.table_id, additions.owner, kind, there - new)
         if own > limit:
-            raise Code.STAGING_NOT_SANE(
-                f"the number of {kind}{'es' if kind is StagedKind.BRANCH else 's'} that this producer keeps staged"
-                " cannot be accepted",
-                expected=f"at most {limit}",
-                got=str(own),
-            )
+            plural = "branches" if kind is StagedKind.BRANCH else "snapshots"
+            message = f"the number of {plural} that this producer keeps staged cannot be accepted"
+            raise Code.STAGING_NOT_SANE(message, expected=f"at most {limit}", got=str(own))
 
 
 def _refs(metadata: TableMetadata, kind: RefType) -> set[str]:

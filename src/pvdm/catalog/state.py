@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.format.manifest.cache import SizedCache
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces, tables
@@ -28,48 +27,17 @@ class TableState:
     metadata: TableMetadata
 
 
-class _Documents:
-    """A cache of parsed documents by the hash of their bytes: the newest few of each table."""
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A parsed document, with the hash and the number of its bytes."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
-        self._of_table: dict[str, list[str]] = {}
-        self._bytes = 0
+    sha256: str
+    metadata: TableMetadata
+    size: int
 
-    def find(self, sha256: str) -> TableMetadata | None:
-        """The document of these bytes, or None."""
-        with self._lock:
-            found = self._kept.get(sha256)
-            if found is None:
-                return None
-            self._kept.move_to_end(sha256)
-            return found[0]
 
-    def keep(self, sha256: str, metadata: TableMetadata, size: int) -> None:
-        """Add a document. The least recently used are removed above the limit of bytes."""
-        table = str(metadata.table_uuid)
-        with self._lock:
-            self._remove(sha256)
-            self._kept[sha256] = (metadata, size)
-            self._bytes += size
-            self._of_table.setdefault(table, []).append(sha256)
-            while len(self._of_table[table]) > DOCUMENTS_OF_TABLE_MAX:
-                # Each commit leaves one behind that is rarely used again.
-                self._remove(self._of_table[table][0])
-            while self._bytes > DOCUMENTS_KEPT_MAX_BYTES:
-                self._remove(next(iter(self._kept)))
-
-    def _remove(self, sha256: str) -> None:
-        found = self._kept.pop(sha256, None)
-        if found is None:
-            return
-        metadata, size = found
-        self._bytes -= size
-        table = str(metadata.table_uuid)
-        self._of_table[table].remove(sha256)
-        if not self._of_table[table]:
-            del self._of_table[table]
+_Documents = SizedCache[str, tuple[_Document, ...]]
+"""The newest documents of each table, by table UUID. Each commit adds one; older ones are rarely used again."""
 
 
 class States:
@@ -81,10 +49,10 @@ class States:
         self._ledger = ledger
         self._files = files
         self.upstreams = upstreams
-        self._documents = documents or _Documents()
+        self._documents = _Documents(DOCUMENTS_KEPT_MAX_BYTES) if documents is None else documents
 
     def on(self, ledger: Ledger) -> States:
-        """The same files by another ledger's pointers, and upstreams by other connections.
+        """Load the same files by the pointers of another `Ledger`, and upstreams' tables through new connections.
 
         Every file is read and hashed again. Only the parsed form of bytes with the same hash is reused.
         """
@@ -106,25 +74,35 @@ class States:
         For an upstream's table it is the current document there, and the returned row has its pointer.
         """
         if row.upstream is not None:
-            shown, seen = self.upstreams.load(row)
-            return TableState(shown, seen.metadata)
+            current_row, upstream_state = self.upstreams.load(row)
+            return TableState(current_row, upstream_state.metadata)
         sha256 = row.pointer.sha256
         data = self._files.read(StoredFile(row.pointer.location, sha256))
-        known = self._documents.find(sha256)
-        if known is None:
-            known = TableMetadata.parse(data)
-            self._documents.keep(sha256, known, len(data))
-        return TableState(row, known)
+        cached = self._documents.get(row.table_uuid) or ()
+        metadata = next((each.metadata for each in cached if each.sha256 == sha256), None)
+        if metadata is None:
+            metadata = TableMetadata.parse(data)
+            self._cache(_Document(sha256, metadata, len(data)))
+        return TableState(row, metadata)
 
     def newest(self, row: TableRow) -> TableState:
-        """The same, but raises if an upstream shows an older state than before."""
+        """The document of a row. Raises `upstream_stale` if an upstream shows an older state than before."""
         state = self.of(row)
         self.upstreams.require_newest(row, state.metadata)
         return state
 
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
         """Add a document that was just written to the cache."""
-        self._documents.keep(sha256, metadata, len(metadata.to_bytes()))
+        self._cache(_Document(sha256, metadata, len(metadata.to_bytes())))
+
+    def _cache(self, document: _Document) -> None:
+        """Cache the document, and as many others of its table as the limits allow."""
+        table_uuid = str(document.metadata.table_uuid).lower()
+        others = [each for each in self._documents.get(table_uuid) or () if each.sha256 != document.sha256]
+        newest = [document, *others][:DOCUMENTS_OF_TABLE_MAX]
+        while len(newest) > 1 and sum(each.size for each in newest) > DOCUMENTS_KEPT_MAX_BYTES:
+            newest.pop()
+        self._documents.put(table_uuid, tuple(newest), sum(each.size for each in newest))
 
 
 def unknown_table(levels: Levels, name: str) -> PvdmError:

@@ -13,7 +13,7 @@ from pvdm.catalog.commit import Change, Commits, retry_if_row_changed
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.purge import Leftover, Purge
-from pvdm.catalog.requests import RequestKey
+from pvdm.catalog.requests import RequestKey, note_request
 from pvdm.catalog.responses import sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream_commit import Extra, require_proved
@@ -61,10 +61,10 @@ class Tables:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, for grants of its domain."""
-        return self._proved(grant, self._row(grant, levels, name))
+        return self._require_proved(grant, self._row(grant, levels, name))
 
     def require(self, grant: Grant, levels: Levels, name: str) -> None:
-        """Raise unless the table exists for this grant; for an upstream's table, the upstream is asked now."""
+        """Raise unless the table exists for this grant. An upstream's table is loaded from the upstream."""
         row = self._row(grant, levels, name)
         if row.upstream is not None:
             self._parts.states.of(row)
@@ -72,16 +72,15 @@ class Tables:
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names in a namespace; all of them without a count."""
         home = self._parts.namespaces.get(grant, levels)
-        there = self._parts.states.upstreams.names(levels)
-        if there is not None:
-            found = [name for name in there if after is None or name > after]
-            return found if count is None else found[:count]
+        upstream_names = self._parts.states.upstreams.names(levels)
+        if upstream_names is not None:
+            return [name for name in upstream_names if after is None or name > after][:count]
         with self._parts.ledger.read() as unit:
             return [row.name for row in tables.page(unit, home.namespace_id, after=after, count=count)]
 
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
-        namespace, name, after = self._made(grant, levels, request)
+        namespace, name, after = self._new_table(grant, levels, request)
         with name_conflicts(levels, name):
             self._parts.access.require_create(grant, namespace, name, after)
         return after
@@ -92,7 +91,7 @@ class Tables:
         """Create a table without rows."""
 
         def make() -> TableState:
-            namespace, name, after = self._made(grant, levels, request)
+            namespace, name, after = self._new_table(grant, levels, request)
             with name_conflicts(levels, name):
                 return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(idempotency_key))
 
@@ -111,7 +110,7 @@ class Tables:
         """Create a table from its metadata file elsewhere. The Steward keeps its own copy."""
         access = self._parts.access
         access.require_may_manage(grant)
-        namespace, old = self._place(grant, levels, require_name(name, "the table's name"))
+        namespace, old = self._find_with_namespace(grant, levels, require_name(name, "the table's name"))
         if old is not None and not overwrite:
             raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
         if old is not None:
@@ -130,15 +129,15 @@ class Tables:
         self, grant: Grant, changes: Sequence[Change], *, idempotency_key: RequestKey | None = None
     ) -> list[TableState]:
         """Change tables, all or none."""
-        alone = len(changes) == 1
-        with name_conflicts(changes[0].levels, changes[0].name) if alone else contextlib.nullcontext():
+        only = changes[0] if len(changes) == 1 else None
+        with contextlib.nullcontext() if only is None else name_conflicts(only.levels, only.name):
             return self._parts.commits.commit(grant, changes, extra=_note_pointers(idempotency_key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
         """The state of an earlier request with the same key: `pointer` is its location and hash."""
         row = self._row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
-        return self._proved(grant, replace(row, pointer=Pointer(location, sha256)))
+        return self._require_proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
     def rename(
         self, grant: Grant, source: TableName, target: TableName, *, idempotency_key: RequestKey | None = None
@@ -151,9 +150,8 @@ class Tables:
             except ConflictError as error:
                 if error.code != Code.NAME_OF_VIEW:
                     raise
-                raise Code.VIEW_EXISTS(
-                    f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. View already exists"
-                ) from None
+                names = f"{dotted_table(*source)} to {dotted_table(*target)}"
+                raise Code.VIEW_EXISTS(f"Cannot rename {names}. View already exists") from None
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
         row = self._row(grant, *source)
@@ -167,15 +165,14 @@ class Tables:
             raise Code.NAMESPACE_GATED(
                 f"the namespace {namespaces.dotted_name(target[0])} protects its tables",
                 expected="a table that is created in it",
-                got="one from elsewhere",
+                got="a table of another namespace",
                 hint="create it there without rows, and publish them",
             )
 
         def work(unit: Unit) -> None:
             namespaces.require_unchanged(unit, namespace)
             tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {}, status=204)
+            note_request(unit, idempotency_key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
@@ -205,20 +202,18 @@ class Tables:
         self._parts.access.require_change(grant, row, "it would be dropped")
         left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
         if left is not None:
-            raise Code.PURGE_REFUSED(
-                f"{row.name} is not dropped: a purge would leave files in {left.place}", got=left.why
-            )
+            message = f"{row.name} is not dropped: a purge would leave files in {left.place}"
+            raise Code.PURGE_REFUSED(message, got=left.why)
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {"purge": [row.location, row.domain] if purge else []}, status=204)
+            note_request(unit, idempotency_key, {"purge": [row.location, row.domain] if purge else []}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         return row
 
-    def _proved(self, grant: Grant, row: TableRow) -> TableState:
-        """The table's state. For roles that see only what is published, raises if `main` is not proved."""
+    def _require_proved(self, grant: Grant, row: TableRow) -> TableState:
+        """The table's state. Raises if `main` is not proved, for roles that see only what is published."""
         state = self._parts.states.of(row)
         if not sees_all(grant.role):
             require_proved(self._parts.ledger, state)
@@ -230,16 +225,16 @@ class Tables:
             raise unknown_table(levels, name)
         return row
 
-    def _place(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
+    def _find_with_namespace(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
         namespace = self._parts.namespaces.get(grant, levels)
         with self._parts.ledger.read() as unit:
             return namespace, tables.find(unit, namespace.namespace_id, name)
 
-    def _made(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
+    def _new_table(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
         node = Node(request, "$")
         name = require_name(node.text("name"), "the table's name")
         self._parts.access.require_may_manage(grant)
-        namespace, old = self._place(grant, levels, name)
+        namespace, old = self._find_with_namespace(grant, levels, name)
         if old is not None:
             raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
         table_uuid = str(uuid.uuid4())
@@ -281,13 +276,13 @@ def _note_pointers(idempotency_key: RequestKey | None) -> Extra | None:
 
     def note(unit: Unit, rows: Sequence[TableRow]) -> None:
         pointers: list[canonical_json.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
-        idempotency_key.note(unit, {"pointers": pointers})
+        note_request(unit, idempotency_key, {"pointers": pointers})
 
     return note
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
-    """The metadata file and all manifest lists lie in the table's own place."""
+    """Raise unless the metadata file and all manifest lists lie in the table's own place."""
     own = parse_location(after.location)
     files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
     if place.is_under(warehouse):

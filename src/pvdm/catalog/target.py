@@ -17,7 +17,7 @@ from pvdm.catalog.names import full_name
 from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.state import States, TableState
-from pvdm.catalog.upstream_commit import is_known, pin, pins, record_snapshots, require_base
+from pvdm.catalog.upstream_commit import is_known, pin, pins, record_snapshots, require_proved
 from pvdm.errors import Code, ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates
@@ -140,7 +140,7 @@ class UpstreamTarget:
         """The table as its upstream shows it now. Raises if that is not proved."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
         state = self._catalog.states.newest(row)
-        require_base(self._ledger, state)
+        require_proved(self._ledger, state, Code.UPSTREAM_MAIN_MOVED)
         return base_of(self._catalog, levels, state)
 
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
@@ -165,12 +165,12 @@ class UpstreamTarget:
         Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
         absence its request requires. Only then is it released here. If the result cannot be found out, it stays open.
         """
-        order = Order.from_text(publication.order)
+        order = Order.from_text(publication.order_text)
         why: PvdmError | None = None
         ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
         for tried in range(SETTLE_TRIES_MAX):
             if tried and time.monotonic() > ends:
-                break  # the upstream hangs: other work waits for this thread; a later call asks again
+                break  # the upstream is slow, and other work waits for this thread; a later call tries again
             time.sleep(_LOOK_SECONDS * tried)
             try:
                 base = self.read_back()
@@ -205,7 +205,7 @@ class UpstreamTarget:
         _IN_PROGRESS.add(publication.announced_id)
         try:
             fault.point("upstream.after_announce")
-            return self._ask(publication, base, made)
+            return self._send(publication, base, made)
         except StateUnknownError:
             raise
         except PvdmError as error:
@@ -215,8 +215,8 @@ class UpstreamTarget:
         finally:
             _IN_PROGRESS.discard(publication.announced_id)
 
-    def _ask(self, publication: Announced, base: Base, made: Next) -> PublishedSnapshot:
-        """Steps 13 and 14, and the second transaction. What is read back counts, not the answer."""
+    def _send(self, publication: Announced, base: Base, made: Next) -> PublishedSnapshot:
+        """The gate's checks 13 and 14, and the second transaction. What is read back decides, not the response."""
         refs = (*made.branches, fence_of(publication.announced_id))
         refusal: PvdmError | None = None
         try:
@@ -234,7 +234,7 @@ class UpstreamTarget:
         raise refusal
 
     def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> Announced:
-        """Step 12: run the ledger's part as a dry run, then announce it, which keeps it valid."""
+        """The gate's check 12: run the ledger's part as a dry run, then announce it, so that it stays valid."""
 
         def work(unit: Unit) -> Announced:
             tables.lock(unit, [base.row.table_uuid])
@@ -263,7 +263,7 @@ class UpstreamTarget:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _complete(self, publication: Announced, order: Order, base: Base) -> PublishedSnapshot:
-        """Store in the ledger what the upstream shows. The first Steward to do so wins."""
+        """Store in the ledger what the upstream shows. Raises if another Steward has done it already."""
         self._require_ours(base, order)
         fault.point("upstream.after_look")
 
@@ -286,7 +286,7 @@ class UpstreamTarget:
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _fence(self, publication: Announced, base: Base) -> None:
-        """A commit that only adds the fence, and only while `main` is where it was read."""
+        """Commit a fence to the upstream, on the condition that `main` has not moved since it was read."""
         name = fence_of(publication.announced_id)
         # A ref needs a snapshot: main's, or a staged one if main is empty.
         main = base.metadata.current_snapshot_id
@@ -298,14 +298,14 @@ class UpstreamTarget:
         self._catalog.upstreams.commit(base.row, _upstream_state(base), required, [update])
 
     def _await_turn(self) -> None:
-        """Wait for another open publication to end; settle it if it does not in time.
+        """Wait until no other publication to the table is open; settle one that does not end in time.
 
-        One of this process without a thread was left by a crash, or could not be settled: it is settled at once.
+        One that this process announced and no thread works on any more is settled at once.
         """
         ends = time.monotonic() + UPSTREAM_TURN_MAX_SECONDS
         while (publication := self._find_open()) is not None:
-            left = publication.holder == _HOLDER and publication.announced_id not in _IN_PROGRESS
-            if left or time.monotonic() >= ends:
+            abandoned = publication.holder == _HOLDER and publication.announced_id not in _IN_PROGRESS
+            if abandoned or time.monotonic() >= ends:
                 self.settle(publication)
             else:
                 time.sleep(_LOOK_SECONDS)
@@ -319,7 +319,7 @@ class UpstreamTarget:
             return announced.get(unit, publication.announced_id).state is AnnouncedState.OPEN
 
     def _require_ours(self, base: Base, order: Order) -> None:
-        """`main` shows exactly the snapshot that the gate made. Its facts are compared by hash."""
+        """Raise unless the history of `main` has exactly the snapshot that the gate made, compared by hash."""
         metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
         history = {each.snapshot_id: each for each in list_main_history(metadata)}
         found = history.get(wanted.new_snapshot_id)
@@ -353,6 +353,6 @@ def _unknown_error(publication: Announced, got: str) -> StateUnknownError:
         "whether the upstream shows the publication is not known yet",
         expected=f"snapshot {publication.snapshot_id} in main, or a fence against it",
         got=got,
-        hint="nothing is sent again and nothing is taken back before that is known; it is asked until it answers",
+        hint="the Steward keeps asking the upstream; until it answers, nothing is sent again and nothing is taken back",
         workload_id=publication.workload_id,
     )

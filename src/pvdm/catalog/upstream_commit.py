@@ -35,25 +35,25 @@ Extra = Callable[[Unit, Sequence[TableRow]], None]
 # Runs the swap inside a larger transaction.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
-# How Iceberg's writers name what a summary counts.
+# How the keys of a summary begin whose values are counts.
 _COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
 
 
 def record_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
-    """Note the history of `main` as it is now: an operator signs for it, not only for its ids."""
+    """Note the snapshots of `main` as they are now, with all facts: an operator has signed for this history."""
     record_snapshots(unit, table_uuid, metadata, list_main_history(metadata))
 
 
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
-    """Note that these snapshots of the document may be in the history of `main`, as they are."""
+    """Note that `main` may have these snapshots of the document in its history, with the facts they have now."""
     facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
     known_snapshots.add_known(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
 
 
 def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
-    """The hash of everything in a snapshot that readers use; of its summary the operation and the counts.
+    """The hash of everything in a snapshot that readers use.
 
-    An engine may answer `count(*)` from the total of rows, and the next publication continues the totals.
+    The counts of its summary are included: engines answer `count(*)` from them, and the next publication adds to them.
     """
     facts: list[Json] = [
         snapshot.snapshot_id,
@@ -81,53 +81,40 @@ def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Sna
 
 
 def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
-    """What the table shows without proof: its head, a part of its history, or its structure; None if nothing."""
+    """What of `main` is not proved: its head, another snapshot of its history, or its structure. None if all is."""
     head, known = metadata.current_snapshot_id, known_snapshots.known_of_table(unit, row.table_uuid)
     newest = protections.newest_of(unit, row.table_uuid)
     signed = None if newest is None else read_signed(statements.get(unit, newest).envelope, Protection).target
-    bound = signed if isinstance(signed, TableTarget) else None
-    # Without a protection of its own it was protected with its namespace, and then it was empty.
-    seen = None if bound is None else bound.snapshot_id
-    if head != seen and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
+    target = signed if isinstance(signed, TableTarget) else None
+    # A table without a protection of its own was created empty in a protected namespace.
+    signed_head = None if target is None else target.snapshot_id
+    if head != signed_head and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
         return "no snapshot" if head is None else f"snapshot {head}"
-    built = None if bound is None else bound.state.structure_sha256
+    proved_structure = None if target is None else target.state.structure_sha256
     for each in list_main_history(metadata):
         structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
         if structure is None:
             return f"snapshot {each.snapshot_id} changed in the history of main, or new there"
-        built = built or structure
-    if built is not None and built != structure_sha256(metadata):
+        proved_structure = proved_structure or structure
+    if proved_structure is not None and proved_structure != structure_sha256(metadata):
         return "other schemas, partition specs, sort orders or properties"
     return None
 
 
-def require_proved(ledger: Ledger, state: TableState) -> None:
-    """Raise `main_unproved` if `main` was changed at the upstream, past every check."""
-    found = _find_unproved_of(ledger, state)
-    if found is not None:
-        what = f"{state.row.name} is protected, and the upstream's main shows what was never proved"
-        raise Code.MAIN_UNPROVED(what, got=found)
-
-
-def require_base(ledger: Ledger, state: TableState) -> None:
-    """Raise `upstream_main_moved`: a receipt must not seem to cover what is not proved."""
-    found = _find_unproved_of(ledger, state)
-    if found is not None:
-        what = f"main of {state.row.name} was changed at the upstream, past the gate"
-        raise Code.UPSTREAM_MAIN_MOVED(what, got=found)
-
-
-def _find_unproved_of(ledger: Ledger, state: TableState) -> str | None:
+def require_proved(ledger: Ledger, state: TableState, refusal: Code = Code.MAIN_UNPROVED) -> None:
+    """Raise `refusal` if `main` of an upstream's protected table shows what was not published through the gate."""
     row = state.row
     if row.upstream is None or not row.protected:
-        return None
+        return
     with ledger.read() as unit:
-        return find_unproved(unit, row, state.metadata)
+        found = find_unproved(unit, row, state.metadata)
+    if found is not None:
+        raise refusal(f"main of {row.name}, which is protected, was changed at the upstream, past the gate", got=found)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One table's checked step: the updates from what was seen to the new state."""
+    """The checked change of one table: the updates that lead from `before` to `after`."""
 
     before: TableState
     after: TableMetadata
@@ -146,7 +133,7 @@ class Forwarding:
         self._upstreams = upstreams
 
     def forward(self, step: Step, extra: Extra | None, transact: Transact | None) -> TableState:
-        """One compare-and-swap there, then one transaction here. Failures in between are StateUnknownError."""
+        """Compare and swap at the upstream, then update the ledger. A failure in between is StateUnknownError."""
         before = step.before
         if step.after is before.metadata:
             return replace(before, row=self._store_observed(step, before.row, extra, transact))
@@ -155,7 +142,7 @@ class Forwarding:
         self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
         fault.point("upstream.before_commit")
         seen = UpstreamState(before.row.pointer.location, before.metadata)
-        self._upstreams.commit(before.row, seen, pins_of(before.metadata, step.after, step.requirements), step.updates)
+        self._upstreams.commit(before.row, seen, _requirements_of(step), step.updates)
         with failures_mean_state_unknown():
             fault.point("upstream.after_commit")
             now = self._states.of(before.row)
@@ -164,10 +151,8 @@ class Forwarding:
     def _require_forwarded(self, step: Step, transact: Transact | None) -> None:
         name = step.before.row.name
         if transact is not None:
-            raise Code.UPSTREAM_MIGRATION_REFUSED(
-                f"{name} belongs to an upstream catalog, and its structure is not migrated from here",
-                got="updates of the table",
-            )
+            message = f"{name} belongs to an upstream catalog, and its structure is not migrated from here"
+            raise Code.UPSTREAM_MIGRATION_REFUSED(message, got="updates of the table")
         if step.after.location != step.before.metadata.location:
             raise Code.UPSTREAM_OWNED(f"{name} would move to another place", got="one through this catalog")
 
@@ -216,8 +201,8 @@ def pin(before: TableMetadata, name: str) -> Json:
     return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if ref is None else ref.snapshot_id}
 
 
-def pins_of(before: TableMetadata, after: TableMetadata, asked: Sequence[Json]) -> list[Json]:
-    """The requirements of a checked step, and those of its client."""
-    found = pins(before, [change.name for change in ref_changes(before, after)])
-    known = {comparison_text(each) for each in found}
-    return [*found, *(each for each in asked if comparison_text(each) not in known)]
+def _requirements_of(step: Step) -> list[Json]:
+    """The requirements of a checked step: that what it was checked on is unchanged, and those of its client."""
+    own = pins(step.before.metadata, [change.name for change in ref_changes(step.before.metadata, step.after)])
+    texts = {comparison_text(each) for each in own}
+    return [*own, *(each for each in step.requirements if comparison_text(each) not in texts)]

@@ -1,4 +1,4 @@
-"""Tables of upstream catalogs in ours: noted when first seen, and read from the upstream each time."""
+"""Tables of upstream catalogs in ours: added to the ledger when first seen, and read from the upstream each time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PlaceCheck = Callable[[Location, Levels | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Our namespaces below `levels` are the upstream's below `there`. Its tables lie below one of `places`.
+    """The namespaces below `levels` here are those below `there` in the upstream catalog.
 
-    Without places they may lie wherever nothing else of ours does.
+    Its tables must lie below one of `places`. Without places they may lie wherever no other table or file of ours does.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Upstreams:
             raise Code.MAIN_GATED(f"{name} is not served: its namespace protects its tables, and it has rows already")
         self._require_place(mount, seen)
         self._check_place(parse_location(seen.metadata.location), mount.levels)
-        return self._note(mount, namespace, name, seen)
+        return self._add(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
         """The table as its upstream shows it now, and its row with that pointer."""
@@ -120,7 +120,7 @@ class Upstreams:
         seen = mount.upstream.load(place)
         found = str(seen.metadata.table_uuid).lower()
         if found != row.table_uuid:
-            raise self._replaced(row, found)
+            raise self._replaced_error(row, found)
         if parse_location(seen.metadata.location) != parse_location(row.location):
             raise Code.UPSTREAM_LOCATION_CHANGED(
                 f"the upstream has moved the table {row.name} to another place",
@@ -173,7 +173,7 @@ class Upstreams:
             )
         return mount, TableIdentifier(_upstream_levels(mount, home.levels), row.name)
 
-    def _note(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
+    def _add(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
 
         def work(unit: Unit) -> TableRow:
@@ -182,13 +182,13 @@ class Upstreams:
                 return found
             namespaces.require_unchanged(unit, namespace)
             new = NewTable(
-                namespace.namespace_id,
-                name,
-                namespace.domain,
-                str(seen.metadata.table_uuid),
-                seen.metadata.location,
-                pointer,
-                namespace.protected_by,
+                namespace_id=namespace.namespace_id,
+                name=name,
+                domain=namespace.domain,
+                table_uuid=str(seen.metadata.table_uuid),
+                location=seen.metadata.location,
+                pointer=pointer,
+                contract_hash=namespace.protected_by,
                 # The upstream may replace the table under this name, and bring it back later.
                 may_reuse_uuid=True,
                 upstream=mount.name,
@@ -199,11 +199,11 @@ class Upstreams:
             return tables.create(unit, new)
 
         if self._clock is None:
-            raise AssertionError("a second look notes nothing")
+            raise AssertionError("a read through new connections adds no table")
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Producers get access to the table's place, so it is never a whole store, nor one of ours."""
+        """Raise if the table's place is a whole store, or one of ours: producers get access to it."""
         place = parse_location(seen.metadata.location)
         if not place.parts or (
             mount.places and not any(place != each and place.is_under(each) for each in mount.places)
@@ -217,26 +217,26 @@ class Upstreams:
         for each in (place, parse_location(seen.location)):
             self._check_place(each, None)
 
-    def _replaced(self, row: TableRow, found: str) -> PvdmError:
+    def _replaced_error(self, row: TableRow, found: str) -> PvdmError:
         """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
         if row.protected or self._clock is None:
             return Code.UPSTREAM_TABLE_OTHER(
                 f"the upstream shows another table as {row.name}", expected=row.table_uuid, got=found
             )
         self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
-        return Code.UPSTREAM_TABLE_REPLACED(f"{row.name} was replaced at the upstream; ask again")
+        return Code.UPSTREAM_TABLE_REPLACED(f"{row.name} was replaced at the upstream; load it again")
 
     def _require_same(self, row: TableRow, pointer: Pointer) -> None:
-        """The content of a metadata file never changes."""
+        """Raise if a metadata file has other content than when it was last seen."""
         with self._lock:
-            for known in (row.pointer, self._seen.get(row.table_id)):
-                if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
+            for earlier in (row.pointer, self._seen.get(row.table_id)):
+                if earlier is not None and earlier.location == pointer.location and earlier.sha256 != pointer.sha256:
                     raise Code.UPSTREAM_METADATA_CHANGED(
                         f"the upstream shows {row.name} by a metadata file that was changed",
-                        expected=known.sha256,
+                        expected=earlier.sha256,
                         got=pointer.sha256,
                     )
-            # Remembered only if it was accepted, so that a second call is refused, too.
+            # A refused pointer is not remembered, so that the next call refuses it, too.
             self._seen[row.table_id] = pointer
 
     def _note_newest(self, row: TableRow, seen: UpstreamState) -> None:

@@ -11,7 +11,7 @@ from pvdm import fault
 from pvdm.catalog.access import require_free
 from pvdm.catalog.commit import Change, remove_uncommitted, retry_if_row_changed
 from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
-from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
+from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown, note_request
 from pvdm.catalog.tables import CatalogParts, TableName, dotted_table, name_conflicts
 from pvdm.errors import Code, ConflictError, PvdmError
 from pvdm.lake.files import MetadataFiles, StoredFile
@@ -73,7 +73,7 @@ class Views:
         name = require_name(node.text("name"), "the view's name")
 
         def make() -> ViewState:
-            home = self._home(grant, levels)
+            home = self._get_namespace_for_view(grant, levels)
             view_uuid = str(uuid.uuid4())
             own = new_place(self._parts.warehouse, levels, name, view_uuid)
             location = node.optional_text("location") or str(own)
@@ -97,7 +97,7 @@ class Views:
         require_name(name, "the view's name")
 
         def make() -> ViewState:
-            home = self._home(grant, levels)
+            home = self._get_namespace_for_view(grant, levels)
             after = self._read_registered_metadata(grant, home, metadata_location)
             return self._create(grant, home, name, after, idempotency_key)
 
@@ -122,11 +122,11 @@ class Views:
         try:
             retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
         except ConflictError as error:
-            taken: dict[str, str] = {Code.VIEW_EXISTS: "View", Code.NAME_OF_TABLE: "Table"}
-            what = taken.get(error.code)
-            if what is None:
+            kinds: dict[str, str] = {Code.VIEW_EXISTS: "View", Code.NAME_OF_TABLE: "Table"}
+            if error.code not in kinds:
                 raise
-            message = f"Cannot rename {dotted_table(*source)} to {dotted_table(*target)}. {what} already exists"
+            names = f"{dotted_table(*source)} to {dotted_table(*target)}"
+            message = f"Cannot rename {names}. {kinds[error.code]} already exists"
             raise ConflictError(error.reason, message) from None
 
     def drop(self, grant: Grant, levels: Levels, name: str, *, idempotency_key: RequestKey | None = None) -> None:
@@ -151,24 +151,23 @@ class Views:
             self._parts.access.require_place(grant, change.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
-            put = views.swap(unit, home, row, pointer, location=after.location)
+            new_row = views.swap(unit, home, row, pointer, location=after.location)
             if relocated:
                 _require_free_place(unit, after.location)
-            return put
+            return new_row
 
         return self._put(after, row.revision + 1, swap, idempotency_key)
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
         old, row = self._row(grant, *source)
         self._require_may_change(grant, old)
-        new = self._home(grant, target[0])
+        new = self._get_namespace_for_view(grant, target[0])
         if new.domain != row.domain:
             raise Code.DOMAIN_WRONG("a view stays in its domain", expected=row.domain, got=new.domain)
 
         def work(unit: Unit) -> None:
             views.rename(unit, row, (old, new), target[1])
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {}, status=204)
+            note_request(unit, idempotency_key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
@@ -178,8 +177,7 @@ class Views:
 
         def work(unit: Unit) -> None:
             views.drop(unit, home, row)
-            if idempotency_key is not None:
-                idempotency_key.note(unit, {}, status=204)
+            note_request(unit, idempotency_key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
@@ -202,8 +200,7 @@ class Views:
 
         def work(unit: Unit) -> ViewRow:
             row = swap(unit, Pointer(file.location, file.sha256))
-            if idempotency_key is not None:
-                _note_pointer(unit, idempotency_key, row)
+            _note_pointer(unit, idempotency_key, row)
             return row
 
         with remove_uncommitted(self._files, [file]):
@@ -229,8 +226,8 @@ class Views:
             raise _outside_error(f"a file under {after.location}", str(place))
         return after
 
-    def _home(self, grant: Grant, levels: Levels) -> Namespace:
-        """A namespace in which the grant may create a view."""
+    def _get_namespace_for_view(self, grant: Grant, levels: Levels) -> Namespace:
+        """The namespace. Raises unless the grant may create a view in it."""
         self._parts.access.require_may_manage(grant)
         self._parts.states.upstreams.require_not_upstream(levels, attempted="create a view")
         home = self._parts.namespaces.get(grant, levels)
@@ -238,7 +235,7 @@ class Views:
         return home
 
     def _require_may_change(self, grant: Grant, home: Namespace) -> None:
-        """A view is read by name like a table, so only an operator changes views among protected tables."""
+        """Raise unless the grant may change views there; in a protected namespace only an operator may."""
         self._parts.access.require_may_manage(grant)
         if home.protected_by is not None and grant.role is not Role.OPERATOR:
             where = namespaces.dotted_name(home.levels)
@@ -253,10 +250,9 @@ class Views:
         with self._parts.ledger.read() as unit:
             home = namespaces.find(unit, levels)
             row = None if home is None else views.find(unit, home.namespace_id, name)
-        if home is None:
-            raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
-        self._parts.access.require_namespace(grant, home)
-        if row is None:
+        if home is not None:
+            self._parts.access.require_namespace(grant, home)
+        if home is None or row is None:
             raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         return home, row
 
@@ -272,11 +268,9 @@ def _require_free_place(unit: Unit, location: str) -> None:
     require_free(unit, location)
 
 
-def _note_pointer(unit: Unit, idempotency_key: RequestKey, row: ViewRow) -> None:
-    idempotency_key.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
+def _note_pointer(unit: Unit, idempotency_key: RequestKey | None, row: ViewRow) -> None:
+    note_request(unit, idempotency_key, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 
 def _outside_error(expected: str, got: str) -> PvdmError:
-    return Code.LOCATION_OUTSIDE(
-        "the metadata file is not one that may be registered", expected=expected, got=got[:200]
-    )
+    return Code.LOCATION_OUTSIDE("this metadata file may not be registered", expected=expected, got=got[:200])

@@ -1,4 +1,4 @@
-"""The Steward's time: never below the ledger's high-water mark, driven by the monotonic clock, stopped by a jump."""
+"""The Steward's time: never before the latest time in the ledger, driven by the monotonic clock, stopped by a jump."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000
 CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600
 
 _MICROS: Final = 1_000_000
-# Two good clocks drift apart by less than a thousandth. More than that and the limit is a step.
-_DRIFT: Final = 1_000
+# Two good clocks drift apart by less than a thousandth of the elapsed time.
+_DRIFT_DIVISOR: Final = 1_000
 
 
 def wall_micros() -> int:
@@ -52,8 +52,8 @@ def database_micros(ledger: Ledger) -> int | None:
     if ledger.dialect == "sqlite":
         return None
     with ledger.read() as unit:
-        asked = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-        return int(unit.execute(asked).scalar_one())
+        query = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        return int(unit.execute(query).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class Absence:
 class LedgerClock:
     """Gives times that never run back, across restarts and across Stewards that share a ledger.
 
-    The wall clock is followed forward in small steps only. Together they stay within the limit, plus a thousandth of
-    the elapsed time, until an operator confirms. Backward steps are ignored.
+    The wall clock is followed forward only, and in total by at most the limit plus a thousandth of the elapsed time.
+    A step beyond that is a jump, which an operator must confirm. Backward steps are ignored.
 
-    A start is checked against other clocks. If the host has not rebooted since the ledger's last mark, that is its
-    monotonic clock (`boot` names the run of the kernel). `second_micros` is the time of the database server. If there
-    is neither, a pause cannot be told from a step: up to the limit it counts as a pause, and is noted as an `absence`.
+    A start is checked against other clocks: the host's monotonic clock if it has not rebooted since the ledger's last
+    mark (`boot` is the id of the kernel's run), and the database server's (`second_micros`). Without either, a time
+    without a Steward cannot be told from a jump: up to the limit it is accepted, and noted as an `absence`.
     """
 
     def __init__(
@@ -99,17 +99,18 @@ class LedgerClock:
         self._lock = threading.Lock()
         with ledger.read() as unit:
             mark = events.high_water_micros(unit)
-            marked = _mark_of_boot(unit, boot)
-        seen = wall()
-        uptime = None if marked is None else (marked[0], max(0, monotonic() - marked[1]))
+            boot_mark = _find_boot_mark(unit, boot)
+        shown = wall()
+        # The time of the last mark on this boot, and the time elapsed since.
+        uptime = None if boot_mark is None else (boot_mark[0], max(0, monotonic() - boot_mark[1]))
         bounds = _latest_starts(mark, uptime, second_micros)
-        latest, trusted = min(bounds, default=(seen, seen))
-        start = seen if seen <= latest else trusted
+        latest, trusted = min(bounds, default=(shown, shown))
+        start = shown if shown <= latest else trusted
         self._set(start if mark is None else max(mark, start))
-        self._jumped = None if seen <= max(latest, self._base) else seen
+        self._jumped_to = None if shown <= max(latest, self._base) else shown
         self.absence: Absence | None = None
-        quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
-        if mark is not None and uptime is None and second_micros is None and self._base - mark > quiet:
+        unreported = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
+        if mark is not None and uptime is None and second_micros is None and self._base - mark > unreported:
             self.absence = Absence(mark, self._base)
 
     def now_micros(self) -> int:
@@ -126,7 +127,7 @@ class LedgerClock:
                 return self._extrapolate()
 
     def synchronize(self) -> None:
-        """Follow what other Stewards wrote to the ledger. A mark far ahead of this clock is a jump, too."""
+        """Advance to the latest time in the ledger, which other Stewards wrote. Raises if that is a jump."""
         with self._ledger.read() as unit:
             mark = events.high_water_micros(unit)
         if mark is not None:
@@ -142,10 +143,9 @@ class LedgerClock:
         return True
 
     def confirm(self, *, operator: str, reason: str) -> Confirmation:
-        """An operator confirms that the clock is right now. The step log keeps name, reason and times.
+        """Continue from the host's time, which an operator confirms. Without a jump nothing changes.
 
-        The times are the one trusted before, the new one and, after a jump, the one that it showed. Without a jump
-        nothing changes.
+        The step log keeps name, reason, the time trusted before, the new time, and the one to which the clock jumped.
         """
         ids.require_name(operator, "operator")
         if not reason.strip():
@@ -153,15 +153,15 @@ class LedgerClock:
         with self._lock:
             before, host = self._extrapolate(), self._wall()
             after = max(before, host)
-            jumped = self._jumped
-            if jumped is None and not self._is_jump(host):
+            jumped_to = self._jumped_to
+            if jumped_to is None and not self._is_jump(host):
                 return Confirmation(after, was_jumped=False)
         facts: dict[str, str | int] = {
             "operator": operator,
             "reason": ids.require_reason(reason),
             "from_micros": before,
             "to_micros": after,
-            **({} if jumped is None else {"jumped_to_micros": jumped}),
+            **({} if jumped_to is None else {"jumped_to_micros": jumped_to}),
         }
         with self._ledger.write(at_micros=after) as unit:
             events.note(unit, "clock_confirmed", "clock", operator, facts)
@@ -169,7 +169,7 @@ class LedgerClock:
             unit.commit()
         with self._lock:
             self._set(max(after, self._extrapolate()))
-            self._jumped = None
+            self._jumped_to = None
         return Confirmation(after, was_jumped=True)
 
     def lead_micros(self) -> int:
@@ -206,25 +206,23 @@ class LedgerClock:
     def _is_jump(self, seen: int) -> bool:
         """Whether another clock is further ahead than a good clock drifts. The caller holds the lock."""
         elapsed = self._elapsed()
-        return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT
+        return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR
 
     def _advance(self, seen: int) -> int:
         """The new time, given the time of another clock. The caller holds the lock."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
         if self._is_jump(seen):
-            self._jumped = seen
-        if self._jumped is not None:
-            raise Code.CLOCK_JUMPED(
-                expected=f"about {format_micros(self._base + elapsed + self._followed)}",
-                got=f"{format_micros(self._jumped)} at the jump; "
-                f"the host's clock is at {format_micros(self._wall())} now",
-            )
+            self._jumped_to = seen
+        if self._jumped_to is not None:
+            jump, now = format_micros(self._jumped_to), format_micros(self._wall())
+            got = f"{jump} at the jump; the host's clock is at {now} now"
+            raise Code.CLOCK_JUMPED(expected=f"about {format_micros(self._base + elapsed + self._followed)}", got=got)
         self._followed = max(self._followed, ahead)
         return self._base + elapsed + self._followed
 
 
-def _mark_of_boot(unit: Unit, boot: str) -> tuple[int, int] | None:
+def _find_boot_mark(unit: Unit, boot: str) -> tuple[int, int] | None:
     """The time of the newest mark on this boot and the monotonic clock then; None without one."""
     found = events.newest(unit, "clock_mark", "clock", boot) if boot else None
     if found is None or found.new is None:
@@ -241,10 +239,10 @@ def _latest_starts(mark: int | None, uptime: tuple[int, int] | None, second: int
     if uptime is not None:
         marked, elapsed = uptime
         by_uptime = marked + elapsed
-        bounds.append((by_uptime + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT, by_uptime))
+        bounds.append((by_uptime + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR, by_uptime))
     elif mark is not None:
-        longest = mark + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
-        bounds.append((longest, longest))
+        after_longest_absence = mark + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
+        bounds.append((after_longest_absence, after_longest_absence))
     if second is not None:
         bounds.append((second + CLOCK_SKEW_MAX_SECONDS * _MICROS, second))
     return bounds

@@ -1,7 +1,7 @@
 """One pooled connection in one transaction: prepared statements go to the driver, others through SQLAlchemy.
 
-Sending a statement through SQLAlchemy takes ten times as long as SQLite takes to run it, and a commit of the catalog
-consists of little else. Errors are SQLAlchemy's own either way; `translate` says what one means for the caller.
+SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it, and a commit of the catalog
+consists of little else. Errors are SQLAlchemy's own in both cases; `translate` turns them into pvdm errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from sqlalchemy.sql import ClauseElement
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.schema.sql import REFUSED_PREFIX, REFUSED_SQLSTATE
 
-_MODE: Final = "pvdm_mode"
+# The key of a pooled SQLite connection's info under which it is noted whether the connection may write.
+_MAY_WRITE: Final = "pvdm_may_write"
 # psycopg's own numbers: psycopg is not installed where only SQLite is used.
 _READ_COMMITTED: Final = 2
 _REPEATABLE_READ: Final = 3
@@ -39,20 +40,31 @@ def record_from(record: type[T], row: Row, **converted: Any) -> T:
     """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
     names = record.__slots__  # type: ignore[attr-defined]
     fields = {name: row[name] for name in names if name not in converted}
-    fields |= {name: make(fields[name]) for name, make in _field_types(record).items() if name in fields}  # type: ignore[arg-type]
+    converters = _field_converters(record)  # type: ignore[arg-type]
+    fields |= {name: convert(fields[name]) for name, convert in converters.items() if name in fields}
     return record(**fields, **converted)
 
 
 @functools.cache
-def _field_types(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """The fields that hold a word of an enumeration, or bytes, which a driver may return as a view."""
-    types = get_type_hints(record)
-    return {name: made for name, made in types.items() if isinstance(made, type) and issubclass(made, StrEnum | bytes)}
+def _field_converters(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    """The functions that convert fields of an enumeration, and fields of bytes."""
+    converters: dict[str, Callable[[Any], Any]] = {}
+    for name, field_type in get_type_hints(record).items():
+        if isinstance(field_type, type) and issubclass(field_type, StrEnum):
+            converters[name] = field_type
+        elif field_type is bytes:
+            converters[name] = _to_bytes
+    return converters
 
 
-def read_row(make: Callable[[Row], T], row: Row | None) -> T | None:
-    """The record that `make` builds from the row; None without a row."""
-    return None if row is None else make(row)
+def _to_bytes(value: str | bytes | memoryview) -> bytes:
+    """The bytes of a text column, or of a binary one, which a driver may return as a view."""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def read_row(convert: Callable[[Row], T], row: Row | None) -> T | None:
+    """The record that `convert` makes from the row; None without a row."""
+    return None if row is None else convert(row)
 
 
 def read_record(record: type[T], row: Row | None) -> T | None:
@@ -86,10 +98,10 @@ class TransactionConnection:
             assert driver is not None  # noqa: S101 - the connection was just taken from the pool
             if self.is_sqlite:
                 # A writer takes the lock at once; a reader's connection refuses to write.
-                if self._pooled.info.get(_MODE) != writing:
-                    self._pooled.info.pop(_MODE, None)
+                if self._pooled.info.get(_MAY_WRITE) != writing:
+                    self._pooled.info.pop(_MAY_WRITE, None)
                     driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
-                    self._pooled.info[_MODE] = writing
+                    self._pooled.info[_MAY_WRITE] = writing
                 driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             else:
                 # psycopg sends BEGIN with these settings before the first statement.
@@ -173,26 +185,26 @@ class TransactionConnection:
 
     def _to_dbapi_error(self, error: Exception, *, lost: bool) -> BaseException:
         base = self._dialect.loaded_dbapi.Error
-        more: dict[str, Any] = {"hide_parameters": True, "connection_invalidated": lost, "dialect": self._dialect}
-        translated = DBAPIError.instance(None, None, error, base, **more)
+        options: dict[str, Any] = {"hide_parameters": True, "connection_invalidated": lost, "dialect": self._dialect}
+        translated = DBAPIError.instance(None, None, error, base, **options)
         assert isinstance(translated, BaseException)  # noqa: S101 - `instance` returns an error to raise
         return translated
 
 
 def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
     """The statement's text, the order of its values if they are positional, and its constants; compiled once."""
-    known = _COMPILED.get((statement, dialect.name))
-    if known is None:
+    prepared = _COMPILED.get((statement, dialect.name))
+    if prepared is None:
         assert isinstance(statement, ClauseElement)  # noqa: S101 - all statements here are made by SQLAlchemy
         compiled: Any = statement.compile(dialect=dialect)
         order = tuple(compiled.positiontup) if compiled.positional else None
         constants = {name: value for name, value in compiled.params.items() if value is not None}
-        known = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
-    return known
+        prepared = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
+    return prepared
 
 
 class Phase(Enum):
-    """When the error came. Before COMMIT was sent nothing has happened; after it anything may have."""
+    """When the error occurred. Before COMMIT was sent nothing has changed; after it the result is unknown."""
 
     CONNECT = auto()
     WORK = auto()
@@ -208,15 +220,15 @@ _HINT_UNKNOWN: Final = "do not repeat it; read the ledger to see whether it was 
 def translate(error: SQLAlchemyError, phase: Phase) -> PvdmError:
     """The pvdm error for a database error. It shows a state or result code and no value of any row."""
     if isinstance(error, PoolTimeoutError):
-        return Code.LEDGER_BUSY("no connection to the ledger came free in time", hint=_HINT_BUSY)
+        return Code.LEDGER_BUSY("no connection to the ledger became free in time", hint=_HINT_BUSY)
     if not isinstance(error, DBAPIError):
         return Code.LEDGER_MISUSED(f"the ledger was used wrongly: {type(error).__name__}")
     if isinstance(error.orig, sqlite3.Error):
-        return _sqlite(error.orig, phase)
-    return _postgresql(error, phase)
+        return _translate_sqlite(error.orig, phase)
+    return _translate_postgresql(error, phase)
 
 
-def _sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
+def _translate_sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
     extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     name: str = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
     primary = extended & 0xFF
@@ -234,17 +246,17 @@ def _sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
     return Code.LEDGER_UNREACHABLE("the ledger cannot be read or written", got=name)
 
 
-def _postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
+def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     state = str(getattr(error.orig, "sqlstate", None) or "")
     # Without a state there is no answer from the server: the connection is lost, or the driver refused a value.
-    silent = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
-    lost = silent or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
+    unanswered = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
+    lost = unanswered or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
     if lost and phase is Phase.COMMIT:
         return Code.COMMIT_UNKNOWN(got=state or "connection lost", hint=_HINT_UNKNOWN)
     if lost:
         return Code.LEDGER_UNREACHABLE("the connection to the ledger is lost", got=state or "no answer")
     if state in ("40001", "40P01"):
-        return Code.LEDGER_SERIALIZATION("another transaction was first", got=state)
+        return Code.LEDGER_SERIALIZATION("another transaction changed the same rows first", got=state)
     if state in ("55P03", "57014"):
         return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=state)
     if state == REFUSED_SQLSTATE or state.startswith("23"):

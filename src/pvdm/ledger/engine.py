@@ -1,8 +1,8 @@
-"""Open a ledger by URL: SQLite on one host, PostgreSQL beyond. Settings that durability needs are enforced.
+"""Open a ledger by URL: SQLite for one host, PostgreSQL for several. Settings that durability needs are enforced.
 
 PostgreSQL runs at READ COMMITTED with explicit locks, not SERIALIZABLE. Every rule here is a key, a locked row or a
-named lock, and a statement after a lock must see what its last holder committed. A serializable snapshot is taken
-before the lock is granted and would not show it. SERIALIZABLE would also abort unrelated writers of the events' index.
+named lock, and a statement after a lock must see what its last holder committed. A serializable transaction would not
+see it, because its snapshot is older than the lock. It would also abort unrelated writers of the index of events.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ class Ledger:
         return begin(self._own_engine(), self._lock, writing=False, at_micros=0)
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
-        """Run the work and commit. It is repeated only after a serialization failure, which left nothing behind."""
-        for tried in range(1, TRANSACTION_TRIES_MAX + 1):
+        """Run the work and commit. It is repeated only after a serialization failure, which changed nothing."""
+        for attempt in range(1, TRANSACTION_TRIES_MAX + 1):
             try:
                 with self.write(at_micros=at_micros) as unit:
                     result = work(unit)
                     unit.commit()
                     return result
             except ConflictError as error:
-                if error.code != Code.LEDGER_SERIALIZATION or tried == TRANSACTION_TRIES_MAX:
+                if error.code != Code.LEDGER_SERIALIZATION or attempt == TRANSACTION_TRIES_MAX:
                     raise
-                time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("unreachable")
 
     def hold_lock(self, name: str) -> AbstractContextManager[object]:
@@ -112,10 +112,10 @@ class Ledger:
 
     @contextlib.contextmanager
     def take_turn(self, names: Sequence[str]) -> Iterator[None]:
-        """Wait for other Stewards on the same PostgreSQL database that asked for one of the names before.
+        """Wait until the Stewards on the same PostgreSQL database that came first have finished with these names.
 
-        Correctness does not depend on it: a caller that waits too long, or finds no free connection, goes on. SQLite
-        serves one Steward, whose threads wait for each other elsewhere.
+        This only saves work: a caller that waits too long, or finds no free connection, goes on. SQLite serves one
+        Steward, whose threads wait in `TableQueues`.
         """
         stack = contextlib.ExitStack()
         if self.dialect == "postgresql":
@@ -125,12 +125,12 @@ class Ledger:
         try:
             yield
         finally:
-            # If the server has ended the turn meanwhile, what was done in it is still valid.
+            # The server may have closed the turn's connection meanwhile. The work that was done is still valid.
             with contextlib.suppress(SQLAlchemyError):
                 stack.close()
 
     def with_new_connections(self) -> Ledger:
-        """The same database through new connections, each closed after use: what others see."""
+        """The same database through new connections, each closed after use, to read what other processes see."""
         return Ledger(self._unpooled_engine(), timeouts=self._timeouts)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Ledger:
             return self._turn_pool
 
     def _own_engine(self) -> Engine:
-        """The engine. After a fork the parent's connections are left alone: two processes cannot share them."""
+        """The engine. After a fork it gets new connections: two processes cannot share those of the parent."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
             if self._turn_pool is not None:
@@ -213,7 +213,7 @@ def _parse(url: str) -> URL:
 
 def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     _make_private(Path(str(url.database)))
-    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_pooling(limits, poolclass))
+    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_pool_options(limits, poolclass))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: object) -> None:
@@ -243,7 +243,7 @@ def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Create the file with mode 0600, as SQLite does its journals. A file that others can read or write is refused."""
+    """Create the file with mode 0600, which SQLite also gives its journals. Raises if others can read or write it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE)
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
@@ -258,7 +258,7 @@ def _make_private(path: Path) -> None:
         )
 
 
-def _pooling(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
+def _pool_options(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     """How many connections there are, and how long to wait for one.
 
     Connections are kept open, because opening one costs more than most transactions. The last used one is used next,
@@ -266,11 +266,11 @@ def _pooling(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     """
     if poolclass is not QueuePool:
         return {}
-    kept = {"pool_size": CONNECTIONS_MAX, "max_overflow": 0, "pool_use_lifo": True}
-    return {**kept, "pool_timeout": limits.connect_seconds}
+    sizes = {"pool_size": CONNECTIONS_MAX, "max_overflow": 0, "pool_use_lifo": True}
+    return {**sizes, "pool_timeout": limits.connect_seconds}
 
 
-def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: int) -> Engine:
+def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_options: int) -> Engine:
     settings = {
         "statement_timeout": limits.statement_seconds * 1000,
         "lock_timeout": limits.busy_seconds * 1000,
@@ -288,7 +288,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: 
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         poolclass=poolclass,
-        **(_pooling(limits, poolclass) | pool),
+        **(_pool_options(limits, poolclass) | pool_options),
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "application_name": "pvdm",

@@ -1,7 +1,7 @@
 """Locks around the ledger: fair locks among the threads of a process, and named locks among Stewards.
 
 SQLite allows one writer at a time, and a commit waits until there are no readers. A thread that finds the database
-busy sleeps and polls, up to a tenth of a second at a time and in no order. `FairLock` and `ReaderWriterLock` make
+busy sleeps and polls again, for up to a tenth of a second and in no order. `FairLock` and `ReaderWriterLock` make
 threads wait in order and wake them instead. They only save time: a thread that waits too long goes on without the
 lock and meets the database's own locks, as other processes do.
 """
@@ -59,16 +59,16 @@ class FairLock:
             if not self._held:
                 self._held = True
                 return True
-            place = threading.Lock()
-            place.acquire()
-            self._waiting.append(place)
-        if place.acquire(timeout=seconds):
+            granted = threading.Lock()
+            granted.acquire()
+            self._waiting.append(granted)
+        if granted.acquire(timeout=seconds):
             return True
         with self._lock:
-            if place in self._waiting:
-                self._waiting.remove(place)
+            if granted in self._waiting:
+                self._waiting.remove(granted)
                 return False
-        return True  # it was handed over at the same moment
+        return True  # the holder released the lock to this thread just after the timeout
 
     def _release(self) -> None:
         with self._lock:
@@ -81,8 +81,8 @@ class FairLock:
 class KeyedLocks(Generic[K, L]):
     """A lock for each key, which exists as long as a thread uses it."""
 
-    def __init__(self, make: Callable[[], L]) -> None:
-        self._make = make
+    def __init__(self, make_lock: Callable[[], L]) -> None:
+        self._make_lock = make_lock
         self._lock = threading.Lock()
         self._used: dict[K, tuple[L, int]] = {}
 
@@ -93,7 +93,7 @@ class KeyedLocks(Generic[K, L]):
     def use(self, key: K) -> Iterator[L]:
         """The key's lock, for the caller to hold inside the block."""
         with self._lock:
-            lock, users = self._used.get(key) or (self._make(), 0)
+            lock, users = self._used.get(key) or (self._make_lock(), 0)
             self._used[key] = (lock, users + 1)
         try:
             yield lock
@@ -118,13 +118,13 @@ class ReaderWriterLock:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Held from a writer's first statement to its end."""
+        """Hold the lock from a writer's first statement to its end."""
         with self._writers.hold(self._seconds):
             yield
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Held from a reader's first statement to its end. A waiting commit goes first."""
+        """Hold the lock from a reader's first statement to its end. A waiting commit goes first."""
         with self._changed:
             self._changed.wait_for(lambda: not self._committing, self._seconds)
             self._readers += 1
@@ -138,13 +138,13 @@ class ReaderWriterLock:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """Held during a writer's commit. Waits for the readers that have begun."""
-        until = time.monotonic() + self._seconds
+        """Hold the lock during a writer's commit, after the readers that have begun."""
+        deadline = time.monotonic() + self._seconds
         with self._changed:
             granted = self._changed.wait_for(lambda: not self._committing, self._seconds)
             if granted:
                 self._committing = True
-                self._changed.wait_for(lambda: not self._readers, until - time.monotonic())
+                self._changed.wait_for(lambda: not self._readers, deadline - time.monotonic())
         try:
             yield
         finally:
@@ -162,9 +162,8 @@ def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
     try:
         handle = _lock_file(path, wait=wait)
     except OSError as error:
-        raise Code.LEDGER_UNREACHABLE(
-            "a lock file beside the ledger cannot be locked", got=os.strerror(error.errno or 0)
-        ) from None
+        message = "a lock file beside the ledger cannot be locked"
+        raise Code.LEDGER_UNREACHABLE(message, got=os.strerror(error.errno or 0)) from None
     if handle is None:
         yield False
         return
@@ -172,7 +171,7 @@ def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
         yield True
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # while it is held, so that no other process locks a file without a name
+            path.unlink()  # before the lock is released: a process that waits for it must find the name gone
         os.close(handle)
 
 

@@ -1,4 +1,4 @@
-"""The unit of work: one transaction that is committed only by `commit`, with nothing but SQL inside."""
+"""The unit of work: one transaction that is committed only by `commit`. Other I/O is refused inside it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Engine,
-    Executable,
-    Select,
-    Table,
-    bindparam,
-    func,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import BigInteger, ColumnElement, Engine, Executable, Select, Table, bindparam, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -55,13 +43,13 @@ _actor: ContextVar[Actor | None] = ContextVar("pvdm_ledger_actor", default=None)
 
 
 def current_actor() -> Actor | None:
-    """The request that this thread or task works for. None for jobs and for the Steward's own work."""
+    """The person's request that this thread or task executes. None for jobs and the Steward's own work."""
     return _actor.get()
 
 
 @contextlib.contextmanager
 def acting_as(actor: Actor | None) -> Iterator[None]:
-    """Every transaction inside that changes something notes this actor in the step log."""
+    """Inside the block, each transaction that changes something notes this actor in the step log."""
     token = _actor.set(actor)
     try:
         yield
@@ -70,18 +58,24 @@ def acting_as(actor: Actor | None) -> Iterator[None]:
 
 
 def in_transaction() -> bool:
-    """Whether this thread or task is in a ledger transaction. Code that does other I/O can ask, and refuse."""
+    """Whether this thread or task is in a ledger transaction. Code that does other I/O refuses to run in one."""
     return _in_transaction.get()
 
 
-def where_given(wanted: Select[Any], *conditions: tuple[ColumnElement[Any], object]) -> Select[Any]:
+def where_given(query: Select[Any], *conditions: tuple[ColumnElement[Any], object]) -> Select[Any]:
     """The query with these columns equal to these values. A value of None is no condition."""
-    return wanted.where(*(column == value for column, value in conditions if value is not None))
+    return query.where(*(column == value for column, value in conditions if value is not None))
+
+
+def select_page(query: Select[Any], column: ColumnElement[Any], after: object, count: int | None) -> Select[Any]:
+    """The first `count` rows of the query above `after` in the column's order. None is no limit."""
+    above = query if after is None else query.where(column > after)
+    return above.order_by(column).limit(count)
 
 
 def _require_found(row: Row | None, unknown: Code, key: Mapping[str, str]) -> Row:
     if row is None:
-        raise unknown(got=ascii(next(iter(key.values()))[:80]))
+        raise unknown(got=ascii(next(iter(key.values()))[:128]))
     return row
 
 
@@ -121,12 +115,12 @@ class Unit:
         return [record_from(record, row) for row in self.rows(statement)]
 
     def rows_with(self, statement: Select[Any], column: ColumnElement[str], values: Sequence[str]) -> Iterator[Row]:
-        """The rows with one of these values in the column; asked for as many at a time as one `IN` takes."""
+        """The rows with one of these values in the column. One query has at most `_VALUES_AT_ONCE` values."""
         for start in range(0, len(values), _VALUES_AT_ONCE):
             yield from self.rows(statement.where(column.in_(values[start : start + _VALUES_AT_ONCE])))
 
     def row(self, statement: Executable, **values: Any) -> Row | None:
-        """The one row, or None. A statement with `values` must be a constant: it is compiled once and kept."""
+        """The one row, or None. A statement with `values` must be a constant, because its compiled form is cached."""
         if not values:
             return self.execute(statement).mappings().one_or_none()
         with self._running():
@@ -134,7 +128,7 @@ class Unit:
             return self._connection.fetch_one(statement, values)
 
     def change(self, statement: Executable, **values: Any) -> int:
-        """Run a constant statement, compiled once and kept. Returns how many rows it changed."""
+        """Run a constant statement, whose compiled form is cached. Returns how many rows it changed."""
         with self._running():
             count = self._connection.count_changed(statement, values)
         if count:
@@ -160,8 +154,8 @@ class Unit:
 
     def update(self, table: Table, key: Mapping[str, str], **changed: Any) -> None:
         """Change the row with this key, and give it the unit's time."""
-        wanted = update(table).where(*(table.c[name] == value for name, value in key.items()))
-        self.execute(wanted.values(**changed, at_micros=self.at_micros))
+        by_key = table.update().where(*(table.c[name] == value for name, value in key.items()))
+        self.execute(by_key.values(**changed, at_micros=self.at_micros))
 
     def insert(self, table: Table, **values: Any) -> None:
         """Add one row with the unit's time. An existing key is a conflict."""
@@ -181,7 +175,7 @@ class Unit:
         return self.change(_insert_new(table, tuple(timed), self.is_sqlite), **timed) == 1
 
     def lock_name(self, name: str) -> None:
-        """Wait for the lock of this name and hold it to the end. On SQLite a writer holds the whole database."""
+        """Hold the lock of this name until the unit ends. On SQLite a writer has the whole database locked already."""
         if not self.is_sqlite:
             self.row(_LOCK_NAME, of_name=lock_key(name))
 
@@ -193,7 +187,7 @@ class Unit:
         self.execute(_ROLLBACK_TO_SAVEPOINT)
 
     def commit(self) -> None:
-        """Make it durable. A lost answer is StateUnknownError; any other error means that nothing happened."""
+        """Commit. Raises StateUnknownError if the answer is lost; after any other error nothing was changed."""
         self._require_open()
         if not self._writing:
             raise Code.UNIT_READ_ONLY()
@@ -211,7 +205,7 @@ class Unit:
         fault.point("ledger.after_commit")
 
     def add_request_facts(self, **facts: str) -> None:
-        """Add facts about a person's change that the request's path does not show; the step log keeps them."""
+        """Add facts to the step log that the path of the person's request does not show."""
         self._request_facts |= facts
 
     def _note_change(self, statement: Executable) -> None:
@@ -219,7 +213,7 @@ class Unit:
             self._changed.add(str(getattr(statement, "table", "")))
 
     def _log_request(self, actor: Actor) -> None:
-        """Note the actor in the same transaction as the change, so that neither exists without the other."""
+        """Note the actor in the step log, in the transaction of the change."""
         facts = {**actor.facts, **self._request_facts, "actor": actor.name, "changed": sorted(self._changed)}
         dumped = canonical_json.dump(facts).decode()
         self.insert(events, kind=REQUEST_EVENT, subject=REQUEST_SUBJECT, row_key=actor.request_id, old=None, new=dumped)
@@ -252,11 +246,11 @@ _ROLLBACK_TO_SAVEPOINT = text("ROLLBACK TO SAVEPOINT dry_run")
 _LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInteger)))
 
 
-# Statements are kept for each table: building one takes longer than running it.
+# Statements are cached for each table: building one takes longer than running it.
 @functools.cache
 def _select_by(table: Table, names: tuple[str, ...], *, for_update: bool = False) -> Select[Any]:
-    wanted = select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
-    return wanted.with_for_update() if for_update else wanted
+    query = select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
+    return query.with_for_update() if for_update else query
 
 
 @functools.cache

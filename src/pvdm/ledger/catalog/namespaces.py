@@ -15,12 +15,12 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import namespaces, tables, views
-from pvdm.ledger.unit import Unit, where_given
+from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.model import canonical_json
 
 NAMESPACE_LEVELS_MAX: Final = 32
 NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
-_KEYS_KNOWN: Final = 1_024
+_KEYS_CACHED: Final = 1_024
 
 Levels = tuple[str, ...]
 
@@ -45,18 +45,18 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
     unit.lock_name("namespaces")
     if find(unit, levels) is not None:
         raise Code.NAMESPACE_EXISTS(f"Namespace already exists: {dotted_name(levels)}")
-    made = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
+    new = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
     unit.insert(
         namespaces,
-        namespace_id=made.namespace_id,
+        namespace_id=new.namespace_id,
         levels=levels_key(levels),
         parent=levels_key(levels[:-1]),
         domain=domain,
-        properties=_properties(properties),
+        properties=_dump_properties(properties),
         protected_by=None,
         dropped_micros=None,
     )
-    return made
+    return new
 
 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
@@ -81,11 +81,10 @@ def list_children(
     unit: Unit, parent: Levels, *, domain: str | None = None, after: Levels | None = None, count: int | None = None
 ) -> list[Namespace]:
     """The namespaces directly inside this one, by key; of one domain, or of all. `()` is the top."""
-    wanted = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
-    wanted = where_given(wanted, (namespaces.c.domain, domain))
-    if after is not None:
-        wanted = wanted.where(namespaces.c.levels > levels_key(after))
-    return [namespace_from(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
+    inside = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
+    inside = where_given(inside, (namespaces.c.domain, domain))
+    last = None if after is None else levels_key(after)
+    return [namespace_from(row) for row in unit.rows(select_page(inside, namespaces.c.levels, last, count))]
 
 
 def list_owners(unit: Unit) -> list[tuple[Levels, str]]:
@@ -96,7 +95,7 @@ def list_owners(unit: Unit) -> list[tuple[Levels, str]]:
 
 def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) -> None:
     """Replace the properties."""
-    _change(unit, found, properties=_properties(properties))
+    _change(unit, found, properties=_dump_properties(properties))
 
 
 def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
@@ -111,23 +110,21 @@ def drop(unit: Unit, found: Namespace) -> None:
     unit.lock_name("namespaces")
     require_unchanged(unit, found)
     unit.lock_name(f"names {found.namespace_id}")
-    wanted = select(tables.c.table_id).where(
-        tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
-    )
-    held = unit.row(wanted.limit(1)) is not None or _has_view(unit, found.namespace_id)
-    if held or list_children(unit, found.levels, count=1):
+    in_namespace = (tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None))
+    has_table = unit.row(select(tables.c.table_id).where(*in_namespace).limit(1)) is not None
+    if has_table or _has_view(unit, found.namespace_id) or list_children(unit, found.levels, count=1):
         raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(found.levels)}")
     _change(unit, found, dropped_micros=unit.at_micros)
 
 
 def require_unchanged(unit: Unit, judged: Namespace) -> None:
-    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it is not `judged` any more."""
+    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it has changed since it was checked."""
     row = unit.lock_row(namespaces, namespace_id=judged.namespace_id)
     if row is None or row["dropped_micros"] is not None or namespace_from(row) != judged:
         raise Code.NAMESPACE_MOVED("the namespace has changed since it was read", got=dotted_name(judged.levels))
 
 
-@functools.lru_cache(maxsize=_KEYS_KNOWN)
+@functools.lru_cache(maxsize=_KEYS_CACHED)
 def levels_key(levels: Levels) -> str:
     """The levels as one unambiguous text."""
     return canonical_json.dump(list(levels)).decode()
@@ -143,20 +140,17 @@ def _change(unit: Unit, found: Namespace, **changed: object) -> None:
     unit.update(namespaces, {"namespace_id": found.namespace_id}, **changed)
 
 
-def _properties(properties: Mapping[str, str]) -> str:
+def _dump_properties(properties: Mapping[str, str]) -> str:
     if any("\0" in text for pair in properties.items() for text in pair):
         raise Code.NAMESPACE_INVALID(reason="namespace_property_invalid", got="text with it")
     text = canonical_json.dump(dict(properties))
     if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
-        raise Code.NAMESPACE_INVALID(
-            reason="namespace_properties_too_large",
-            expected=f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes",
-            got=str(len(text)),
-        )
+        most = f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes"
+        raise Code.NAMESPACE_INVALID(reason="namespace_properties_too_large", expected=most, got=str(len(text)))
     return text.decode()
 
 
-@functools.lru_cache(maxsize=_KEYS_KNOWN)
+@functools.lru_cache(maxsize=_KEYS_CACHED)
 def levels_of_key(text: str) -> Levels:
     """The levels of a key."""
     return tuple(json.loads(text))

@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, tuple_
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import record_from
+from pvdm.ledger.connection import read_record
 from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.ledger.unit import Unit
 
@@ -18,10 +18,10 @@ REQUEST_ANSWER_MAX_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was answered. The response can be made again from `answer`."""
+    """A request of the caller `identity` that was executed. Its response is made again from `answer`."""
 
     identity: str
-    key: str
+    idempotency_key: str
     request_sha256: str
     status: int
     answer: str
@@ -29,8 +29,7 @@ class Request:
 
 def find(unit: Unit, identity: str, key: str) -> Request | None:
     """The caller's request with this key, or None."""
-    row = unit.find(catalog_requests, identity=identity, idempotency_key=key)
-    return None if row is None else record_from(Request, row, key=key)
+    return read_record(Request, unit.find(catalog_requests, identity=identity, idempotency_key=key))
 
 
 def add(unit: Unit, request: Request) -> None:
@@ -39,13 +38,13 @@ def add(unit: Unit, request: Request) -> None:
     added = unit.insert_new(
         catalog_requests,
         identity=ids.require_name(request.identity, "identity"),
-        idempotency_key=ids.require_name(request.key, "idempotency key"),
+        idempotency_key=ids.require_name(request.idempotency_key, "idempotency key"),
         request_sha256=ids.require_sha256(request.request_sha256, "request hash"),
         status=request.status,
         answer=answer,
     )
     if not added:
-        raise Code.IDEMPOTENCY_KEY_TAKEN(got=request.key)
+        raise Code.IDEMPOTENCY_KEY_TAKEN(got=request.idempotency_key)
 
 
 def remove_before(unit: Unit, at_micros: int, *, count: int) -> int:

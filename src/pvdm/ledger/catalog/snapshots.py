@@ -15,10 +15,7 @@ StagedItem = tuple[StagedKind, str]
 
 
 def add_known(unit: Unit, table_uuid: str, facts: Mapping[str, str], *, structure_sha256: str) -> None:
-    """Note snapshots, by id and hash of their facts, that may be in the history of a table of this structure.
-
-    A snapshot id alone proves nothing; its facts are compared by hash.
-    """
+    """Note snapshots, by id and hash of their facts, that may be in the history of a table of this structure."""
     known = known_of_table(unit, table_uuid)
     rows = [
         {
@@ -39,9 +36,9 @@ def known_of_table(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
     return {(row["snapshot_id"], row["facts_sha256"]): row["structure_sha256"] for row in unit.rows(wanted)}
 
 
-def set_owner(unit: Unit, table_id: str, owner: str, made: Sequence[StagedItem]) -> None:
+def set_owner(unit: Unit, table_id: str, owner: str, items: Sequence[StagedItem]) -> None:
     """Note the producer who made these branches and snapshots. A name that is used again gets the new owner."""
-    for kind, name in made:
+    for kind, name in items:
         key = {"table_id": table_id, "kind": kind.value, "name": name}
         if not unit.insert_new(staging_owners, **key, owner=owner):
             unit.update(staging_owners, key, owner=owner)

@@ -16,7 +16,7 @@ from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namesp
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
 from pvdm.ledger.schema.record import events
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, select_page
 from pvdm.ledger.work import announced
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
@@ -162,7 +162,7 @@ def get_by_id(unit: Unit, table_id: str) -> TableRow:
     return _table(row)
 
 
-def was_of_upstream(unit: Unit, table_uuid: str) -> bool:
+def belonged_to_upstream(unit: Unit, table_uuid: str) -> bool:
     """Whether the last table of that UUID belonged to an upstream. It may appear there again."""
     wanted = select(tables.c.upstream).where(tables.c.table_uuid == table_uuid.lower())
     row = unit.row(wanted.order_by(tables.c.at_micros.desc()).limit(1))
@@ -171,10 +171,8 @@ def was_of_upstream(unit: Unit, table_uuid: str) -> bool:
 
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[TableRow]:
     """The tables of a namespace by name."""
-    wanted = select(tables).where(tables.c.namespace_id == namespace_id, _LIVE)
-    if after is not None:
-        wanted = wanted.where(tables.c.name > after)
-    return [_table(row) for row in unit.rows(wanted.order_by(tables.c.name).limit(count))]
+    live = select(tables).where(tables.c.namespace_id == namespace_id, _LIVE)
+    return [_table(row) for row in unit.rows(select_page(live, tables.c.name, after, count))]
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
@@ -208,15 +206,15 @@ def was_protected(unit: Unit, row: TableRow) -> bool:
 
 def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
     """A table of another domain, dropped ones included, whose place contains one of these."""
-    around = {above for place in places for above in place.around()}
+    keys = {_location_key(above) for place in places for above in place.around()}
     # No table has a longer key.
-    wanted = sorted(key for key in map(_location_key, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
+    possible = sorted(key for key in keys if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
     others = select(tables).where(tables.c.domain != but_domain).limit(1)
-    return read_row(_table, next(unit.rows_with(others, tables.c.place, wanted), None))
+    return read_row(_table, next(unit.rows_with(others, tables.c.place, possible), None))
 
 
 def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
-    """Two queries: tables at or below the place, and tables above. One OR would read the whole index."""
+    """Two queries: tables at or below the place, and tables above it. A single query with OR reads the whole index."""
     key = place_key(place)
     above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
     wanted = select(tables).where(tables.c.dropped_micros.is_not(None) if dropped else _LIVE)
@@ -281,14 +279,14 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
 
 
 def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
-    """Note the metadata file that an upstream's table was last seen with. Raises `table_moved` if all else changed."""
+    """Note the metadata file that an upstream shows. Raises `table_moved` if anything else of the row has changed."""
     row = unit.lock_row(tables, table_id=judged.table_id)
-    known = None if row is None or row["dropped_micros"] is not None else _table(row)
-    if known is None or _without_pointer(known) != _without_pointer(judged):
-        raise _moved_error(judged, None if known is None else known.revision)
-    if known.pointer != seen:
-        sha256, previous = ids.require_sha256(seen.sha256, "metadata hash"), known.pointer.location
-        _change(unit, known, metadata_location=seen.location, metadata_sha256=sha256, previous_location=previous)
+    stored = None if row is None or row["dropped_micros"] is not None else _table(row)
+    if stored is None or _without_pointer(stored) != _without_pointer(judged):
+        raise _moved_error(judged, None if stored is None else stored.revision)
+    if stored.pointer != seen:
+        sha256, previous = ids.require_sha256(seen.sha256, "metadata hash"), stored.pointer.location
+        _change(unit, stored, metadata_location=seen.location, metadata_sha256=sha256, previous_location=previous)
     return get_by_id(unit, judged.table_id)
 
 
@@ -317,8 +315,8 @@ def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow
         announced.require_none(unit, judged.table_uuid)
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")
-    first = None if contract_hash is None else unit.at_micros
-    _change(unit, judged, contract_hash=contract_hash, protected_micros=func.coalesce(tables.c.protected_micros, first))
+    now = None if contract_hash is None else unit.at_micros
+    _change(unit, judged, contract_hash=contract_hash, protected_micros=func.coalesce(tables.c.protected_micros, now))
     return get_by_id(unit, judged.table_id)
 
 
@@ -342,7 +340,10 @@ def _require_namespace(unit: Unit, namespace_id: str) -> None:
 
 
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
-    """A UUID belongs to one table. One dropped unprotected may be registered again in its place and domain."""
+    """Raise `table_uuid_taken` if another table has or had the UUID.
+
+    A dropped table that was never protected may be registered again, by its domain and in its place.
+    """
     rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
     for row in rows:
         if row["dropped_micros"] is None:
@@ -366,12 +367,9 @@ def require_unchanged(unit: Unit, judged: TableRow) -> None:
         raise _moved_error(judged, None if row is None else row["revision"])
 
 
-def _moved_error(judged: TableRow, got: int | None) -> PvdmError:
-    return Code.TABLE_MOVED(
-        "the table has changed since it was read",
-        expected=f"revision {judged.revision}",
-        got="none" if got is None else f"revision {got}",
-    )
+def _moved_error(judged: TableRow, revision: int | None) -> PvdmError:
+    got = "none" if revision is None else f"revision {revision}"
+    return Code.TABLE_MOVED("the table has changed since it was read", expected=f"revision {judged.revision}", got=got)
 
 
 def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
@@ -399,4 +397,6 @@ def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
 def require_not_scheduled_for_deletion(unit: Unit, names: Sequence[str]) -> None:
     """Raise `table_moved` if a file is scheduled for deletion. The caller holds the table's lock."""
     if any(unit.row(_SCHEDULED, of_name=name) is not None for name in names):
-        raise Code.TABLE_MOVED("the new metadata file was swept before the commit", expected="a new file")
+        raise Code.TABLE_MOVED(
+            "the new metadata file was scheduled for deletion before the commit", expected="a new file"
+        )

@@ -15,7 +15,7 @@ from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import views
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, select_page
 
 _LIVE: Final = views.c.dropped_micros.is_(None)
 
@@ -88,14 +88,12 @@ def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
 
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[ViewRow]:
     """The views of a namespace by name."""
-    wanted = select(views).where(views.c.namespace_id == namespace_id, _LIVE)
-    if after is not None:
-        wanted = wanted.where(views.c.name > after)
-    return [_view(row) for row in unit.rows(wanted.order_by(views.c.name).limit(count))]
+    live = select(views).where(views.c.namespace_id == namespace_id, _LIVE)
+    return [_view(row) for row in unit.rows(select_page(live, views.c.name, after, count))]
 
 
 def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location: str) -> ViewRow:
-    """Make another metadata file current. Raises `view_moved` if namespace or row changed."""
+    """Make another metadata file current. Raises `namespace_moved` or `view_moved` if namespace or row has changed."""
     namespaces.require_unchanged(unit, home)
     require_unchanged(unit, judged)
     sha256 = ids.require_sha256(to.sha256, "metadata hash")
@@ -125,9 +123,8 @@ def require_unchanged(unit: Unit, judged: ViewRow) -> None:
     """Lock the row until the end of the unit. Raises `view_moved` if it is not `judged` any more."""
     row = unit.lock_row(views, view_id=judged.view_id)
     if row is None or row["dropped_micros"] is not None or _view(row) != judged:
-        raise Code.VIEW_MOVED(
-            expected=f"revision {judged.revision}", got="none" if row is None else f"revision {row['revision']}"
-        )
+        got = "none" if row is None else f"revision {row['revision']}"
+        raise Code.VIEW_MOVED(expected=f"revision {judged.revision}", got=got)
 
 
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:

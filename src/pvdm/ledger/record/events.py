@@ -18,14 +18,14 @@ from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
 
 EVENTS_PAGE_MAX_ROWS: Final = 1000
-_BY_TRIGGER: Final = frozenset({"insert", "update"})
+_TRIGGER_KINDS: Final = frozenset({"insert", "update"})
 
 # A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
 NodeT = TypeVar("NodeT", bound=tuple[int, int])
 
 _NODES_AT_ONCE: Final = 512
 _LOCK: Final = "log"
-_LAST: Final = select(func.max(log_entries.c.entry_index))
+_LAST_INDEX: Final = select(func.max(log_entries.c.entry_index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Event:
 
 
 def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, canonical_json.Value]) -> None:
-    """Append an event that is not a row change, for example an operator's confirmation."""
-    if kind in _BY_TRIGGER:
+    """Append an event that no trigger writes, for example an operator's confirmation."""
+    if kind in _TRIGGER_KINDS:
         raise Code.EVENT_KIND_RESERVED(got=kind)
     unit.insert(
         events,
@@ -64,15 +64,15 @@ def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: in
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
     """The next events after an id, oldest first. With `about`, only those of rows with this key or value.
 
-    On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A follower
-    reads again from a little below.
+    On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A client
+    that follows the events reads a few ids again each time.
     """
     limit = min(count, EVENTS_PAGE_MAX_ROWS)
     wanted = select(events).where(events.c.event_id > after)
     if about is not None:
         value = json.dumps(about)
-        within = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
-        wanted = wanted.where(or_(events.c.row_key == about, *within))
+        has_value = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
+        wanted = wanted.where(or_(events.c.row_key == about, *has_value))
     return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
 
 
@@ -107,15 +107,15 @@ class LedgerLog:
 
     def size(self) -> int:
         """The number of entries."""
-        last: int | None = self._unit.execute(_LAST).scalar_one()
+        last: int | None = self._unit.execute(_LAST_INDEX).scalar_one()
         return 0 if last is None else last + 1
 
     def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         """The hashes of complete subtrees, in the order of `nodes`. Raises `log_incomplete`."""
         found: dict[tuple[int, int], bytes] = {}
         wanted = sorted({(node[0], node[1]) for node in nodes})
-        for at in range(0, len(wanted), _NODES_AT_ONCE):
-            part = wanted[at : at + _NODES_AT_ONCE]
+        for start in range(0, len(wanted), _NODES_AT_ONCE):
+            part = wanted[start : start + _NODES_AT_ONCE]
             levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
             positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
             rows = self._unit.execute(_select_hashes(len(part)), {**levels, **positions}).mappings().all()
@@ -139,7 +139,7 @@ class LedgerLog:
         return None if row is None else bytes(row["note"])
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[NodeT, bytes], checkpoint: bytes) -> None:
-        """Store all of it in the caller's transaction. Raises `log_moved` if the size is not `at`."""
+        """Append to the log of size `at`, in the caller's transaction. Raises `log_moved` for another size."""
         self.hold()
         size = self.size()
         if size != at:

@@ -12,7 +12,7 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind, VerdictWord, overrides, proofs
+from pvdm.ledger.schema.record import StatementKind, StoredVerdict, overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.schema.work import nonces as nonce_table
@@ -26,12 +26,15 @@ OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """What the ledger indexes of a proof. `summary` is for lists, `context` is what its keys are bound to."""
+    """The facts of a proof that have columns of their own. The rest is in the envelope.
+
+    `summary` is shown in lists, as JSON. `context` is what the attempt's keys are bound to.
+    """
 
     proof_id: str
     attempt_id: str
     nonce: str
-    verdict: VerdictWord
+    verdict: StoredVerdict
     notary: str
     expires_micros: int
     summary: str = "{}"
@@ -39,34 +42,31 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. The same again is no change.
+    """Store a proof with its envelope. The same proof again is no change.
 
     A unique constraint refuses a second proof of a notary for the same nonce.
     """
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     same_workload = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
-    home = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
-    if home is None:
+    workload = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
+    if workload is None:
         raise Code.ATTEMPT_UNKNOWN(got=ascii(proof.attempt_id[:80]))
-    _insert(unit, proof, home["workload_id"], domain=home["domain"], nonce_in_ledger=proof.nonce)
+    _insert(unit, proof, workload["workload_id"], domain=workload["domain"], nonce_in_ledger=proof.nonce)
 
 
 def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
     """Add the row of a proof whose envelope a restore has stored. The ledger may have lost its attempt."""
-    wanted = select(nonce_table.c.nonce).where(
-        nonce_table.c.nonce == proof.nonce, nonce_table.c.attempt_id == proof.attempt_id
-    )
-    held = unit.row(wanted)
-    _insert(unit, proof, workload_id, domain=domain, nonce_in_ledger=None if held is None else proof.nonce)
+    nonce = unit.find(nonce_table, nonce=proof.nonce, attempt_id=proof.attempt_id)
+    _insert(unit, proof, workload_id, domain=domain, nonce_in_ledger=None if nonce is None else proof.nonce)
 
 
 def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, nonce_in_ledger: str | None) -> None:
     """Add the row. `nonce_in_ledger` is None if a restore lost the nonce's row."""
-    home = {"workload_id": ids.require_workload_id(workload_id), "domain": ids.require_name(domain, "domain")}
+    workload = {"workload_id": ids.require_workload_id(workload_id), "domain": ids.require_name(domain, "domain")}
     ids.require_name(proof.notary, "notary")
-    new = unit.insert_new(proofs, **asdict(proof), **home, held_nonce=nonce_in_ledger)
-    if not new and get(unit, proof.proof_id) != proof:
+    is_new = unit.insert_new(proofs, **asdict(proof), **workload, held_nonce=nonce_in_ledger)
+    if not is_new and get(unit, proof.proof_id) != proof:
         raise Code.STATEMENT_DIFFERS("other facts are stored under this proof", got=proof.proof_id)
 
 
@@ -80,7 +80,7 @@ def is_known(unit: Unit, proof_id: str) -> bool:
     return unit.find(proofs, proof_id=proof_id) is not None
 
 
-def envelope(unit: Unit, proof_id: str) -> bytes:
+def get_envelope(unit: Unit, proof_id: str) -> bytes:
     """The signed bytes."""
     return statements.get(unit, proof_id).envelope
 
@@ -91,7 +91,7 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     return unit.records(ProofRecord, wanted)
 
 
-def newest_of_each(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
+def find_newest_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
     """The newest proof of each attempt that has one, by attempt id."""
     wanted = select(proofs).where(proofs.c.attempt_id.in_(attempt_ids))
     found = unit.rows(wanted.order_by(proofs.c.at_micros, proofs.c.proof_id))
@@ -122,7 +122,7 @@ def page(
     before_index: int | None = None,
     count: int = 100,
 ) -> list[tuple[ProofRecord, int]]:
-    """The newest proofs with their log indexes, going back from before `before_index`."""
+    """The newest proofs with a log index below `before_index`, each with its log index."""
     same_statement = statements_table.c.statement_id == proofs.c.proof_id
     wanted = select(proofs, statements_table.c.log_index).join(statements_table, same_statement)
     wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
@@ -135,7 +135,7 @@ def page(
 
 @dataclass(frozen=True, slots=True)
 class OverrideRecord:
-    """What the ledger indexes of an override. The rest is in the envelope."""
+    """The facts of an override that have columns of their own. The rest is in the envelope."""
 
     override_id: str
     fail_proof_id: str
@@ -187,14 +187,14 @@ def find_live_override(unit: Unit, fail_proof_id: str) -> str | None:
     return None if row is None else str(row["override_id"])
 
 
-def overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
-    """The newest override of each of these proofs, by proof id."""
+def find_overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
+    """The id of the newest override of each of these proofs, by proof id."""
     wanted = select(overrides).where(overrides.c.fail_proof_id.in_(proof_ids)).order_by(overrides.c.at_micros)
     return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
 
 
 def overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    """For each workload that published by break-glass, the override of each snapshot."""
+    """The override ids of publications by break-glass, by workload id and snapshot id."""
     of_workloads = proofs.c.workload_id.in_(list(workload_ids))
     wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, of_workloads)
     found: dict[str, dict[str, str]] = {}

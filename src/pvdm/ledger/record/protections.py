@@ -15,10 +15,10 @@ from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
 from pvdm.ledger.connection import Row, read_record
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.catalog import namespaces, tables
-from pvdm.ledger.schema.record import ActionWord, StatementKind, contracts, protections, table_migrations
+from pvdm.ledger.schema.record import StatementKind, StoredAction, contracts, protections, table_migrations
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import NoncePurpose
-from pvdm.ledger.unit import Unit, where_given
+from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.ledger.work import nonces
 
 APPROVALS_PAGE_MAX_ROWS: Final = 1_000
@@ -27,13 +27,14 @@ AUDIT_APPROVALS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ProtectionRecord:
-    """What the ledger indexes of a protection. The rest is in the envelope. One of the two ids is None.
+    """The facts of a protection that have columns of their own. The rest is in the envelope.
 
-    `found_sha256` is None if `main` was empty, and for a protection that a restore brought back.
+    A table's protection has a `table_uuid`, a namespace's a `namespace_id`. `found_sha256` binds what `main` showed. It
+    is None if `main` was empty, and for a protection that a restore brought back.
     """
 
     protection_id: str
-    action: ActionWord
+    action: StoredAction
     table_uuid: str | None
     namespace_id: str | None
     name: str
@@ -46,7 +47,7 @@ class ProtectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
-    """What the ledger indexes of a migration. `contract_sha256` is the contract after it."""
+    """The facts of a migration that have columns of their own. `contract_sha256` is the contract after it."""
 
     migration_id: str
     table_uuid: str
@@ -58,32 +59,24 @@ class MigrationRecord:
     nonce: str
 
 
-def put(unit: Unit, record: ProtectionRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a protection with its envelope and use up its nonce. Raises `nonce_taken` if the nonce was ever used."""
-    statements.put(unit, StatementKind.PROTECTION, record.protection_id, envelope, log_index=log_index)
-    insert_protection(unit, record)
+def put(unit: Unit, record: ProtectionRecord | MigrationRecord, envelope: bytes, *, log_index: int) -> None:
+    """Store an approval with its envelope and use up its nonce. Raises `nonce_taken` if the nonce was ever used."""
+    if isinstance(record, ProtectionRecord):
+        kind, statement_id = StatementKind.PROTECTION, record.protection_id
+    else:
+        kind, statement_id = StatementKind.MIGRATION, record.migration_id
+    statements.put(unit, kind, statement_id, envelope, log_index=log_index)
+    insert(unit, record)
 
 
-def insert_protection(unit: Unit, record: ProtectionRecord) -> None:
-    """Add the row of a protection whose envelope is stored."""
-    if record.found_sha256 is not None:
-        ids.require_sha256(record.found_sha256, "hash of what was found")
-    _insert(unit, protections, record, NoncePurpose.PROTECTION)
-
-
-def put_migration(unit: Unit, record: MigrationRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a migration with its envelope and use up its nonce. Raises `nonce_taken` if it was ever used."""
-    statements.put(unit, StatementKind.MIGRATION, record.migration_id, envelope, log_index=log_index)
-    insert_migration(unit, record)
-
-
-def insert_migration(unit: Unit, record: MigrationRecord) -> None:
-    """Add the row of a migration whose envelope is stored."""
-    _insert(unit, table_migrations, record, NoncePurpose.MIGRATION)
-
-
-def _insert(unit: Unit, table: Table, record: ProtectionRecord | MigrationRecord, purpose: NoncePurpose) -> None:
-    """Add the row, and use up its nonce: an approval is used in the transaction that stores it."""
+def insert(unit: Unit, record: ProtectionRecord | MigrationRecord) -> None:
+    """Add the row of an approval whose envelope is stored, and use up its nonce in the same transaction."""
+    if isinstance(record, ProtectionRecord):
+        table, purpose = protections, NoncePurpose.PROTECTION
+        if record.found_sha256 is not None:
+            ids.require_sha256(record.found_sha256, "hash of what main showed")
+    else:
+        table, purpose = table_migrations, NoncePurpose.MIGRATION
     nonces.reserve(unit, record.nonce, purpose=purpose, holder=record.operator)
     nonces.commit(unit, record.nonce, snapshot_id=None)
     ids.require_name(record.domain, "domain")
@@ -98,7 +91,7 @@ def store_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
     return sha256
 
 
-def contract(unit: Unit, sha256: str) -> bytes:
+def get_contract(unit: Unit, sha256: str) -> bytes:
     """A contract's bytes. Raises `contract_unknown`."""
     return bytes(unit.get(contracts, Code.CONTRACT_UNKNOWN, contract_sha256=sha256)["body"])
 
@@ -112,8 +105,8 @@ def contract_domains(unit: Unit, sha256: str) -> set[str]:
     """The domains whose tables or namespaces were ever under the contract."""
     return {
         str(row["domain"])
-        for found in (protections, table_migrations)
-        for row in unit.rows(select(found.c.domain).where(found.c.contract_sha256 == sha256).distinct())
+        for table in (protections, table_migrations)
+        for row in unit.rows(select(table.c.domain).where(table.c.contract_sha256 == sha256).distinct())
     }
 
 
@@ -145,31 +138,34 @@ def _select_newest(table: Table, key: ColumnElement[str], domain: str | None) ->
 
 def newest_of(unit: Unit, table_uuid: str) -> str | None:
     """The id of the table's last protection, or None."""
-    logged = statement_table.c.statement_id == protections.c.protection_id
-    wanted = select(protections.c.protection_id).join(statement_table, logged)
-    wanted = wanted.where(protections.c.table_uuid == table_uuid.lower(), protections.c.action == ActionWord.PROTECT)
+    same_statement = statement_table.c.statement_id == protections.c.protection_id
+    wanted = select(protections.c.protection_id).join(statement_table, same_statement)
+    wanted = wanted.where(protections.c.table_uuid == table_uuid.lower(), protections.c.action == StoredAction.PROTECT)
     row = unit.row(wanted.order_by(statement_table.c.log_index.desc()).limit(1))
     return None if row is None else str(row["protection_id"])
 
 
 def found_sha256(unit: Unit, table_uuid: str) -> str | None:
-    """The hash that binds what `main` showed at the table's last protection. None if it is not known."""
+    """The hash that binds what `main` showed at the table's last protection, or None."""
     newest = newest_of(unit, table_uuid)
     found = None if newest is None else find(unit, newest)
     return None if found is None else found.found_sha256
 
 
 def current_contract(unit: Unit, table_uuid: str) -> str | None:
-    """The contract under the newest approval about this UUID, whether or not the table exists."""
-    found: list[tuple[int, str | None]] = []
+    """The contract hash of the newest protection or migration of this UUID, even if the table does not exist.
+
+    None if the newest one ends the protection, or if there is none.
+    """
+    contract_by_index: dict[int, str | None] = {}
     index = statement_table.c.log_index
     for table, key in ((protections, protections.c.protection_id), (table_migrations, table_migrations.c.migration_id)):
         wanted = select(table, index).join(statement_table, statement_table.c.statement_id == key)
         wanted = wanted.where(table.c.table_uuid == table_uuid.lower()).order_by(index.desc()).limit(1)
         for row in unit.rows(wanted):
-            ended = table is protections and row["action"] != ActionWord.PROTECT
-            found.append((row["log_index"], None if ended else row["contract_sha256"]))
-    return max(found, key=lambda each: each[0])[1] if found else None
+            ended = table is protections and row["action"] != StoredAction.PROTECT
+            contract_by_index[row["log_index"]] = None if ended else row["contract_sha256"]
+    return contract_by_index[max(contract_by_index)] if contract_by_index else None
 
 
 def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
@@ -178,16 +174,15 @@ def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
         or_(protections.c.table_uuid == table_uuid, protections.c.namespace_id == namespace_id)
     )
     migration_ids = select(table_migrations.c.migration_id).where(table_migrations.c.table_uuid == table_uuid)
-    own = statement_table.c.statement_id
-    wanted = (
-        select(own).where(or_(own.in_(protection_ids), own.in_(migration_ids))).order_by(statement_table.c.log_index)
-    )
-    return [row["statement_id"] for row in unit.rows(wanted.limit(AUDIT_APPROVALS_MAX))]
+    statement_id = statement_table.c.statement_id
+    wanted = select(statement_id).where(or_(statement_id.in_(protection_ids), statement_id.in_(migration_ids)))
+    rows = unit.rows(wanted.order_by(statement_table.c.log_index).limit(AUDIT_APPROVALS_MAX))
+    return [row["statement_id"] for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedObject:
-    """A table (id: its UUID) or a namespace under its contract. Without a protection it was created protected."""
+    """A protected table or namespace. `id` is a table's UUID; `protection_id` is None if it was created protected."""
 
     levels: Levels
     name: str | None
@@ -212,12 +207,12 @@ def list_protected_tables(
         .join(namespaces, namespaces.c.namespace_id == tables.c.namespace_id)
         .where(tables.c.contract_hash.is_not(None), tables.c.dropped_micros.is_(None))
     )
-    within = None if levels is None else levels_key(levels)
-    wanted = where_given(wanted, (tables.c.domain, domain), (namespaces.c.levels, within), (tables.c.name, name))
+    of_levels = None if levels is None else levels_key(levels)
+    wanted = where_given(wanted, (tables.c.domain, domain), (namespaces.c.levels, of_levels), (tables.c.name, name))
     if after is not None:
         last = levels_key(after[0])
-        same = and_(namespaces.c.levels == last, tables.c.name > after[1])
-        wanted = wanted.where(or_(namespaces.c.levels > last, same))
+        later_in_same = and_(namespaces.c.levels == last, tables.c.name > after[1])
+        wanted = wanted.where(or_(namespaces.c.levels > last, later_in_same))
     rows = unit.rows(wanted.order_by(namespaces.c.levels, tables.c.name).limit(count))
     newest = _newest_protections(unit, protections.c.table_uuid, [row["table_uuid"] for row in rows])
     return [
@@ -231,11 +226,10 @@ def list_protected_namespaces(
 ) -> list[ProtectedObject]:
     """The live protected namespaces, by key; one of them on request."""
     wanted = select(namespaces).where(namespaces.c.protected_by.is_not(None), namespaces.c.dropped_micros.is_(None))
-    own = None if levels is None else levels_key(levels)
-    wanted = where_given(wanted, (namespaces.c.domain, domain), (namespaces.c.levels, own))
-    if after is not None:
-        wanted = wanted.where(namespaces.c.levels > levels_key(after))
-    rows = unit.rows(wanted.order_by(namespaces.c.levels).limit(count))
+    of_levels = None if levels is None else levels_key(levels)
+    wanted = where_given(wanted, (namespaces.c.domain, domain), (namespaces.c.levels, of_levels))
+    last = None if after is None else levels_key(after)
+    rows = unit.rows(select_page(wanted, namespaces.c.levels, last, count))
     newest = _newest_protections(unit, protections.c.namespace_id, [row["namespace_id"] for row in rows])
     return [
         _protected_object(row, None, row["namespace_id"], row["protected_by"], newest.get(row["namespace_id"]))
@@ -243,22 +237,22 @@ def list_protected_namespaces(
     ]
 
 
-def _newest_protections(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dict[str, Row]:
-    """The newest protection of each id. What was created protected has none."""
-    logged = (
-        select(protections, column.label("about"), statement_table.c.at_micros.label("logged_micros"))
+def _newest_protections(unit: Unit, column: ColumnElement[str], object_ids: Sequence[str]) -> dict[str, Row]:
+    """The newest protection of each table or namespace. One that was created protected has none."""
+    query = (
+        select(protections, column.label("object_id"), statement_table.c.at_micros.label("logged_micros"))
         .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)
-        .where(column.in_(wanted))
+        .where(column.in_(object_ids))
         .order_by(statement_table.c.log_index)
     )
-    newest = {row["about"]: row for row in unit.rows(logged)}
-    return {about: row for about, row in newest.items() if row["action"] == ActionWord.PROTECT}
+    newest = {row["object_id"]: row for row in unit.rows(query)}
+    return {object_id: row for object_id, row in newest.items() if row["action"] == StoredAction.PROTECT}
 
 
 def _protected_object(
     row: Row, name: str | None, object_id: str, contract: str, protection: Row | None
 ) -> ProtectedObject:
-    # The time of the statement in the log: a restore writes the row again, and keeps the time of the statement.
+    # The time of the statement, not of the protection's row: a restore writes the row again.
     since = row["protected_micros"] if protection is None else protection["logged_micros"]
     protection_id = None if protection is None else protection["protection_id"]
     return ProtectedObject(levels_of_key(row["levels"]), name, object_id, contract, since, protection_id)

@@ -15,14 +15,14 @@ from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import StatementKind, receipts
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import published, workloads
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, select_page
 
 _PUBLISHED: Final = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRecord:
-    """What the ledger indexes of a receipt. The rest is in the envelope."""
+    """The facts of a receipt that have columns of their own. The rest is in the envelope."""
 
     receipt_id: str
     workload_id: str
@@ -31,7 +31,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope. The same again is no change; a second one for a snapshot is refused."""
+    """Store a receipt with its envelope. The same receipt again is no change; another of its snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
@@ -41,16 +41,12 @@ def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) 
 
 def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     """The receipt's record. Raises `receipt_unknown`."""
-    row = unit.find(receipts, receipt_id=receipt_id)
-    if row is None:
-        raise Code.RECEIPT_UNKNOWN("the ledger holds no such receipt", got=ascii(receipt_id[:80]))
-    return record_from(ReceiptRecord, row)
+    return record_from(ReceiptRecord, unit.get(receipts, Code.RECEIPT_UNKNOWN, receipt_id=receipt_id))
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
-    """The receipt of a snapshot. None if the publication crashed before it; start-up then writes it."""
-    wanted = select(receipts).where(receipts.c.table_uuid == table_uuid, receipts.c.snapshot_id == snapshot_id)
-    return read_record(ReceiptRecord, unit.row(wanted))
+    """The receipt of a snapshot, or None. If a crash came before the receipt, the next start writes it."""
+    return read_record(ReceiptRecord, unit.find(receipts, table_uuid=table_uuid, snapshot_id=snapshot_id))
 
 
 def any_exist(unit: Unit) -> bool:
@@ -60,16 +56,11 @@ def any_exist(unit: Unit) -> bool:
 
 def ids_of_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) -> list[str]:
     """The ids of the table's next receipts after a log index."""
-    wanted = (
-        select(receipts.c.receipt_id)
-        .join(statement_table, statement_table.c.statement_id == receipts.c.receipt_id)
-        .where(receipts.c.table_uuid == table_uuid)
-        .order_by(statement_table.c.log_index)
-        .limit(count)
-    )
-    if after is not None:
-        wanted = wanted.where(statement_table.c.log_index > after)
-    return [row["receipt_id"] for row in unit.rows(wanted)]
+    same_statement = statement_table.c.statement_id == receipts.c.receipt_id
+    of_table = select(receipts.c.receipt_id).join(statement_table, same_statement)
+    of_table = of_table.where(receipts.c.table_uuid == table_uuid)
+    rows = unit.rows(select_page(of_table, statement_table.c.log_index, after, count))
+    return [row["receipt_id"] for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +76,10 @@ class Publication:
 
 def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
     """Every publication since then that has no receipt because of a crash, oldest first."""
-    own = (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id)
-    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, own))
+    same_snapshot = (receipts.c.table_uuid == workloads.c.table_uuid) & (
+        receipts.c.snapshot_id == published.c.snapshot_id
+    )
+    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, same_snapshot))
     wanted = wanted.where(receipts.c.receipt_id.is_(None), published.c.at_micros >= since_micros)
     order = (published.c.at_micros, published.c.snapshot_id, published.c.nonce)
     return _group_publications(unit.rows(wanted.order_by(*order)))
@@ -94,21 +87,20 @@ def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
 
 def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
     """Those of the table's snapshots that were published and have no receipt yet."""
-    wanted = sorted(str(each) for each in snapshot_ids)
-    made = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
-    left = set(wanted) - {row["snapshot_id"] for row in unit.rows_with(made, receipts.c.snapshot_id, wanted)}
-    if not left:
+    texts = sorted(str(each) for each in snapshot_ids)
+    of_table = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
+    without = set(texts) - {row["snapshot_id"] for row in unit.rows_with(of_table, receipts.c.snapshot_id, texts)}
+    if not without:
         return set()
-    shown = select(published.c.snapshot_id).select_from(_PUBLISHED).where(workloads.c.table_uuid == table_uuid)
-    return {int(row["snapshot_id"]) for row in unit.rows(shown) if row["snapshot_id"] in left}
+    all_published = select(published.c.snapshot_id).select_from(_PUBLISHED).where(workloads.c.table_uuid == table_uuid)
+    return {int(row["snapshot_id"]) for row in unit.rows(all_published) if row["snapshot_id"] in without}
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """Raise `table_moved` if a snapshot has no receipt yet: a receipt is made from what `main` shows."""
+    """Raise `table_moved` if one of the published snapshots has no receipt yet: it is made from what `main` shows."""
     if find_missing(unit, table_uuid, snapshot_ids):
-        raise Code.TABLE_MOVED(
-            "history to be removed has a publication without a receipt", expected="a receipt of each"
-        )
+        message = "history to be removed has a publication without a receipt"
+        raise Code.TABLE_MOVED(message, expected="a receipt of each publication")
 
 
 def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:

@@ -1,6 +1,6 @@
-"""Restores from a backup, and what a restored backup does not know: claims and published chunks of the lost time.
+"""Restores from a backup, and what a restored ledger lacks: claims and published chunks of the lost time.
 
-A restore that is under way keeps everything else out until it has finished.
+The lost time is that between the backup and the restore. Until a restore has finished, nothing else runs on the ledger.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOCK: Final = "restores"
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A restore: operator, reason, the log's size in the backup, the outside checkpoint, the old epoch and keys.
+    """A restore. `backup_size` is the log's size in the backup, `outside_note` the outside checkpoint.
 
-    `outcome` is what it changed in the ledger. `finished_micros` is None while it is under way.
+    `log_keys` are the log's old keys. `outcome` is what it changed. `finished_micros` is None until it is done.
     """
 
     restore_id: int
@@ -55,7 +55,7 @@ def next_id(unit: Unit) -> int:
 
 
 def begin(unit: Unit, restore: Restore) -> None:
-    """Keep everything else out from the end of this transaction on."""
+    """Note the restore. From the end of this transaction on nothing else runs on the ledger."""
     unit.lock_name(_LOCK)
     require_none(unit)
     ids.require_name(restore.operator, "operator")
@@ -76,7 +76,7 @@ def finish(unit: Unit, restore_id: int) -> None:
 
 
 def require_none(unit: Unit) -> None:
-    """Raise `restore_unfinished` if a restore was interrupted: work on it would be an unseen rollback."""
+    """Raise `restore_unfinished` if a restore has not finished: work now would hide that the ledger was rolled back."""
     found = find_unfinished(unit)
     if found is not None:
         raise Code.RESTORE_UNFINISHED(got=f"restore {found.restore_id} by {found.operator}")
@@ -89,19 +89,19 @@ def newest_micros(unit: Unit) -> int | None:
 
 
 def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") -> None:
-    """Refuse what was signed before the last restore: it may have been used in the lost time."""
+    """Refuse a statement that was signed before the last restore: it may have been used in the lost time."""
     newest = newest_micros(unit)
     if newest is not None and issued_at <= newest:
         raise NotAllowedError(
             f"{what}_before_restore",
-            f"the {what} is older than the last restore of the ledger, which may have forgotten its use",
+            f"the {what} is older than the last restore of the ledger, so its use may have been lost",
             expected=f"issued after {newest}",
             got=str(issued_at),
             hint=f"nothing was changed; sign a new {what}",
         )
 
 
-def log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
+def list_log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
     """Log keys that are in no epoch book any more, each with the checkpoint note of its log."""
     return [
         (bytes.fromhex(der), bytes(row["outside_note"]))
@@ -113,7 +113,7 @@ def log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
 def store_old_statement(
     unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int, at_micros: int
 ) -> None:
-    """Store an envelope that the log had before, with the time at which the log took it."""
+    """Store an envelope from the lost time, with the time of its log entry."""
     values = {
         "statement_id": ids.require_sha256(statement_id, "statement id"),
         "kind": kind,
@@ -200,13 +200,12 @@ def list_used_chunks(unit: Unit, workload_id: str) -> list[UsedChunk]:
 
 def require_unused(unit: Unit, workload_id: str) -> None:
     """Raise `workload_spent` if a receipt of the lost time names the workload."""
-    held = list_used_chunks(unit, workload_id)
-    if held:
-        raise used_workload_error(workload_id, f"chunk {held[0].chunk_id} as snapshot {held[0].snapshot_id}")
+    used = list_used_chunks(unit, workload_id)
+    if used:
+        raise used_workload_error(workload_id, f"chunk {used[0].chunk_id} as snapshot {used[0].snapshot_id}")
 
 
 def used_workload_error(workload_id: str, published: str) -> PvdmError:
     """The error for a workload id that was used in the lost time."""
-    return Code.WORKLOAD_SPENT(
-        f"workload {workload_id} was published before the ledger was restored", got=published, workload_id=workload_id
-    )
+    message = f"workload {workload_id} was published before the ledger was restored"
+    return Code.WORKLOAD_SPENT(message, got=published, workload_id=workload_id)

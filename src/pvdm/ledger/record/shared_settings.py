@@ -1,4 +1,4 @@
-"""What all Stewards of one ledger share: the common settings, which are one row, the epoch book and key handles."""
+"""What all Stewards of one ledger share: the settings, which are one row, the epoch book and the key handles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from pvdm.errors import Code
 from pvdm.ledger.connection import Row, read_record, record_from
 from pvdm.ledger.schema.record import epoch_books, shared_settings
-from pvdm.ledger.schema.work import HandleWord, handle_workers, handles
+from pvdm.ledger.schema.work import StoredHandleState, handle_workers, handles
 from pvdm.ledger.unit import Unit
 
 _LOCK: Final = "common settings"
@@ -18,7 +18,7 @@ _LOCK: Final = "common settings"
 
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
-    """Names and folders as text. None if no Steward of the ledger has set it yet."""
+    """The settings that all Stewards of a ledger share, as text. None if no Steward has set one yet."""
 
     notary: str
     origin: str
@@ -39,7 +39,7 @@ def lock_settings(unit: Unit) -> None:
 
 
 def put_settings(unit: Unit, settings: SharedSettings) -> None:
-    """Store the settings. A rule of the table keeps the notary's first name."""
+    """Store the settings. A trigger of the database refuses another notary's name than the first."""
     values = asdict(settings)
     if not unit.insert_new(shared_settings, settings_id=1, **values):
         unit.update(shared_settings, {}, **values)
@@ -58,7 +58,7 @@ def newest_epoch_book(unit: Unit) -> bytes | None:
 
 
 def add_epoch_book(unit: Unit, revision: int, book: bytes) -> bool:
-    """Store this revision if the newest is the one just before it. Returns whether it did."""
+    """Store this revision if it is the next one. Returns whether it was stored."""
     unit.lock_name("epoch book")
     row = unit.row(select(epoch_books.c.revision).order_by(epoch_books.c.revision.desc()).limit(1))
     if revision != (0 if row is None else row["revision"]) + 1:
@@ -74,7 +74,7 @@ class StoredHandle:
     handle_sha256: str
     job_id: str
     redemptions: int
-    state: HandleWord
+    state: StoredHandleState
     context: str | None
     workers: frozenset[str]
 

@@ -31,19 +31,19 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope. The same again is no change; other bytes under the same id are refused."""
+    """Store the envelope. The same envelope again is no change; other bytes under its id are refused."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         raise Code.ENVELOPE_TOO_LARGE(expected=f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes", got=str(len(envelope)))
-    new = unit.insert_new(
+    is_new = unit.insert_new(
         statements,
         statement_id=ids.require_sha256(statement_id, "statement id"),
         kind=kind,
         envelope=envelope,
         log_index=log_index,
     )
-    if not new:
-        known = get(unit, statement_id)
-        if (known.kind, known.envelope, known.log_index) != (kind, envelope, log_index):
+    if not is_new:
+        stored = get(unit, statement_id)
+        if (stored.kind, stored.envelope, stored.log_index) != (kind, envelope, log_index):
             raise Code.STATEMENT_DIFFERS("another envelope is stored under this id", got=statement_id)
 
 
@@ -88,7 +88,7 @@ class ChallengeRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttestationRecord:
-    """What the ledger indexes of an attestation. The rest is in the envelope."""
+    """The facts of an attestation that have columns of their own. The rest is in the envelope."""
 
     attestation_id: str
     nonce: str
@@ -98,23 +98,18 @@ class AttestationRecord:
     snapshot_id: str
 
 
-def add_challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
-    """Store the challenge. The same request under the same nonce returns the first one; another is `nonce_taken`."""
-    unit.lock_name(f"challenge {asked.nonce}")
-    known = find_challenge(unit, asked.nonce)
-    if known is not None:
-        if (known.attestor, known.request) != (asked.attestor, asked.request):
-            raise Code.NONCE_TAKEN(got=asked.nonce)
-        return known
-    nonces.reserve(unit, asked.nonce, purpose=NoncePurpose.SOURCE_ATTESTATION, holder=asked.attestor)
-    ids.require_name(asked.attestor, "attestor")
-    unit.insert(challenges, **asdict(asked))
-    return asked
-
-
-def find_challenge(unit: Unit, nonce: str) -> ChallengeRecord | None:
-    """The challenge of that nonce, or None."""
-    return read_record(ChallengeRecord, unit.find(challenges, nonce=nonce))
+def add_challenge(unit: Unit, new: ChallengeRecord) -> ChallengeRecord:
+    """Store the challenge. For the same request and nonce, return the first one. Raises `nonce_taken` for another."""
+    unit.lock_name(f"challenge {new.nonce}")
+    stored = read_record(ChallengeRecord, unit.find(challenges, nonce=new.nonce))
+    if stored is not None:
+        if (stored.attestor, stored.request) != (new.attestor, new.request):
+            raise Code.NONCE_TAKEN(got=new.nonce)
+        return stored
+    nonces.reserve(unit, new.nonce, purpose=NoncePurpose.SOURCE_ATTESTATION, holder=new.attestor)
+    ids.require_name(new.attestor, "attestor")
+    unit.insert(challenges, **asdict(new))
+    return new
 
 
 def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:

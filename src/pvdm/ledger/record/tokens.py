@@ -62,7 +62,8 @@ class BearerToken:
 class Grant:
     """What a token allows. `attempt_id` binds it to one attempt, `parent_id` to the token it is derived from.
 
-    After a rotation `successor_id` names the token that replaces it from `replaced_micros` on.
+    After a rotation `successor_id` names the token that replaces it from `replaced_micros` on. `ended`: it was
+    replaced at once.
     """
 
     token_id: str
@@ -118,13 +119,13 @@ def issue(
 
 
 def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
-    """The token of this hash derived for the attempt from `lasting` or a predecessor, or None."""
+    """The token of this hash, or None. Raises unless it was derived for the attempt from `lasting` or a predecessor."""
     row = unit.row(_BY_SECRET, of_secret=secret_sha256)
     if row is None:
         return None
     found = _grant(row)
-    origin = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
-    if (origin, found.attempt_id) != (lasting.token_id, attempt_id):
+    parent_id = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
+    if (parent_id, found.attempt_id) != (lasting.token_id, attempt_id):
         raise Code.TOKEN_SECRET_TAKEN(got="one that is in use")
     return found
 
@@ -149,8 +150,8 @@ def unknown_token_error() -> NotAllowedError:
     return NotAllowedError(
         Code.TOKEN_UNKNOWN,
         "the token is not known",
-        hint="look whether --url names the Steward that issued it, and whether the token file holds its whole text; "
-        "else ask an operator of the Steward for a new one",
+        hint="check that --url names the Steward that issued it, and that the token file holds its whole text; "
+        "if so, ask an operator of the Steward for a new one",
     )
 
 
@@ -163,7 +164,7 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise if the token is revoked, replaced or expired. One that was replaced at once has ended on every clock."""
+    """Raise if the token is revoked, replaced or expired. A replacement at once counts even if this clock lags."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
@@ -221,11 +222,11 @@ class TokenEnd:
 
 def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
     """When each holder's valid tokens end, derived tokens excluded."""
-    whose = (tokens.c.role, tokens.c.domain, tokens.c.name)
+    holder = (tokens.c.role, tokens.c.domain, tokens.c.name)
     revoked = tokens.c.revoked_micros
     end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
-    wanted = select(*whose, func.max(end).label("end_micros"))
-    wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*whose)
+    wanted = select(*holder, func.max(end).label("end_micros"))
+    wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*holder)
     return unit.records(TokenEnd, wanted)
 
 

@@ -21,21 +21,22 @@ def big() -> BigInteger:
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
-def word(name: str, *more: Any, **options: Any) -> Column[str]:
-    """A text column, not nullable by default."""
-    options.setdefault("nullable", False)
-    return Column(name, Text(), *more, **options)
+def word(
+    name: str, *items: Any, nullable: bool = False, changes: bool = False, primary_key: bool = False
+) -> Column[str]:
+    """A text column. `changes`: its value may change after the row was inserted."""
+    return Column(name, Text(), *items, nullable=nullable, primary_key=primary_key, info={"changes": changes})
 
 
-def exact(name: str) -> Column[str]:
+def exact(name: str, *, changes: bool) -> Column[str]:
     """A text column that both databases order byte by byte, so that a common prefix is a range."""
-    return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
+    text_type = Text().with_variant(Text(collation="C"), "postgresql")
+    return Column(name, text_type, nullable=False, info={"changes": changes})
 
 
-def number(name: str, *more: Any, **options: Any) -> Column[int]:
-    """A 64-bit integer column, not nullable by default."""
-    options.setdefault("nullable", False)
-    return Column(name, big(), *more, **options)
+def number(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[int]:
+    """A 64-bit integer column. `changes`: its value may change after the row was inserted."""
+    return Column(name, big(), *items, nullable=nullable, info={"changes": changes}, **options)
 
 
 def binary(name: str, *, nullable: bool = False) -> Column[bytes]:
@@ -49,18 +50,15 @@ def time(name: str = "at_micros") -> Column[int]:
 
 
 def table(
-    name: str,
-    *items: SchemaItem,
-    changes: tuple[str, ...] = (),
-    unlogged: tuple[str, ...] | None = (),
-    passing: bool = False,
-    **options: Any,
+    name: str, *items: SchemaItem, unlogged: tuple[str, ...] | None = (), deletable: bool = False, **options: Any
 ) -> Table:
-    """Define a table. `changes` are the columns that may change; `unlogged` those that events omit, None for no events.
+    """Define a table. `unlogged` are the columns that events omit; None if the table has no events.
 
-    Rows of a `passing` table are not part of the record and may be deleted.
+    Rows of a `deletable` table are not part of the record.
     """
-    info = {"changes": changes, "unlogged": unlogged, "passing": passing}
+    changes = tuple(item.name for item in items if isinstance(item, Column) and item.info.get("changes"))
+    # A row that changes gets the time of the change.
+    info = {"changes": (*changes, "at_micros") if changes else (), "unlogged": unlogged, "deletable": deletable}
     return Table(name, metadata, *items, sqlite_strict=True, info=info, **options)
 
 
@@ -71,18 +69,18 @@ def index_where(name: str, condition: str, *columns: Column[Any], unique: bool =
 
 
 def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
-    """The column holds one of these words."""
+    """The check that the column holds one of these words."""
     listed = ", ".join(f"'{word}'" for word in words)
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
 
 
-def states(machine: Machine) -> tuple[SchemaItem, ...]:
-    """The state column of a state machine."""
-    return (word("state"), one_of("state", machine.states))
+def state_column(machine: Machine) -> tuple[SchemaItem, SchemaItem]:
+    """The state column of a state machine, and its check."""
+    return (word("state", changes=True), one_of("state", machine.states))
 
 
 def hex_text(column: str, length: int) -> tuple[SchemaItem, SchemaItem]:
-    """The column holds lower-case hexadecimal digits of one length, checked in each database's own syntax."""
+    """The check that the column holds `length` lower-case hexadecimal digits, in each database's own syntax."""
     glob = CheckConstraint(f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'", name=f"{column}_hex")
-    regular = CheckConstraint(f"{column} ~ '^[0-9a-f]{{{length}}}$'", name=f"{column}_hex")
-    return glob.ddl_if(dialect="sqlite"), regular.ddl_if(dialect="postgresql")
+    regex = CheckConstraint(f"{column} ~ '^[0-9a-f]{{{length}}}$'", name=f"{column}_hex")
+    return glob.ddl_if(dialect="sqlite"), regex.ddl_if(dialect="postgresql")

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index
 
-from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, states, table, time, word
+from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, state_column, table, time, word
 from pvdm.model.states import ANNOUNCED
 
 namespaces: Final = table(
@@ -16,13 +16,12 @@ namespaces: Final = table(
     word("levels"),
     word("parent"),
     word("domain"),
-    word("properties"),
-    word("protected_by", nullable=True),
-    number("dropped_micros", nullable=True),
+    word("properties", changes=True),
+    word("protected_by", nullable=True, changes=True),
+    number("dropped_micros", nullable=True, changes=True),
     time(),
     *hex_text("namespace_id", 32),
     Index("namespaces_parent", "parent"),
-    changes=("properties", "protected_by", "dropped_micros", "at_micros"),
 )
 _LIVE: Final = "dropped_micros IS NULL"
 index_where("namespaces_levels_once", _LIVE, namespaces.c.levels, unique=True)
@@ -30,37 +29,23 @@ index_where("namespaces_levels_once", _LIVE, namespaces.c.levels, unique=True)
 tables: Final = table(
     "tables",
     word("table_id", primary_key=True),
-    word("namespace_id", ForeignKey("namespaces.namespace_id")),
-    word("name"),
+    word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
+    word("name", changes=True),
     word("domain"),
     word("table_uuid"),
-    word("location"),
-    exact("place"),
-    word("metadata_location"),
-    word("metadata_sha256"),
-    word("previous_location", nullable=True),
-    number("revision"),
+    word("location", changes=True),
+    exact("place", changes=True),
+    word("metadata_location", changes=True),
+    word("metadata_sha256", changes=True),
+    word("previous_location", nullable=True, changes=True),
+    number("revision", changes=True),
     word("upstream", nullable=True),  # the catalog that owns the pointer; the one stored here was only seen there
-    word("contract_hash", nullable=True),
-    number("protected_micros", nullable=True),
-    number("dropped_micros", nullable=True),
+    word("contract_hash", nullable=True, changes=True),
+    number("protected_micros", nullable=True, changes=True),
+    number("dropped_micros", nullable=True, changes=True),
     time(),
     *hex_text("table_id", 32),
     *hex_text("metadata_sha256", 64),
-    changes=(
-        "namespace_id",
-        "name",
-        "location",
-        "place",
-        "metadata_location",
-        "metadata_sha256",
-        "previous_location",
-        "revision",
-        "contract_hash",
-        "protected_micros",
-        "dropped_micros",
-        "at_micros",
-    ),
 )
 index_where("tables_name_once", _LIVE, tables.c.namespace_id, tables.c.name, unique=True)
 index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
@@ -83,10 +68,9 @@ staging_owners: Final = table(
     word("table_id", ForeignKey("tables.table_id"), primary_key=True),
     word("kind", primary_key=True),
     word("name", primary_key=True),
-    word("owner"),
+    word("owner", changes=True),
     time(),
     one_of("kind", StagedKind),
-    changes=("owner", "at_micros"),
     unlogged=None,  # the row itself holds owner and time, and every commit adds some
 )
 
@@ -108,35 +92,25 @@ catalog_requests: Final = table(
     time(),
     Index("catalog_requests_at_micros", "at_micros"),
     unlogged=("answer",),
-    passing=True,
+    deletable=True,
 )
 
 
 views: Final = table(
     "views",
     word("view_id", primary_key=True),
-    word("namespace_id", ForeignKey("namespaces.namespace_id")),
-    word("name"),
+    word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
+    word("name", changes=True),
     word("domain"),
     word("view_uuid"),
-    word("location"),
-    word("metadata_location"),
-    word("metadata_sha256"),
-    number("revision"),
-    number("dropped_micros", nullable=True),
+    word("location", changes=True),
+    word("metadata_location", changes=True),
+    word("metadata_sha256", changes=True),
+    number("revision", changes=True),
+    number("dropped_micros", nullable=True, changes=True),
     time(),
     *hex_text("view_id", 32),
     *hex_text("metadata_sha256", 64),
-    changes=(
-        "namespace_id",
-        "name",
-        "location",
-        "metadata_location",
-        "metadata_sha256",
-        "revision",
-        "dropped_micros",
-        "at_micros",
-    ),
 )
 index_where("views_name_once", _LIVE, views.c.namespace_id, views.c.name, unique=True)
 index_where("views_uuid_once", _LIVE, views.c.view_uuid, unique=True)
@@ -151,11 +125,10 @@ announced: Final = table(
     word("override_nonce", nullable=True),
     word("holder"),
     word("order_text"),
-    *states(ANNOUNCED),
-    word("reason"),
+    *state_column(ANNOUNCED),
+    word("reason", changes=True),
     time(),
     *hex_text("announced_id", 32),
-    changes=("state", "reason", "at_micros"),
     unlogged=("order_text",),
 )
 # One open publication for each table, across Stewards.

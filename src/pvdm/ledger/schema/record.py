@@ -26,7 +26,7 @@ class StatementKind(StrEnum):
     RESTORE = "restore"
 
 
-class VerdictWord(StrEnum):
+class StoredVerdict(StrEnum):
     """The two verdicts."""
 
     PASS = "PASS"  # noqa: S105 - the verdict
@@ -100,7 +100,7 @@ proofs: Final = table(
     word("summary"),
     word("context", nullable=True),
     time(),
-    one_of("verdict", VerdictWord),
+    one_of("verdict", StoredVerdict),
     ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     CheckConstraint("held_nonce IS NULL OR held_nonce = nonce", name="one_nonce"),
     UniqueConstraint("nonce", "notary", name="proofs_notary_once"),
@@ -183,16 +183,15 @@ tokens: Final = table(
     word("parent_id", ForeignKey("tokens.token_id"), nullable=True),
     number("issued_micros"),
     number("expires_micros"),
-    number("replaced_micros", nullable=True),
-    word("successor_id", ForeignKey("tokens.token_id"), nullable=True),
-    number("revoked_micros", nullable=True),
+    number("replaced_micros", nullable=True, changes=True),
+    word("successor_id", ForeignKey("tokens.token_id"), nullable=True, changes=True),
+    number("revoked_micros", nullable=True, changes=True),
     time(),
     *hex_text("token_id", 32),
     *hex_text("secret_sha256", 64),
     one_of("role", Role),
     UniqueConstraint("secret_sha256", name="tokens_secret_once"),
     CheckConstraint("(replaced_micros IS NULL) = (successor_id IS NULL)", name="tokens_replaced_by"),
-    changes=("replaced_micros", "successor_id", "revoked_micros", "at_micros"),
     unlogged=("secret_sha256",),
 )
 
@@ -207,9 +206,8 @@ restores: Final = table(
     number("epoch_before"),
     word("log_keys"),
     word("outcome"),
-    number("finished_micros", nullable=True),
+    number("finished_micros", nullable=True, changes=True),
     time(),
-    changes=("finished_micros", "at_micros"),
 )
 
 # Receipts of the time lost by a restore whose claim is lost, too: they may cover any part of the target.
@@ -218,11 +216,10 @@ lost_claims: Final = table(
     word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
     word("workload_id"),
     word("target"),
-    word("released_by", nullable=True),
-    word("reason"),
+    word("released_by", nullable=True, changes=True),
+    word("reason", changes=True),
     time(),
     Index("lost_claims_target", "target"),
-    changes=("released_by", "reason", "at_micros"),
 )
 
 # Settings that all Stewards of this ledger share: one row. Null if no Steward has set it yet.
@@ -230,17 +227,16 @@ shared_settings: Final = table(
     "shared_settings",
     number("settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False),
     word("notary"),
-    word("origin"),
-    word("catalog", nullable=True),
-    word("warehouse", nullable=True),
-    word("metadata", nullable=True),
-    word("vault", nullable=True),
+    word("origin", changes=True),
+    word("catalog", nullable=True, changes=True),
+    word("warehouse", nullable=True, changes=True),
+    word("metadata", nullable=True, changes=True),
+    word("vault", nullable=True, changes=True),
     time(),
-    changes=("origin", "catalog", "warehouse", "metadata", "vault", "at_micros"),
 )
 
 
-class ActionWord(StrEnum):
+class StoredAction(StrEnum):
     """Whether a protection begins or ends."""
 
     PROTECT = "protect"
@@ -271,7 +267,7 @@ protections: Final = table(
     word("nonce", ForeignKey("nonces.nonce")),
     word("found_sha256", nullable=True),
     time(),
-    one_of("action", ActionWord),
+    one_of("action", StoredAction),
     *hex_text("contract_sha256", 64),
     *hex_text("found_sha256", 64),
     CheckConstraint("(table_uuid IS NULL) <> (namespace_id IS NULL)", name="one_target"),

@@ -2,9 +2,9 @@
 
 The triggers are generated from the tables and the state machines. The views have the layout of PyIceberg's
 SqlCatalog, for operators and auditors who read the ledger directly. That layout joins the levels of a namespace by
-dots, so `("a", "b")` and `("a.b",)` would be one. A namespace with a dot in a level is therefore left out of the two
-views; `iceberg_left_out` lists it with its levels and how many tables and views it holds. A dot in a table's name is
-harmless: that is a column. Tables of upstream catalogs are left out: the ledger does not have their pointers.
+dots, so `("a", "b")` and `("a.b",)` would be one. Namespaces with a dot in a level are therefore left out of the two
+views; `iceberg_left_out` lists them with their numbers of tables and views. A table's name has a column of its own,
+so a dot in it does no harm. Tables of upstream catalogs are left out, because the ledger does not have their pointers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REFUSED_PREFIX: Final = "pvdm rule: "
 
 # Importing these modules defines their tables.
 _TABLE_MODULES: Final = (catalog, record, work)
-_DIALECTS: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+_DIALECT_CLASSES: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
 # Finds another workload's claim that overlaps a new one. Valid SQL in both databases.
 _OVERLAP: Final = """SELECT 1 FROM claims c
@@ -36,7 +36,7 @@ _OVERLAP: Final = """SELECT 1 FROM claims c
            OR c.claim_column <> NEW.claim_column OR c.column_kind <> NEW.column_kind
            OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
                AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound)))"""
-_UNPUBLISHED: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce
+_COMMITTED_PUBLICATION: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce
     WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
       AND n.state = 'COMMITTED'"""
 _NEXT_INDEX: Final = "SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries"
@@ -46,7 +46,7 @@ _CHECKS: Final = (
     (
         "attempts_published",
         "BEFORE UPDATE ON attempts",
-        f"NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_UNPUBLISHED})",
+        f"NEW.state = '{AttemptState.COMMITTED}' AND NOT EXISTS ({_COMMITTED_PUBLICATION})",
         "a committed attempt is published",
     ),
     (
@@ -58,7 +58,7 @@ _CHECKS: Final = (
 )
 # The lock makes the check correct under READ COMMITTED: after the wait the other claim is visible.
 _CLAIMS_LOCK: Final = "    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));\n"
-# Binary columns in JSON.
+# The SQL that shows a binary column in JSON as hexadecimal digits.
 _HEX: Final = {"sqlite": "CASE WHEN {0} IS NOT NULL THEN lower(hex({0})) END", "postgresql": "encode({0}, 'hex')"}
 LAYOUT_CATALOG: Final = "pvdm"
 """The layout's `catalog_name`: one ledger holds one catalog."""
@@ -83,15 +83,15 @@ _NO_PROPERTIES: Final = "'{}'"
 
 def statements(dialect: DialectName) -> list[str]:
     """Every statement that makes an empty database a ledger, in order."""
-    made = _DIALECTS[dialect]()
-    found = []
+    compiler = _DIALECT_CLASSES[dialect]()
+    created = []
     for table in metadata.sorted_tables:
-        found.append(str(CreateTable(table).compile(dialect=made)))
+        created.append(str(CreateTable(table).compile(dialect=compiler)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        found += [str(CreateIndex(index).compile(dialect=made)) for index in indexes]
-    found += _sqlite_rules() if dialect == "sqlite" else _postgresql_rules()
-    found += layout_views(dialect)
-    return ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in found]
+        created += [str(CreateIndex(index).compile(dialect=compiler)) for index in indexes]
+    created += _sqlite_triggers() if dialect == "sqlite" else _postgresql_triggers()
+    created += _layout_views(dialect)
+    return ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in created]
 
 
 def row_key(table: Table, row: str) -> str:
@@ -99,28 +99,24 @@ def row_key(table: Table, row: str) -> str:
     return " || '/' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
 
 
-def _json_cells(table: Table, side: str, dialect: DialectName) -> str:
+def _json_arguments(table: Table, row: str, dialect: DialectName) -> str:
     """The logged columns of a row as arguments of the database's function that makes JSON."""
     logged = [column for column in table.columns if column.name not in table.info["unlogged"]]
-    values = ((column, f"{side}.{column.name}") for column in logged)
-    return ", ".join(
-        f"'{column.name}', " + (_HEX[dialect].format(value) if isinstance(column.type, LargeBinary) else value)
-        for column, value in values
-    )
+    formats = [_HEX[dialect] if isinstance(column.type, LargeBinary) else "{0}" for column in logged]
+    pairs = zip(logged, formats, strict=True)
+    return ", ".join(f"'{column.name}', " + form.format(f"{row}.{column.name}") for column, form in pairs)
 
 
 def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
-    """(name, event, condition, message) of every trigger that looks at one row only."""
-    if not table.info["passing"]:
+    """(name, event, condition, message) of every trigger that refuses a change by the changed row alone."""
+    if not table.info["deletable"]:
         yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
     if not table.info["changes"]:
         yield "no_update", "UPDATE", None, f"rows of {table.name} never change"
         return
-    changed = "\n    OR ".join(
-        f"NEW.{name} {distinct} OLD.{name}"
-        for name in [column.name for column in table.columns if column.name not in table.info["changes"]]
-    )
-    yield "fixed", "UPDATE", changed, f"only {', '.join(table.info['changes'])} of {table.name} change"
+    fixed = [column.name for column in table.columns if column.name not in table.info["changes"]]
+    fixed_changed = "\n    OR ".join(f"NEW.{name} {distinct} OLD.{name}" for name in fixed)
+    yield "fixed", "UPDATE", fixed_changed, f"only {', '.join(table.info['changes'])} of {table.name} change"
     machine = next((machine for machine in MACHINES if machine.table == table.name), None)
     if machine is not None:
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
@@ -137,64 +133,60 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
         yield "protected_once", "UPDATE", since, "when a table was first protected stays known"
 
 
-def _sqlite_rules() -> list[str]:
-    found = []
+def _sqlite_triggers() -> list[str]:
+    triggers = []
     for table in metadata.sorted_tables:
-        for name, event, condition, sentence in _refusals(table, "IS NOT"):
-            found.append(
-                _sqlite_trigger(f"{table.name}_{name}", f"BEFORE {event} ON {table.name}", condition, sentence)
-            )
+        for name, event, condition, message in _refusals(table, "IS NOT"):
+            when = f"BEFORE {event} ON {table.name}"
+            triggers.append(_sqlite_trigger(f"{table.name}_{name}", when, condition, message))
         if table.info["unlogged"] is not None:
             events = ("INSERT", "UPDATE") if table.info["changes"] else ("INSERT",)
-            found += [_sqlite_event(table, event) for event in events]
-    return found + [_sqlite_trigger(*check) for check in _CHECKS]
+            triggers += [_sqlite_event(table, event) for event in events]
+    return triggers + [_sqlite_trigger(*check) for check in _CHECKS]
 
 
-def _sqlite_trigger(name: str, when: str, condition: str | None, sentence: str) -> str:
+def _sqlite_trigger(name: str, when: str, condition: str | None, message: str) -> str:
     clause = "" if condition is None else f"\nWHEN {condition}"
-    return f"CREATE TRIGGER {name} {when}{clause}\nBEGIN\n    SELECT RAISE(ABORT, '{REFUSED_PREFIX}{sentence}');\nEND"
+    return f"CREATE TRIGGER {name} {when}{clause}\nBEGIN\n    SELECT RAISE(ABORT, '{REFUSED_PREFIX}{message}');\nEND"
 
 
 def _sqlite_event(table: Table, event: str) -> str:
-    old = f"json_object({_json_cells(table, 'OLD', 'sqlite')})" if event == "UPDATE" else "NULL"
+    old = f"json_object({_json_arguments(table, 'OLD', 'sqlite')})" if event == "UPDATE" else "NULL"
     return (
         f"CREATE TRIGGER {table.name}_event_{event.lower()} AFTER {event} ON {table.name}\nBEGIN\n"  # noqa: S608 - no value
         f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"
         f"    VALUES (NEW.at_micros, '{event.lower()}', '{table.name}', {row_key(table, 'NEW')},\n"
-        f"        {old},\n        json_object({_json_cells(table, 'NEW', 'sqlite')}));\nEND"
+        f"        {old},\n        json_object({_json_arguments(table, 'NEW', 'sqlite')}));\nEND"
     )
 
 
-def _postgresql_rules() -> list[str]:
-    found = [
-        _function(
-            "pvdm_refuse", f"    RAISE EXCEPTION '{REFUSED_PREFIX}%', TG_ARGV[0] USING ERRCODE = '{REFUSED_SQLSTATE}';"
-        )
-    ]
+def _postgresql_triggers() -> list[str]:
+    refuse = f"    RAISE EXCEPTION '{REFUSED_PREFIX}%', TG_ARGV[0] USING ERRCODE = '{REFUSED_SQLSTATE}';"
+    triggers = [_function("pvdm_refuse", refuse)]
     for table in metadata.sorted_tables:
-        for name, event, condition, sentence in _refusals(table, "IS DISTINCT FROM"):
+        for name, event, condition, message in _refusals(table, "IS DISTINCT FROM"):
             clause = "" if condition is None else f"\nWHEN ({condition})"
-            found.append(
+            triggers.append(
                 f"CREATE TRIGGER {table.name}_{name} BEFORE {event} ON {table.name}\nFOR EACH ROW{clause}\n"
-                f"EXECUTE FUNCTION pvdm_refuse('{sentence}')"
+                f"EXECUTE FUNCTION pvdm_refuse('{message}')"
             )
-        found.append(
+        triggers.append(
             f"CREATE TRIGGER {table.name}_no_truncate BEFORE TRUNCATE ON {table.name}\nFOR EACH STATEMENT\n"
             f"EXECUTE FUNCTION pvdm_refuse('rows of {table.name} are never deleted')"
         )
         if table.info["unlogged"] is not None:
-            found += _postgresql_event(table)
-    for name, when, condition, sentence in _CHECKS:
+            triggers += _postgresql_event(table)
+    for name, when, condition, message in _CHECKS:
         body = (
             f"{_CLAIMS_LOCK if name == 'claims_overlap' else ''}    IF {condition} THEN\n"
-            f"        RAISE EXCEPTION '{REFUSED_PREFIX}{sentence}' USING ERRCODE = '{REFUSED_SQLSTATE}';\n"
+            f"        RAISE EXCEPTION '{REFUSED_PREFIX}{message}' USING ERRCODE = '{REFUSED_SQLSTATE}';\n"
             "    END IF;\n    RETURN NEW;"
         )
-        found += [
+        triggers += [
             _function(f"pvdm_{name}", body),
             f"CREATE TRIGGER {name} {when}\nFOR EACH ROW\nEXECUTE FUNCTION pvdm_{name}()",
         ]
-    return found
+    return triggers
 
 
 def _function(name: str, body: str) -> str:
@@ -202,7 +194,7 @@ def _function(name: str, body: str) -> str:
 
 
 def _postgresql_event(table: Table) -> list[str]:
-    old, new = (f"json_build_object({_json_cells(table, side, 'postgresql')})::text" for side in ("OLD", "NEW"))
+    old, new = (f"json_build_object({_json_arguments(table, row, 'postgresql')})::text" for row in ("OLD", "NEW"))
     body = (
         f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"  # noqa: S608 - no value in it
         f"    VALUES (NEW.at_micros, lower(TG_OP), '{table.name}', {row_key(table, 'NEW')},\n"
@@ -216,7 +208,7 @@ def _postgresql_event(table: Table) -> list[str]:
     ]
 
 
-def layout_views(dialect: str) -> list[str]:
+def _layout_views(dialect: str) -> list[str]:
     """The statements that create the views. A union or DISTINCT makes them read-only in both databases."""
     joined, dotted, properties = _JOINED[dialect], _DOTTED[dialect], _PROPERTY_ROWS[dialect]
     return [
@@ -251,5 +243,5 @@ SELECT DISTINCT '{LAYOUT_CATALOG}' AS catalog_name,
         AND t.upstream IS NULL) AS table_count,
     (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
 FROM namespaces n
-WHERE n.dropped_micros IS NULL AND {dotted}""",  # noqa: S608 - no value in it  # noqa: S608 - no value in it
+WHERE n.dropped_micros IS NULL AND {dotted}""",  # noqa: S608 - no value in it
     ]

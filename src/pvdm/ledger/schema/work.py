@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
 
-from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, states, table, time, word
+from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, state_column, table, time, word
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
 
 
@@ -28,7 +28,7 @@ class NoncePurpose(StrEnum):
     MIGRATION = "migration"
 
 
-class HandleWord(StrEnum):
+class StoredHandleState(StrEnum):
     """The state of a key handle."""
 
     ISSUED = "ISSUED"
@@ -49,8 +49,8 @@ workloads: Final = table(
     word("plan_hash"),
     number("epoch"),
     word("newer_columns"),
-    *states(WORKLOAD),
-    word("reason"),
+    *state_column(WORKLOAD),
+    word("reason", changes=True),
     time(),
     one_of("atomicity", Atomicity),
     CheckConstraint("length(workload_id) BETWEEN 1 AND 128", name="workload_id_length"),
@@ -58,7 +58,6 @@ workloads: Final = table(
     *hex_text("plan_hash", 64),
     Index("workloads_table_uuid", "table_uuid"),
     Index("workloads_domain", "domain"),
-    changes=("state", "reason", "at_micros"),
 )
 
 chunks: Final = table(
@@ -79,9 +78,9 @@ attempts: Final = table(
     number("number", CheckConstraint("number >= 1", name="number_positive")),
     word("branch"),
     word("prefix"),
-    *states(ATTEMPT),
-    word("staged_snapshot_id", nullable=True),
-    word("reason"),
+    *state_column(ATTEMPT),
+    word("staged_snapshot_id", nullable=True, changes=True),
+    word("reason", changes=True),
     time(),
     *hex_text("attempt_id", 32),
     ForeignKeyConstraint(["workload_id", "chunk_id"], ["chunks.workload_id", "chunks.chunk_id"]),
@@ -89,7 +88,6 @@ attempts: Final = table(
     UniqueConstraint("workload_id", "chunk_id", "attempt_id", name="attempts_of_chunk"),
     UniqueConstraint("prefix", name="attempts_prefix_once"),
     Index("attempts_at_micros", "at_micros"),
-    changes=("state", "staged_snapshot_id", "reason", "at_micros"),
 )
 # A second live attempt of a chunk cannot be stored, even if the code fails to check it.
 _LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
@@ -101,9 +99,9 @@ nonces: Final = table(
     word("purpose"),
     word("holder"),
     word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
-    *states(NONCE),
-    word("snapshot_id", nullable=True),
-    word("reason"),
+    *state_column(NONCE),
+    word("snapshot_id", nullable=True, changes=True),
+    word("reason", changes=True),
     time(),
     *hex_text("nonce", 32),
     one_of("purpose", NoncePurpose),
@@ -112,7 +110,6 @@ nonces: Final = table(
         f"state <> '{NonceState.COMMITTED}' OR attempt_id IS NULL OR snapshot_id IS NOT NULL", name="committed_as"
     ),
     UniqueConstraint("attempt_id", "nonce", name="nonces_of_attempt"),
-    changes=("state", "snapshot_id", "reason", "at_micros"),
 )
 index_where("nonces_one_held", f"state <> '{NonceState.ABORTED}'", nonces.c.attempt_id, unique=True)
 
@@ -157,10 +154,9 @@ target_sources: Final = table(
     "target_sources",
     word("target", primary_key=True),
     word("source_name", primary_key=True),
-    word("source"),
-    word("workload_id"),
+    word("source", changes=True),
+    word("workload_id", changes=True),
     time(),
-    changes=("source", "workload_id", "at_micros"),
 )
 
 handles: Final = table(
@@ -168,13 +164,12 @@ handles: Final = table(
     word("handle_sha256", primary_key=True),
     word("job_id"),
     number("redemptions"),
-    word("state"),
-    word("context", nullable=True),
+    word("state", changes=True),
+    word("context", nullable=True, changes=True),
     time(),
     *hex_text("handle_sha256", 64),
-    one_of("state", HandleWord),
+    one_of("state", StoredHandleState),
     UniqueConstraint("job_id", name="handles_job_once"),
-    changes=("state", "context", "at_micros"),
 )
 
 handle_workers: Final = table(
@@ -199,21 +194,20 @@ verified: Final = table(
     "verified",
     word("nonce", primary_key=True),
     word("attempt_id"),
-    word("core_sha256"),
-    word("location", nullable=True),
-    word("sha256", nullable=True),
-    number("files"),
-    number("rows", nullable=True),
-    word("findings"),
-    number("findings_more"),
-    word("located", nullable=True),
+    word("core_sha256", changes=True),
+    word("location", nullable=True, changes=True),
+    word("sha256", nullable=True, changes=True),
+    number("files", changes=True),
+    number("rows", nullable=True, changes=True),
+    word("findings", changes=True),
+    number("findings_more", changes=True),
+    word("located", nullable=True, changes=True),
     time(),
     *hex_text("core_sha256", 64),
     *hex_text("sha256", 64),
     CheckConstraint("(location IS NULL) = (sha256 IS NULL)", name="manifest_hashed"),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("verified_attempt_id", "attempt_id"),
-    changes=("core_sha256", "location", "sha256", "files", "rows", "findings", "findings_more", "located", "at_micros"),
     unlogged=("findings", "located"),
 )
 
@@ -237,9 +231,8 @@ quarantine_removals: Final = table(
     word("reason"),
     number("files"),
     number("bytes"),
-    number("done"),
+    number("done", changes=True),
     time(),
     CheckConstraint("done IN (0, 1)", name="done_known"),
     CheckConstraint("files >= 0 AND bytes >= 0", name="counts_not_negative"),
-    changes=("done", "at_micros"),
 )

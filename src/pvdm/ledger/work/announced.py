@@ -1,6 +1,6 @@
 """Announced publications: what an upstream catalog is asked to publish, kept until the result is known.
 
-An open one locks its table: no other is announced, and its attempts and nonces do not change state.
+While one is open, no other is announced for its table, and its attempts and nonces do not change state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import read_record, record_from
 from pvdm.ledger.schema.catalog import announced, announced_attempts
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import ANNOUNCED, AnnouncedState
@@ -23,7 +23,10 @@ ORDER_MAX_BYTES: Final = 67_108_864
 
 @dataclass(frozen=True, slots=True)
 class NewAnnounced:
-    """What is announced: the snapshot, the process that sends it, the attempts with nonces, and the order."""
+    """What is announced. `attempts` are attempt ids with nonces, `holder` is the process that sends the publication.
+
+    `order_text` is the text of the gate's `Order`.
+    """
 
     announced_id: str
     table_uuid: str
@@ -32,7 +35,7 @@ class NewAnnounced:
     attempts: tuple[tuple[str, str], ...]
     override_nonce: str | None
     holder: str
-    order: str
+    order_text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Announced:
     workload_id: str
     snapshot_id: str
     holder: str
-    order: str
+    order_text: str
     state: AnnouncedState
     at_micros: int
 
@@ -60,7 +63,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
         snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
         holder=ids.require_name(new.holder, "holder"),
-        order_text=ids.require_size(new.order.encode(), ORDER_MAX_BYTES, Code.ANNOUNCED_TOO_LARGE),
+        order_text=ids.require_size(new.order_text.encode(), ORDER_MAX_BYTES, Code.ANNOUNCED_TOO_LARGE),
         state=ANNOUNCED.initial,
         reason="announced",
     )
@@ -71,30 +74,26 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
 
 def get(unit: Unit, announced_id: str) -> Announced:
     """The announced publication. Raises `announced_unknown`."""
-    return _announced(unit.get(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id))
+    return record_from(Announced, unit.get(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id))
 
 
 def list_open(unit: Unit) -> list[Announced]:
-    """Every open one, oldest first. A starting Steward asks the upstream about them."""
+    """Every open publication, oldest first. A starting Steward finds out their results at the upstream."""
     wanted = select(announced).where(announced.c.state == AnnouncedState.OPEN)
-    return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
+    return unit.records(Announced, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
 def find_open(unit: Unit, table_uuid: str) -> Announced | None:
-    """The open one at this table, or None."""
-    wanted = select(announced).where(announced.c.table_uuid == table_uuid, announced.c.state == AnnouncedState.OPEN)
-    return read_row(_announced, unit.row(wanted))
+    """The open publication to this table, or None."""
+    return read_record(Announced, unit.find(announced, table_uuid=table_uuid, state=AnnouncedState.OPEN))
 
 
 def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
-    """Everything that was ever announced of an attempt."""
+    """Every publication of the attempt that was ever announced, oldest first."""
     same_publication = announced_attempts.c.announced_id == announced.c.announced_id
-    wanted = (
-        select(announced)
-        .join(announced_attempts, same_publication)
-        .where(announced_attempts.c.attempt_id == attempt_id)
-    )
-    return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
+    wanted = select(announced).join(announced_attempts, same_publication)
+    wanted = wanted.where(announced_attempts.c.attempt_id == attempt_id)
+    return unit.records(Announced, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | None:
@@ -104,11 +103,11 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | No
         announced.c.snapshot_id == snapshot_id,
         announced.c.state != AnnouncedState.RELEASED,
     )
-    return read_row(_announced, unit.row(wanted))
+    return read_record(Announced, unit.row(wanted))
 
 
-def snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
-    """Which of these are in an open publication. Their files may become visible at any moment."""
+def find_open_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
+    """Those of the snapshots that an open publication may make visible at any moment."""
     return {each.snapshot_id for each in list_open(unit)} & set(snapshot_ids)
 
 
@@ -123,7 +122,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """Move it out of OPEN. Returns False if it is settled this way already; the other way is refused."""
+    """End an open publication as `to`. Returns False if it has ended so already; another end is refused."""
     state = AnnouncedState(unit.get_locked(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id)["state"])
     if state is to:
         return False
@@ -134,7 +133,7 @@ def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) ->
 
 
 def require_none(unit: Unit, table_uuid: str) -> None:
-    """Raise `publication_under_way` if one is open at the table."""
+    """Raise `publication_under_way` if a publication to the table is open."""
     found = find_open(unit, table_uuid)
     if found is not None:
         raise Code.PUBLICATION_UNDER_WAY(got=f"snapshot {found.snapshot_id} of workload {found.workload_id}")
@@ -145,7 +144,3 @@ def require_attempt_free(unit: Unit, attempt_id: str) -> None:
     for each in of_attempt(unit, attempt_id):
         if each.state is AnnouncedState.OPEN:
             raise Code.ATTEMPT_ANNOUNCED(got=f"snapshot {each.snapshot_id}", attempt_id=attempt_id)
-
-
-def _announced(row: Row) -> Announced:
-    return record_from(Announced, row, order=row["order_text"])

@@ -13,7 +13,7 @@ from pvdm.ledger import ids
 from pvdm.ledger.connection import read_record, record_from
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import announced, chunks, nonces, workloads
 from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadState
 
@@ -24,7 +24,7 @@ _END_INVALID: Final = "an attempt can only end as VERIFICATION_FAILED or ROLLED_
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpening:
-    """What the Steward has chosen for a new attempt."""
+    """What a new attempt is opened with; the Steward chooses the values."""
 
     attempt_id: str
     workload_id: str
@@ -81,7 +81,7 @@ def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
 
 
 def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
-    """Every attempt at the first of these chunks: as many chunks as fit on a page with all their attempts."""
+    """All attempts at each of these chunks, up to the last chunk whose attempts fit on a page."""
     counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
         attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
     )
@@ -99,10 +99,12 @@ def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[st
     return found
 
 
-def list_live(unit: Unit) -> list[Attempt]:
-    """Every attempt that has not ended. A starting Steward resumes them."""
-    wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)
-    return unit.records(Attempt, wanted)
+def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
+    """Every attempt that has not ended; of one workload, or of all. A starting Steward resumes them."""
+    live = select(attempts).where(attempts.c.state.in_(ATTEMPT.live()))
+    return unit.records(
+        Attempt, where_given(live, (attempts.c.workload_id, workload_id)).order_by(attempts.c.at_micros)
+    )
 
 
 def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
@@ -119,14 +121,8 @@ def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))
 
 
-def list_live_of_workload(unit: Unit, workload_id: str) -> list[Attempt]:
-    """Every attempt of a workload that has not ended."""
-    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.state.in_(ATTEMPT.live()))
-    return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
-
-
-def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
-    """For each workload, how many chunks have their last attempt in which state. Untried chunks do not count."""
+def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
+    """For each workload and state, how many chunks have their last attempt in it. Untried chunks do not count."""
     last = (
         select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
         .where(attempts.c.workload_id.in_(workload_ids))
@@ -181,7 +177,7 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
 
 
 def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:
-    """STAGING or COMMITTING to VERIFYING, with a new nonce. A chunk without rows has no staged snapshot."""
+    """Move from STAGING or COMMITTING to VERIFYING, with a new nonce. A chunk without rows has no staged snapshot."""
     found = lock(unit, attempt_id)
     staged = None if staged_snapshot_id is None else ids.require_snapshot_id(staged_snapshot_id)
     moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
@@ -191,12 +187,12 @@ def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_
 
 
 def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
-    """VERIFYING to COMMITTING: PASS, or FAIL waived by break-glass."""
+    """Move from VERIFYING to COMMITTING, after a PASS, or a FAIL that break-glass waives."""
     return _move(unit, lock(unit, attempt_id), AttemptState.COMMITTING, reason)
 
 
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
-    """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
+    """End as VERIFICATION_FAILED or ROLLED_BACK, and abort the nonce. The same end again is no change."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
         raise Code.ATTEMPT_END_INVALID(_END_INVALID, got=to)
     found = lock(unit, attempt_id)
@@ -210,7 +206,7 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
 def publish(
     unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
-    """COMMITTING to COMMITTED: nonce, publication and state, in the transaction that swaps the pointer."""
+    """Move from COMMITTING to COMMITTED, with nonce and publication, in the transaction that swaps the pointer."""
     found = lock(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
         raise _moved_error(found, AttemptState.COMMITTING)
@@ -228,15 +224,15 @@ def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt
 
 
 def _require_nonce_of(unit: Unit, attempt_id: str, nonce: str) -> None:
-    known = nonces.find(unit, nonce)
-    if known is None or known.attempt_id != attempt_id:
+    found = nonces.find(unit, nonce)
+    if found is None or found.attempt_id != attempt_id:
         raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
 
 
 def _store_publication(
     unit: Unit, found: Attempt, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
-    first = unit.insert_new(
+    is_first = unit.insert_new(
         published,
         workload_id=found.workload_id,
         chunk_id=found.chunk_id,
@@ -245,13 +241,13 @@ def _store_publication(
         snapshot_id=snapshot_id,
         **(dict.fromkeys(chunks.EXTENT_COLUMNS) if extent is None else asdict(extent)),
     )
-    if not first:
+    if not is_first:
         raise _published_error(unit, found.workload_id, found.chunk_id)
     return _move(unit, found, AttemptState.COMMITTED, f"published as snapshot {snapshot_id}")
 
 
 def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> PvdmError:
-    before = chunks.publication(unit, workload_id, chunk_id)
+    before = chunks.find_publication(unit, workload_id, chunk_id)
     return Code.CHUNK_PUBLISHED(
         f"chunk {chunk_id} of workload {workload_id} is published",
         got="unknown" if before is None else f"snapshot {before.snapshot_id}",
@@ -260,16 +256,16 @@ def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> PvdmError:
 
 def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     """The next attempt's number. Raises if the chunk is published or has a live attempt."""
-    if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
+    if chunks.find_publication(unit, opening.workload_id, opening.chunk_id) is not None:
         raise _published_error(unit, opening.workload_id, opening.chunk_id)
     of_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
-    alive = unit.row(select(attempts).where(of_chunk, attempts.c.state.in_(ATTEMPT.live())))
-    if alive is not None:
+    live = unit.row(select(attempts).where(of_chunk, attempts.c.state.in_(ATTEMPT.live())))
+    if live is not None:
         raise Code.ATTEMPT_LIVE(
-            f"attempt {alive['number']} of chunk {opening.chunk_id} has not ended",
+            f"attempt {live['number']} of chunk {opening.chunk_id} has not ended",
             expected="no live attempt",
-            got=alive["state"],
-            attempt_id=alive["attempt_id"],
+            got=live["state"],
+            attempt_id=live["attempt_id"],
         )
     counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
     rows = unit.rows(counted.where(of_chunk).group_by(attempts.c.state))
@@ -279,13 +275,13 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     return max((int(row["last"]) for row in rows), default=0) + 1
 
 
-def _require_attempt_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
-    """Raise `attempts_used_up`. Only verified attempts count as failures, not killed jobs."""
-    if got >= most:
+def _require_attempt_left(opening: AttemptOpening, end: str, ended: int, most: int) -> None:
+    """Raise `attempts_used_up` if as many attempts have ended in this way as may. A killed job is no failure."""
+    if ended >= most:
         raise Code.ATTEMPTS_USED_UP(
             f"chunk {opening.chunk_id} has no attempt left",
-            expected=f"at most {most} {how}",
-            got=str(got),
+            expected=f"at most {most} {end}",
+            got=str(ended),
             hint="find out why. To publish failed rows anyway: `pvdm break-glass`, while the workload "
             f"is open. Or an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
             "which break-glass is no longer possible, and a new workload id is used",
@@ -297,17 +293,17 @@ def _reserve_nonce(unit: Unit, attempt_id: str, nonce: str) -> None:
 
 
 def _abort_nonce(unit: Unit, attempt_id: str, reason: str) -> None:
-    held = nonces.held_by(unit, attempt_id)
+    held = nonces.find_held(unit, attempt_id)
     if held is not None:
         nonces.abort(unit, held.nonce, reason=reason)
 
 
-def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
+def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved_error(found, to)
     if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
         announced.require_attempt_free(unit, found.attempt_id)
-    unit.update(attempts, {"attempt_id": found.attempt_id}, **more, state=to, reason=ids.require_reason(reason))
+    unit.update(attempts, {"attempt_id": found.attempt_id}, **columns, state=to, reason=ids.require_reason(reason))
     return get(unit, found.attempt_id)
 
 
@@ -322,7 +318,7 @@ def _moved_error(found: Attempt, to: AttemptState) -> PvdmError:
 
 
 def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
-    asked = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
-    if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
+    requested = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
+    if requested != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
         raise Code.ATTEMPT_PARAMETERS_DIFFER(got=opening.attempt_id)
     return earlier

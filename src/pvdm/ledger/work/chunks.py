@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.schema.work import chunks, published, workloads
 from pvdm.ledger.unit import Unit
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
@@ -31,9 +31,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a publication changes: the chunk's own rows and files, and those that its whole snapshot removes.
+    """The rows and files that a chunk adds, and those that its snapshot removes.
 
-    Chunks that become visible together have one snapshot, which removes what they replace together.
+    Chunks that are published together share one snapshot, so they have the same removed rows and files.
     """
 
     rows_added: int
@@ -44,7 +44,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What made a chunk visible. Without an extent it is known from its receipt only."""
+    """The publication of a chunk. `extent` is None if only the receipt was left after a restore."""
 
     workload_id: str
     chunk_id: str
@@ -55,7 +55,7 @@ class Published:
     extent: Extent | None = None
 
 
-def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
+def store_plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
     """Store the chunks of a workload that is being opened."""
     if not 1 <= len(planned) <= CHUNKS_MAX:
         raise Code.CHUNKS_TOO_MANY(expected=f"1 to {CHUNKS_MAX} chunks", got=str(len(planned)))
@@ -78,12 +78,12 @@ def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
 def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     """The plan, in its order."""
     wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
-    return [_chunk(row) for row in unit.rows(wanted)]
+    return unit.records(Chunk, wanted)
 
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
     """One chunk of the plan, or None."""
-    return read_row(_chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
+    return read_record(Chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
 
 
 def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
@@ -92,8 +92,7 @@ def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
     found: list[Chunk] = []
     size = 0
-    for row in unit.rows(limited):
-        chunk = _chunk(row)
+    for chunk in unit.records(Chunk, limited):
         size += len(chunk.definition)
         if found and size > CHUNKS_PAGE_MAX_BYTES:
             break
@@ -107,7 +106,7 @@ def count(unit: Unit, workload_id: str) -> int:
     return int(unit.execute(wanted).scalar_one())
 
 
-def counts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
+def count_by_workload(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
     """How many chunks the plan of each of these workloads has."""
     wanted = select(chunks.c.workload_id, func.count().label("planned")).where(chunks.c.workload_id.in_(workload_ids))
     return {row["workload_id"]: int(row["planned"]) for row in unit.rows(wanted.group_by(chunks.c.workload_id))}
@@ -120,12 +119,12 @@ def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
     return [row["chunk_id"] for row in unit.rows(limited)]
 
 
-def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
+def find_publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
     """The chunk's publication, or None."""
     return read_row(_published, unit.find(published, workload_id=workload_id, chunk_id=chunk_id))
 
 
-def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
+def list_publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
     """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
     same_chunk = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
     wanted = select(published).join(chunks, same_chunk).where(published.c.workload_id == workload_id)
@@ -134,13 +133,13 @@ def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None =
     return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
 
 
-def published_count(unit: Unit, workload_id: str) -> int:
+def count_published(unit: Unit, workload_id: str) -> int:
     """How many chunks of the plan are published."""
     wanted = select(func.count()).select_from(published).where(published.c.workload_id == workload_id)
     return int(unit.execute(wanted).scalar_one())
 
 
-def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
+def find_publications_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
     """The publications of these attempts, by attempt id."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
     return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
@@ -155,13 +154,9 @@ def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
 
 
 def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
-    """Which of these snapshots a publication ever made visible."""
-    wanted = unit.rows_with(select(published.c.snapshot_id), published.c.snapshot_id, snapshot_ids)
-    return {row["snapshot_id"] for row in wanted}
-
-
-def _chunk(row: Row) -> Chunk:
-    return Chunk(row["chunk_id"], row["definition"].encode())
+    """Those of the snapshots that were ever published."""
+    rows = unit.rows_with(select(published.c.snapshot_id), published.c.snapshot_id, snapshot_ids)
+    return {row["snapshot_id"] for row in rows}
 
 
 def _published(row: Row) -> Published:

@@ -1,7 +1,7 @@
 """Claims: what an append workload publishes to a target, and which source the target publishes from.
 
-Claims belong to the target: loading a source again frees none of them. A source that is dropped and created again
-has another UUID and is another source: nothing of it is published until an operator signs a contract that names it.
+Claims belong to the target, so they stay when a source is loaded again. A source that is dropped and created again
+has another UUID. Nothing of it is published until an operator signs a contract that names the new UUID.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
 
 
 def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
-    """Store a claim that a restore has read from proofs. Returns False, and stores nothing, if it overlaps another."""
+    """Store a claim that a restore has read from proofs. Returns False, without storing it, if it overlaps another."""
     lock(unit, target)
     if find(unit, workload_id, target=target) is not None:
         return True
@@ -71,7 +71,7 @@ def lock(unit: Unit, target: str) -> None:
 
 
 def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Raise if the claim overlaps another workload's. Without the lock the result may change at once."""
+    """Raise if the claim overlaps another workload's. Only the lock on the target's claims keeps the result valid."""
     restores.require_no_lost_claim(unit, target=target)
     other = overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
@@ -83,24 +83,24 @@ def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
     return read_row(_claim, unit.find(claims, workload_id=workload_id, target=target))
 
 
-def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
-    """The claims of these workloads as text. Those without a claim are missing."""
+def list_claim_texts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
+    """The claims of these workloads as text, by workload id. A workload without a claim is left out."""
     wanted = unit.rows_with(select(claims.c.workload_id, claims.c.extent), claims.c.workload_id, workload_ids)
     return {row["workload_id"]: row["extent"] for row in wanted}
 
 
 def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
-    """The first other workload, by id, whose claim may share a row with this one. `take` decides, not this."""
+    """Another workload, and its claim that may share a row with this one; the first by id. None if there is none."""
     c = claims.c
     not_comparable: list[ColumnElement[bool]] = [c.claim_column.is_(None)]
     if claim.column is not None:
         not_comparable += [c.claim_column != claim.column, c.column_kind != claim.kind]
-    meets = (or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)) & (
+    bounds_overlap = (or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)) & (
         c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
     )
     wanted = select(claims).where(c.target == target, c.workload_id != workload_id)
     if claim.column is not None:
-        wanted = wanted.where(or_(*not_comparable, meets))
+        wanted = wanted.where(or_(*not_comparable, bounds_overlap))
     row = unit.row(wanted.order_by(c.workload_id).limit(1))
     return None if row is None else (row["workload_id"], _claim(row))
 
@@ -108,18 +108,17 @@ def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> t
 def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
     if (stored.column, stored.kind, stored.lower, stored.upper) != (asked.column, asked.kind, asked.lower, asked.upper):
         # People know a column by its name. If the names are equal, the column identities are shown too.
-        shown = stored.text, asked.text
-        if stored.text == asked.text:
-            shown = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
-        raise Code.CLAIM_DIFFERS(
-            f"workload {workload_id} has another claim", expected=shown[0], got=shown[1], workload_id=workload_id
-        )
+        expected, got = stored.text, asked.text
+        if expected == got:
+            expected, got = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
+        message = f"workload {workload_id} has another claim"
+        raise Code.CLAIM_DIFFERS(message, expected=expected, got=got, workload_id=workload_id)
 
 
 def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> PvdmError:
     other = unit.find(workloads, workload_id=workload_id)
     unfinished = other is not None and other["state"] == WorkloadState.OPEN
-    resume = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
+    resume_hint = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
     if asked.column is None or stored.column is None:
         why = "; a workload of a contract without boundary.claim claims everything, and is the only one"
     elif (asked.column, asked.kind) != (stored.column, stored.kind):
@@ -130,7 +129,7 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; {resume if unfinished else ''}to correct what {workload_id} has published, "
+        hint=f"nothing was published; {resume_hint if unfinished else ''}to correct what {workload_id} has published, "
         f"{WAY_TO_CORRECT}{why}",
         workload_id=workload_id,
     )

@@ -26,7 +26,7 @@ _NOTE_CHARACTERS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DisposalRecord:
-    """What became of an ended attempt's files. `kept` counts those that are still in use."""
+    """What became of an ended attempt's files: how many were removed, and how many are kept, as they are in use."""
 
     attempt_id: str
     outcome: DisposalOutcome
@@ -36,7 +36,7 @@ class DisposalRecord:
 
 
 def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
-    """Note that an ended attempt is cleaned up. The first note stays."""
+    """Note that an ended attempt is cleaned up. A second call changes nothing and returns the first record."""
     unit.insert_new(disposals, **asdict(replace(record, note=record.note[:_NOTE_CHARACTERS])))
     return record_from(DisposalRecord, unit.get(disposals, Code.ATTEMPT_UNKNOWN, attempt_id=record.attempt_id))
 
@@ -48,16 +48,16 @@ def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
 
 def list_undisposed(unit: Unit, *, since_micros: int = 0) -> list[Attempt]:
     """Attempts that have ended since then and are not cleaned up yet, oldest first."""
-    done = select(disposals.c.attempt_id)
+    cleaned_up = select(disposals.c.attempt_id)
     c = attempts_table.c
-    ended = (c.state.in_(ATTEMPT.terminal()), c.attempt_id.not_in(done), c.at_micros >= since_micros)
-    wanted = select(attempts_table).where(*ended).order_by(c.at_micros).limit(PENDING_PAGE_MAX_ROWS)
+    pending = (c.state.in_(ATTEMPT.terminal()), c.attempt_id.not_in(cleaned_up), c.at_micros >= since_micros)
+    wanted = select(attempts_table).where(*pending).order_by(c.at_micros).limit(PENDING_PAGE_MAX_ROWS)
     return unit.records(Attempt, wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Who removed an attempt's files, and why. `done` once all of them are removed."""
+    """Who removed an attempt's files from quarantine, and why. `done`: all of them are removed."""
 
     attempt_id: str
     token_id: str
@@ -71,16 +71,16 @@ class Removal:
 def page_quarantined(
     unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, back: Collection[str]
 ) -> list[Attempt]:
-    """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one.
+    """Attempts whose files are in quarantine, oldest first, from after this attempt id; of one domain, or of all.
 
-    `back` are attempts whose files were removed, but of which some are there again.
+    `back` are attempts whose files were removed, but some of which are in quarantine again.
     """
     wanted = _select_quarantined(back)
     wanted = where_given(wanted, (workloads.c.domain, domain), (workloads.c.table_uuid, table_uuid))
     if after is not None:
         last = attempts.get(unit, after)
-        at, name = attempts_table.c.at_micros, attempts_table.c.attempt_id
-        wanted = wanted.where(or_(at > last.at_micros, and_(at == last.at_micros, name > last.attempt_id)))
+        at, attempt_id = attempts_table.c.at_micros, attempts_table.c.attempt_id
+        wanted = wanted.where(or_(at > last.at_micros, and_(at == last.at_micros, attempt_id > last.attempt_id)))
     wanted = wanted.order_by(attempts_table.c.at_micros, attempts_table.c.attempt_id)
     return unit.records(Attempt, wanted.limit(QUARANTINE_PAGE_MAX_ROWS))
 
@@ -96,7 +96,7 @@ def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
 
 
 def begin_removal(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes the attempt's files and why, before the first is deleted. The first note stays."""
+    """Note who removes the attempt's files and why, before the first is deleted. A second call changes nothing."""
     unit.insert_new(quarantine_removals, attempt_id=removal.attempt_id, **_removal_facts(removal), done=0)
     return _removal(unit.get(quarantine_removals, Code.ATTEMPT_UNKNOWN, attempt_id=removal.attempt_id))
 
@@ -118,18 +118,18 @@ def _removal_facts(removal: Removal) -> dict[str, str | int]:
     }
 
 
-def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+def find_removed_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
     """Those of the attempts whose files were all removed."""
     c = quarantine_removals.c
     rows = unit.rows_with(select(c.attempt_id).where(c.done == 1), c.attempt_id, attempt_ids)
     return [row["attempt_id"] for row in rows]
 
 
-def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+def find_unknown_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
     """Those ids that belong to no attempt of this ledger."""
-    own = attempts_table.c.attempt_id
-    known = {row["attempt_id"] for row in unit.rows_with(select(own), own, attempt_ids)}
-    return [each for each in attempt_ids if each not in known]
+    column = attempts_table.c.attempt_id
+    in_ledger = {row["attempt_id"] for row in unit.rows_with(select(column), column, attempt_ids)}
+    return [each for each in attempt_ids if each not in in_ledger]
 
 
 def end_removal(unit: Unit, attempt_id: str) -> None:
@@ -140,17 +140,15 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
 
 def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
     """Failed attempts in quarantine whose files were not removed, or are there again."""
-    same_workload = workloads.c.workload_id == attempts_table.c.workload_id
-    disposed = disposals.c.attempt_id == attempts_table.c.attempt_id
-    removed = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
-    wanted = select(attempts_table).join(workloads, same_workload).join(disposals, disposed)
-    wanted = wanted.outerjoin(quarantine_removals, removed)
-    return wanted.where(
-        attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
-        disposals.c.outcome == DisposalOutcome.QUARANTINED,
-        or_(
-            quarantine_removals.c.done.is_(None), quarantine_removals.c.done == 0, attempts_table.c.attempt_id.in_(back)
-        ),
+    attempt_id, done = attempts_table.c.attempt_id, quarantine_removals.c.done
+    return (
+        select(attempts_table)
+        .join(workloads, workloads.c.workload_id == attempts_table.c.workload_id)
+        .join(disposals, disposals.c.attempt_id == attempt_id)
+        .outerjoin(quarantine_removals, quarantine_removals.c.attempt_id == attempt_id)
+        .where(attempts_table.c.state == AttemptState.VERIFICATION_FAILED)
+        .where(disposals.c.outcome == DisposalOutcome.QUARANTINED)
+        .where(or_(done.is_(None), done == 0, attempt_id.in_(back)))
     )
 
 

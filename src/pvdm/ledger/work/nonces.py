@@ -1,4 +1,4 @@
-"""Nonces: reserved by one insert, then COMMITTED or ABORTED for good. Recovery settles them by the catalog's answer."""
+"""Nonces: reserved by one insert, then COMMITTED or ABORTED for good. Recovery settles them by the catalog's state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Nonce:
 
 def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attempt_id: str | None = None) -> None:
     """Reserve the nonce. Raises `nonce_taken`; one insert on the primary key decides."""
-    won = unit.insert_new(
+    is_new = unit.insert_new(
         nonces,
         nonce=ids.require_random_id(nonce, "nonce"),
         purpose=purpose,
@@ -45,7 +45,7 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
         snapshot_id=None,
         reason="reserved",
     )
-    if not won:
+    if not is_new:
         raise Code.NONCE_TAKEN(got=nonce)
 
 
@@ -54,13 +54,13 @@ def find(unit: Unit, nonce: str) -> Nonce | None:
     return read_record(Nonce, unit.find(nonces, nonce=nonce))
 
 
-def held_by(unit: Unit, attempt_id: str) -> Nonce | None:
+def find_held(unit: Unit, attempt_id: str) -> Nonce | None:
     """The attempt's one nonce that is not ABORTED, or None."""
     return read_record(Nonce, unit.row(_HELD, of_attempt=attempt_id))
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
-    """RESERVED to COMMITTED. Any other state is refused, so a nonce is used once."""
+    """Move from RESERVED to COMMITTED. Any other state is refused, so a nonce is used once."""
     found = _lock(unit, nonce)
     if found.state is not NonceState.RESERVED:
         raise Code.NONCE_NOT_RESERVED(got=found.state)
@@ -68,7 +68,7 @@ def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
 
 
 def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
-    """RESERVED to ABORTED. ABORTED is no change; COMMITTED is refused."""
+    """Move from RESERVED to ABORTED. ABORTED is no change; COMMITTED is refused."""
     found = _lock(unit, nonce)
     if found.state is NonceState.ABORTED:
         return found
@@ -94,7 +94,7 @@ def settle(unit: Unit, nonce: str, snapshot_id: str) -> Nonce:
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:
-    """Every nonce that is still RESERVED. A starting Steward asks the catalog about them."""
+    """Every RESERVED nonce. A starting Steward looks in the catalog whether their snapshots were published."""
     wanted = select(nonces).where(nonces.c.state == NonceState.RESERVED).order_by(nonces.c.at_micros, nonces.c.nonce)
     return unit.records(Nonce, wanted)
 

@@ -1,4 +1,4 @@
-"""What verification found for each nonce."""
+"""The result of verification for each nonce: the verified manifest and the findings."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class VerifiedRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Store what was found. Until a proof is signed for the nonce, a new result replaces the first."""
+    """Store the result. It replaces an earlier one of the nonce, unless a proof of that is signed."""
     attempts.lock(unit, record.attempt_id)
-    kept = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
-    left_out = record.findings_more + len(record.findings) - len(kept)
-    record = replace(record, findings=kept, findings_more=left_out)
+    stored = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
+    left_out = record.findings_more + len(record.findings) - len(stored)
+    record = replace(record, findings=stored, findings_more=left_out)
     values = {
         "core_sha256": record.core_sha256,
         "location": record.location,
@@ -70,9 +70,8 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
         "findings_more": record.findings_more,
         "located": None if record.located is None else canonical_json.dump(record.located.to_json()).decode(),
     }
-    if unit.insert_new(verified, nonce=record.nonce, attempt_id=record.attempt_id, **values):
-        return
-    if get(unit, record.nonce) == record:
+    is_new = unit.insert_new(verified, nonce=record.nonce, attempt_id=record.attempt_id, **values)
+    if is_new or get(unit, record.nonce) == record:
         return
     if proofs.of_nonce(unit, record.nonce):
         raise Code.VERIFIED_DIFFERS(got=record.nonce)
@@ -95,20 +94,20 @@ def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     return {row["nonce"]: _record(row) for row in rows}
 
 
-def manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
+def list_manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
     """The locations of the verified manifests of these nonces."""
     rows = unit.rows_with(select(verified.c.location), verified.c.nonce, nonces)
     return {row["location"] for row in rows if row["location"] is not None}
 
 
 def _shorten_finding(found: StoredFinding) -> StoredFinding:
-    """Texts from files are untrusted: their length is limited and unencodable characters are escaped."""
+    """Limit the texts, which come from untrusted files, and escape characters that cannot be stored."""
     texts: dict[str, str | None] = asdict(found)
-    cut: dict[str, Any] = {name: text and _writable(text[:_TEXT_CHARACTERS]) for name, text in texts.items()}
-    return StoredFinding(**cut)
+    shortened: dict[str, Any] = {name: text and _escape(text[:_TEXT_CHARACTERS]) for name, text in texts.items()}
+    return StoredFinding(**shortened)
 
 
-def _writable(text: str) -> str:
+def _escape(text: str) -> str:
     return text.encode("utf-8", errors="backslashreplace").decode().replace("\0", "\\x00")
 
 

@@ -13,7 +13,7 @@ from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import Atomicity, published, workloads
-from pvdm.ledger.unit import Unit, where_given
+from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.ledger.work import chunks
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.model.states import WORKLOAD, WorkloadState
@@ -25,7 +25,7 @@ WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a caller asks for. Two openings of one id must agree in all of it."""
+    """The parameters of a workload. Every opening of the same id must have the same ones."""
 
     workload_id: str
     contract_hash: str
@@ -45,7 +45,7 @@ class Pinned:
     epoch: int
     chunks: Sequence[Chunk]
     newer_columns: bytes = b"[]"
-    """Iceberg's JSON of the columns that the source had, and its pinned snapshot had not."""
+    """The columns, as Iceberg's JSON, that the source's schema had and the schema of its pinned snapshot had not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,14 @@ def find(unit: Unit, workload_id: str) -> Workload | None:
 
 def get(unit: Unit, workload_id: str) -> Workload:
     """The workload. Raises `workload_unknown`."""
-    found = find(unit, workload_id)
-    if found is None:
-        raise Code.WORKLOAD_UNKNOWN(got=ascii(workload_id[:128]))
-    return found
+    return _workload(unit.get(workloads, Code.WORKLOAD_UNKNOWN, workload_id=workload_id))
 
 
 def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
     """The next workloads by id; of one domain, or of all."""
-    wanted = where_given(select(workloads), (workloads.c.domain, domain)).order_by(workloads.c.workload_id)
-    if after is not None:
-        wanted = wanted.where(workloads.c.workload_id > after)
-    return [_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
+    of_domain = where_given(select(workloads), (workloads.c.domain, domain))
+    wanted = select_page(of_domain, workloads.c.workload_id, after, min(count, WORKLOADS_PAGE_MAX_ROWS))
+    return [_workload(row) for row in unit.rows(wanted)]
 
 
 def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
@@ -90,7 +86,7 @@ def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload
     return [_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
 
 
-def total(unit: Unit, *, domain: str | None) -> int:
+def count_all(unit: Unit, *, domain: str | None) -> int:
     """The number of workloads; of one domain, or of all."""
     wanted = where_given(select(func.count()).select_from(workloads), (workloads.c.domain, domain))
     return int(unit.execute(wanted).scalar_one())
@@ -120,7 +116,7 @@ def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) 
 
 
 def find_reopened(unit: Unit, opening: Opening) -> Workload | None:
-    """The workload of an earlier opening with the same parameters, or None; nothing is pinned twice."""
+    """The workload that was opened before under this id, or None. Raises if it has other parameters."""
     found = find(unit, opening.workload_id)
     if found is not None:
         _require_same(opening, found.opening)
@@ -128,7 +124,7 @@ def find_reopened(unit: Unit, opening: Opening) -> Workload | None:
 
 
 def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
-    """Open the workload with its chunks, or return the one that is open under this id with what it pinned."""
+    """Open the workload with its chunks. If its id was opened before, return that workload unchanged."""
     _require_valid(opening, pinned)
     restores.require_unused(unit, opening.workload_id)
     created = unit.insert_new(
@@ -142,18 +138,16 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
         reason="opened",
     )
     if created:
-        chunks.plan(unit, opening.workload_id, pinned.chunks)
+        chunks.store_plan(unit, opening.workload_id, pinned.chunks)
     found = get(unit, opening.workload_id)
     _require_same(opening, found.opening)
     return found
 
 
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
-    """Complete or abandon the workload. The state it has is no change. Waits for attempts that are being opened."""
+    """Complete or abandon the workload, after attempts that are being opened. The same state again is no change."""
     unit.lock_name(f"workload {workload_id}")
-    row = unit.lock_row(workloads, workload_id=workload_id)
-    if row is None:
-        return get(unit, workload_id)
+    row = unit.get_locked(workloads, Code.WORKLOAD_UNKNOWN, workload_id=workload_id)
     if row["state"] == to:
         return _workload(row)
     if not WORKLOAD.allows(row["state"], to):
@@ -185,11 +179,11 @@ def _require_same(asked: Opening, stored: Opening) -> None:
         if getattr(asked, name) != getattr(stored, name)
     ]
     if differing:
-        alone = differing == ["parameters"]
+        only_parameters = differing == ["parameters"]
         raise Code.WORKLOAD_PARAMETERS_DIFFER(
             f"workload {asked.workload_id} was opened with other parameters",
-            expected=_shorten(stored.parameters) if alone else "the same " + ", ".join(differing),
-            got=_shorten(asked.parameters) if alone else "others",
+            expected=_shorten(stored.parameters) if only_parameters else "the same " + ", ".join(differing),
+            got=_shorten(asked.parameters) if only_parameters else "others",
             hint="use the first parameters to resume it, or another workload id",
             workload_id=asked.workload_id,
         )
@@ -201,5 +195,4 @@ def _shorten(parameters: bytes) -> str:
 
 
 def _workload(row: Row) -> Workload:
-    opening = record_from(Opening, row, parameters=row["parameters"].encode())
-    return record_from(Workload, row, opening=opening, newer_columns=row["newer_columns"].encode())
+    return record_from(Workload, row, opening=record_from(Opening, row))
