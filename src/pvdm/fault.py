@@ -1,4 +1,4 @@
-"""Named fault points: places where a test makes the process fail; they do nothing unless armed. Calls no room."""
+"""Named fault points: places where a test makes the process fail; they do nothing unless armed. Imports no package."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
-# One line for each point, in order of name: what is true when a process stops there; docs/fault-points.md has the same.
+# What is true when a process stops at each point, in order of names; docs/fault-points.md has the same lines.
 POINTS: Final = MappingProxyType(
     {
         "catalog.after_metadata_file": "the new metadata file is synced, no pointer names it yet",
-        "catalog.after_swap": "the pointer names the new metadata file, the client was not told yet",
-        "catalog.before_answer": "a change of the catalog is made and its answer ready, the client was not told yet",
+        "catalog.after_swap": "the pointer names the new metadata file, the client has no answer yet",
+        "catalog.before_answer": "a change of the catalog is made, its answer is not sent yet",
         "catalog.files.after_rename": "a metadata file is in its place, its folder is not synced yet",
         "catalog.files.after_temp": "a metadata file is synced under a temporary name",
         "catalog.files.before_sync": "a metadata file is written under a temporary name, and not synced",
@@ -28,25 +28,25 @@ POINTS: Final = MappingProxyType(
         "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
         "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
         "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",
-        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded and nothing was handed out",
-        "lake.seal.after_policy": "the bucket's policy denies the producer, nobody has seen the store obey it yet",
+        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded, and the worker has received nothing",
+        "lake.seal.after_policy": "the bucket's policy denies the producer, the store has not been seen to apply it yet",
         "lake.vault.after_file": "a file of the vault is in its place and synced, nothing names it yet",
         "lake.vault.after_temp": "a file of the vault is synced under a temporary name",
-        "ledger.after_commit": "the ledger has answered the commit, the caller does not know it yet",
+        "ledger.after_commit": "the ledger has answered the commit, the caller has not received the answer yet",
         "ledger.before_commit": "every statement of the transaction has run, its commit is not sent",
-        "steward.after_epoch_step": "an epoch's step is in the epoch book, the log does not know it yet",
-        "steward.after_outside": "the entries are in the ledger and covered outside, nobody was told yet",
-        "steward.before_outside": "the entries are in the ledger, the checkpoint outside does not cover them yet",
-        "steward.restore.after_epoch": "the restore has made its epoch, the log does not know of it yet",
-        "steward.restore.after_keep": "the lost log's checkpoint is kept beside, the new one is not in its place yet",
+        "steward.after_epoch_step": "an epoch's step is in the epoch book, the log has no entry for it yet",
+        "steward.after_outside": "the entries are in the ledger and covered by the outside checkpoint, no caller has an answer yet",
+        "steward.before_outside": "the entries are in the ledger, the outside checkpoint does not cover them yet",
+        "steward.restore.after_epoch": "the restore has made its epoch, the log has no entry for it yet",
+        "steward.restore.after_keep": "the lost log's checkpoint is saved beside the old one, the new one is not in its place yet",
         "steward.restore.after_refill": "the backup is refilled and reconciled, nothing is signed for it yet",
-        "steward.restore.before_swap": "the log goes on under its new name, the outside still shows the old one",
-        "upstream.after_announce": "a publication is announced in the ledger, its upstream was not asked yet",
-        "upstream.after_commit": "the upstream has made a forwarded commit, the ledger does not know it yet",
-        "upstream.after_look": "the upstream was seen to show the publication, the ledger does not say so yet",
-        "upstream.after_swap": "the upstream was asked to show the publication, whatever it answered",
-        "upstream.before_commit": "a commit to an upstream's table is judged, the upstream was not asked yet",
-        "upstream.before_fence": "the upstream does not show the publication, nothing keeps it from doing so yet",
+        "steward.restore.before_swap": "the log has its new name, the outside checkpoint still has the old one",
+        "upstream.after_announce": "a publication is announced in the ledger, the request to the upstream is not sent yet",
+        "upstream.after_commit": "the upstream has made a forwarded commit, the ledger has no row for it yet",
+        "upstream.after_look": "the upstream shows the publication, the ledger has not recorded it yet",
+        "upstream.after_swap": "the request to show the publication was sent to the upstream, its answer is not evaluated yet",
+        "upstream.before_commit": "a commit to an upstream's table is checked, the request to the upstream is not sent yet",
+        "upstream.before_fence": "the upstream does not show the publication, and no fence against a late commit is set yet",
         "verify.after_digests": "every digest is computed, nothing of it is kept yet",
         "verify.after_freeze": "staged and source files are hashed, no key is derived yet",
         "verify.after_locate": "wrong rows of a FAIL are located, nothing of it is kept yet",
@@ -75,7 +75,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call this function at the point and go on."""
+    """Call this function at the point, and continue."""
 
     function: Callable[[], None]
 
@@ -94,21 +94,27 @@ _lock = threading.Lock()
 
 
 def point(name: str) -> None:
-    """A place where a test may make the process fail; the name stands in `POINTS` and in the source as a literal."""
+    """Act as the point is armed, else do nothing; the name is a literal in the source and a key of `POINTS`."""
     if not _armed:
         return
     with _lock:
-        found = _armed.get(name)
-        if found is None:
+        entry = _armed.get(name)
+        if entry is None:
             return
-        if found.passes > 0:
-            found.passes -= 1
+        if entry.passes > 0:
+            entry.passes -= 1
             return
-    _act(found.action)
+    match entry.action:
+        case Raise(error):
+            raise error
+        case Exit(code):
+            os._exit(code)
+        case Call(function):
+            function()
 
 
 def arm(name: str, action: Action, *, passes: int = 0) -> None:
-    """Let the point act, after it has been passed `passes` times without harm."""
+    """Let the point act, after it has been passed `passes` times without effect."""
     if name not in POINTS:
         raise LookupError(f"there is no fault point {name}")
     with _lock:
@@ -116,30 +122,16 @@ def arm(name: str, action: Action, *, passes: int = 0) -> None:
 
 
 def disarm(name: str) -> None:
-    """Make the point harmless again."""
+    """Let the point do nothing again."""
     with _lock:
         _armed.pop(name, None)
 
 
 @contextmanager
 def armed(name: str, action: Action, *, passes: int = 0) -> Iterator[None]:
-    """Armed inside the `with` block only."""
+    """Arm the point inside the `with` block only."""
     arm(name, action, passes=passes)
     try:
         yield
     finally:
         disarm(name)
-
-
-def _act(action: Action) -> None:
-    match action:
-        case Raise(error):
-            raise error
-        case Exit(code):
-            _exit(code)
-        case Call(function):
-            function()
-
-
-def _exit(code: int) -> NoReturn:
-    os._exit(code)

@@ -1,6 +1,6 @@
 """The base classes and field types of all requests and responses.
 
-Times are integer microseconds. Numbers of 64 bits travel as decimal text, since JSON readers round larger integers.
+Times are integer microseconds. Integers of 64 bits are sent as decimal text, since many JSON readers round them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
@@ -32,29 +31,25 @@ TABLE_NAME_MAX_CHARACTERS: Final = 4_096
 
 HEX16: Final = "^[0-9a-f]{32}$"
 HEX32: Final = "^[0-9a-f]{64}$"
-DECIMAL: Final = "^(0|[1-9][0-9]{0,18})$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
 WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Text with at least one visible character, and without control characters.
 PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
-# What error messages say instead of a pattern.
-PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        HEX16: "32 lower-case hexadecimal digits",
-        HEX32: "64 lower-case hexadecimal digits",
-        DECIMAL: "a decimal number without leading zeros",
-        WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
-        WORKER_NAME: "1 to 128 letters (a to z), digits, dots, underscores, colons and hyphens",
-        UUID: "a UUID in lower case",
-        PLAIN: "some plain text on one line",
-    }
-)
-# The validation context of a client that reads a response.
+# What error messages say in place of the pattern.
+PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    HEX16: "32 lower-case hexadecimal digits",
+    HEX32: "64 lower-case hexadecimal digits",
+    WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
+    WORKER_NAME: "1 to 128 letters (a to z), digits, dots, underscores, colons and hyphens",
+    UUID: "a UUID in lower case",
+    PLAIN: "some plain text on one line",
+}
+# The validation context for a body that was received: values of the model's own types are not accepted in it.
 FROM_WIRE: Final = "from the wire"
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 
-_DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_DECIMAL: Final = re.compile(r"^(0|[1-9][0-9]{0,18})$")
 _PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 
 
@@ -72,7 +67,7 @@ class ResponseModel(BaseModel):
 
 
 def _read_decimal(value: object, info: ValidationInfo) -> object:
-    """The integer of a decimal text; the server gives the integer itself."""
+    """Convert decimal text to an integer; only a program that builds the model itself may pass an integer."""
     if isinstance(value, str):
         if _DECIMAL.fullmatch(value) and int(value) <= LONG_MAX:
             return int(value)
@@ -83,14 +78,13 @@ def _read_decimal(value: object, info: ValidationInfo) -> object:
 
 Random: TypeAlias = Annotated[str, Field(pattern=HEX16)]
 Sha256: TypeAlias = Annotated[str, Field(pattern=HEX32)]
-DecimalText: TypeAlias = Annotated[str, Field(pattern=DECIMAL)]
 Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=PLAIN)]
 TableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS, pattern=PLAIN)]
 Decimal: TypeAlias = Annotated[
     int,
     BeforeValidator(_read_decimal),
     PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": DECIMAL}),
+    WithJsonSchema({"type": "string", "pattern": _DECIMAL.pattern}),
 ]
 _WHOLE_NUMBER = (Field(strict=True, ge=0, le=LONG_MAX), WithJsonSchema({"type": "integer", "minimum": 0}))
 Count: TypeAlias = Annotated[int, *_WHOLE_NUMBER]
@@ -108,13 +102,13 @@ class SentAs:
     write: Callable[[Any], object]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Take a value of the field's own class as it is, and read any other from the wire's type."""
+        """Accept a value of the field's class unchanged; validate any other as `wire`, and convert it with `read`."""
         wire = handler.generate_schema(self.wire)
-        own = getattr(source, "__origin__", source)
+        field_class = getattr(source, "__origin__", source)
 
         def validate(value: object, inner: core_schema.ValidatorFunctionWrapHandler, info: Any) -> object:
-            is_own = isinstance(value, own) and info.context is not FROM_WIRE
-            return value if is_own else self.read(inner(value), info)
+            is_converted = isinstance(value, field_class) and info.context is not FROM_WIRE
+            return value if is_converted else self.read(inner(value), info)
 
         return core_schema.with_info_wrap_validator_function(
             validate,
@@ -129,7 +123,7 @@ class ReasonRequest(RequestModel):
     reason: Reason
 
 
-def error_place(error: Mapping[str, Any]) -> str:
+def error_field(error: Mapping[str, Any]) -> str:
     """The field that a validation error is about, such as `attempts.0.proof_id`; empty for the whole body."""
     return ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in error["loc"])
 

@@ -14,21 +14,20 @@ from pvdm.errors.kinds import KINDS
 
 ERROR_DETAILS_MAX: Final = 64
 
-_DETAIL: Final = re.compile(r"[a-z0-9_]{1,64}")
+_DETAIL_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
 # Details become keyword arguments of the error, so they must not use its own names.
-_RESERVED: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
+_RESERVED_NAMES: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
 
 
 def _keep_known_details(value: object) -> dict[str, str | int]:
-    """Texts and integers with plain names. Other types come from a newer Steward and are dropped."""
+    """Keep strings and integers with plain names; other details come from a newer Steward and are dropped."""
     if not isinstance(value, Mapping):
         return {}
-    first = list(value.items())[:ERROR_DETAILS_MAX]
     return {
         name: detail
-        for name, detail in first
-        if _DETAIL.fullmatch(name)
-        and name not in _RESERVED
+        for name, detail in list(value.items())[:ERROR_DETAILS_MAX]
+        if _DETAIL_NAME.fullmatch(name)
+        and name not in _RESERVED_NAMES
         and isinstance(detail, str | int)
         and not isinstance(detail, bool)
     }
@@ -73,7 +72,7 @@ class OAuthErrorResponse(ResponseModel):
 
 
 class RefusalView(ResponseModel):
-    """Why verify or the gate refused, or what keeps the Steward from its work at present."""
+    """Why verification or the gate refused, or which error stops the Steward's work now."""
 
     code: str
     reason: str
@@ -85,8 +84,8 @@ class RefusalView(ResponseModel):
     @classmethod
     def of_error(cls, error: PvdmError) -> RefusalView:
         """The error as the caller may see it."""
-        shown = public_error(error)
-        return cls(**{name: getattr(shown, name) for name in cls.model_fields})
+        public = public_error(error)
+        return cls(**{name: getattr(public, name) for name in cls.model_fields})
 
 
 def kind_of(error: BaseException) -> str:

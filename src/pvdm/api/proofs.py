@@ -16,7 +16,6 @@ from pvdm.api.base import (
     UUID,
     WORKER_NAME,
     Decimal,
-    DecimalText,
     Flag,
     Micros,
     ProjectionWord,
@@ -48,16 +47,16 @@ class Envelope(RequestModel):
 
     payload: Annotated[str, Field(max_length=67_108_864, pattern="^[A-Za-z0-9+/]*={0,2}$")]
     payloadType: Annotated[str, Field(min_length=1, max_length=128)]  # noqa: N815 - DSSE's own spelling
-    # An empty list is refused where the envelope is judged: that error names the missing signature.
+    # The verifier refuses an empty list, with an error that names the missing signature.
     signatures: Annotated[list[Signature], Field(max_length=16)]
 
     def to_bytes(self) -> bytes:
-        """The one spelling that is signed and logged, however the caller spelled it."""
+        """The canonical JSON, which is stored and logged, however the caller wrote the JSON."""
         return canonical_json.dump(self.model_dump())
 
 
 def _read_envelope(value: object) -> bytes:
-    """The canonical bytes of an envelope. It is judged where its signatures are, so unknown fields are kept."""
+    """The canonical bytes of an envelope; unknown fields are kept, since the verifier judges them."""
     if isinstance(value, bytes):
         return value
     try:
@@ -74,13 +73,13 @@ EnvelopeBytes: TypeAlias = Annotated[
 
 
 class EnvelopeRequest(RequestModel):
-    """A signed document."""
+    """A signed statement."""
 
     envelope: Envelope
 
 
 class Fingerprints(RequestModel):
-    """Schema fingerprints of the projections that the source will digest; at least one."""
+    """Schema fingerprints of the projections that the source will digest; at least one is given."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -89,18 +88,18 @@ class Fingerprints(RequestModel):
 
 
 class AttestationChallengeRequest(RequestModel):
-    """The snapshot that a source wants to attest. The source draws the nonce, so it may send the request again."""
+    """The snapshot that a source will attest. The source draws the nonce, so it may repeat the request."""
 
     nonce: Random
     catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
     table_uuid: Annotated[str, Field(pattern=UUID)]
-    snapshot_id: DecimalText
+    snapshot_id: Decimal
     mode: Literal["stored", "portable"]
     fingerprints: Fingerprints
 
 
 class RedeemKeysRequest(RequestModel):
-    """A worker's key handle, the job that it is for, and the worker's name."""
+    """A worker's handle, the job that it is for, and the worker's name."""
 
     job_id: Annotated[str, Field(pattern=WORKER_NAME)]
     handle: Random
@@ -108,7 +107,7 @@ class RedeemKeysRequest(RequestModel):
 
 
 class ProofView(ResponseModel):
-    """What one proof says; row counts are null where the reader may not see them."""
+    """The content of one proof; row counts are null if the reader may not see them."""
 
     proof_id: Sha256
     workload_id: str
@@ -130,7 +129,7 @@ class ProofView(ResponseModel):
 
 
 class ProofList(ResponseModel):
-    """Proofs, newest first; `after` the last one's log index gives the next."""
+    """Proofs, newest first; the next page begins `after` the last log index."""
 
     proofs: tuple[ProofView, ...]
 
@@ -151,10 +150,11 @@ class KeyPair(ResponseModel):
 
 
 def _drop_unknown_projections(value: object) -> object:
-    """The projections that this version knows."""
+    """The value without projections that this version does not know."""
     if not isinstance(value, Mapping):
         return value
-    return {name: inner for name, inner in value.items() if name in {each.value for each in ProjectionName}}
+    known = {each.value for each in ProjectionName}
+    return {name: inner for name, inner in value.items() if name in known}
 
 
 def _read_keys(pairs: Mapping[ProjectionWord, KeyPair], info: ValidationInfo) -> dict[ProjectionName, ProjectionKeys]:
@@ -272,7 +272,7 @@ HexHash: TypeAlias = Annotated[bytes, SentAs(Sha256, lambda text, _: bytes.fromh
 
 
 class LoggedView(ResponseModel):
-    """A signed envelope, when and where it was logged, and the hashes from its entry to the log's root."""
+    """A signed envelope, the time and index of its log entry, and the hashes from the entry to the log's root."""
 
     kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
     envelope: EnvelopeBytes
@@ -282,7 +282,7 @@ class LoggedView(ResponseModel):
 
 
 class LoggedList(ResponseModel):
-    """Statements in the log's order, as many as fit into one response."""
+    """Statements in the log's order; one response may hold only the first of them."""
 
     statements: tuple[LoggedView, ...]
 

@@ -17,9 +17,9 @@ TargetKind: TypeAlias = Literal["table", "namespace"]
 
 
 class ProtectionView(ResponseModel):
-    """One approval that put a table or a namespace under a contract, or removed it from one.
+    """One approval that protected a table or a namespace by a contract, or ended its protection.
 
-    `snapshot_id` is the head of the table's `main` at that time; null if there was none.
+    `snapshot_id` is the head of the table's `main` at that time; null if `main` had no snapshot.
     """
 
     protection_id: Sha256
@@ -45,9 +45,9 @@ class ProtectionList(ResponseModel):
 
 
 class ProtectedView(ResponseModel):
-    """A table (id: its UUID) or a namespace that is under a contract now.
+    """A table (`id` is its UUID) or a namespace that is protected now.
 
-    `protection_id` is the approval that put it there. A table without one was created protected, in `born_in`.
+    `protection_id` is the approval that protected it. A table without one was created in the protected `born_in`.
     """
 
     kind: TargetKind
@@ -66,7 +66,7 @@ class ProtectedList(ResponseModel):
 
 
 class TableStateView(ResponseModel):
-    """A table's state as approvals and proofs name it."""
+    """The state of a table, as approvals and proofs name it."""
 
     contract_sha256: Sha256
     schema_fingerprint: Sha256
@@ -79,8 +79,8 @@ def _read_state(view: TableStateView, _: ValidationInfo) -> TableState:
     try:
         return TableState(**dict(view))
     except InputError as error:
-        code = error.reason
-    raise PydanticCustomError("table_state", "Input should be the state of a table ({code})", {"code": code})
+        code = {"code": error.reason}
+        raise PydanticCustomError("table_state", "Input should be the state of a table ({code})", code) from None
 
 
 TableStateField: TypeAlias = Annotated[
@@ -89,10 +89,7 @@ TableStateField: TypeAlias = Annotated[
 
 
 class MigrationView(ResponseModel):
-    """One migration: from which state to which, by which updates (JSON text), and the hash of the new metadata file.
-
-    `metadata_sha256` is null after a restore.
-    """
+    """One migration: states before and after, and the updates as JSON; `metadata_sha256` is null after a restore."""
 
     migration_id: Sha256
     table: str
@@ -115,14 +112,14 @@ class MigrationList(ResponseModel):
 
 
 class Applied(Enum):
-    """Whether this request applied a migration, or an earlier one."""
+    """Whether this request or an earlier one applied the migration."""
 
     NOW = "now"
     BEFORE = "before"
 
 
 class SubmittedMigration(ResponseModel):
-    """A submitted migration; `contract_sha256` is in force now, and null if the table is gone or not protected."""
+    """A submitted migration; `contract_sha256` is the table's contract now, null if it is dropped or not protected."""
 
     migration: MigrationView
     applied: Applied
@@ -131,7 +128,7 @@ class SubmittedMigration(ResponseModel):
 
 
 class TargetView(ResponseModel):
-    """A table (id: its UUID) or a namespace that an approval may be about; `metadata` is a table's document as JSON."""
+    """A table (`id` is its UUID) or a namespace to prepare an approval for; `metadata` is the table's document."""
 
     kind: TargetKind
     catalog: str

@@ -19,14 +19,14 @@ EVENTS_ABOUT_MAX_CHARS: Final = 400
 
 
 class TrustRootRequest(RequestModel):
-    """A signed trust root. The first one is trusted by its SHA-256, here or in the Steward's configuration."""
+    """A signed trust root. The first version needs its SHA-256, here or in the Steward's configuration."""
 
     envelope: Envelope
     sha256: Sha256 | None = None
 
 
 class AttemptTokenRequest(RequestModel):
-    """The SHA-256 of a token's text, which the bearer has drawn: at least 256 random bits, at most 256 characters."""
+    """The SHA-256 of a token's text. The bearer draws the text: at least 256 random bits, at most 256 characters."""
 
     secret_sha256: Sha256
 
@@ -38,14 +38,14 @@ class Health(ResponseModel):
 
 
 class ReadinessView(ResponseModel):
-    """Whether the Steward takes work, and every reason why not."""
+    """Whether the Steward accepts work, and every reason why not."""
 
     ready: Flag
     reasons: tuple[ErrorView, ...]
 
 
 class Identity(ResponseModel):
-    """What a token allows, and to whom it was given."""
+    """The rights of a token, and the name of its bearer."""
 
     token_id: str
     role: Role
@@ -56,7 +56,7 @@ class Identity(ResponseModel):
 
 
 class IssuedToken(ResponseModel):
-    """A new token, whose text the bearer has."""
+    """A new token, without its text, which the bearer has."""
 
     identity: Identity
 
@@ -129,7 +129,7 @@ class EpochList(ResponseModel):
 
 
 class EpochChange(ResponseModel):
-    """One step of one epoch."""
+    """One change of an epoch's state."""
 
     epoch: Decimal
     before: EpochStage | None
@@ -139,20 +139,20 @@ class EpochChange(ResponseModel):
 
 
 class EpochChangeList(ResponseModel):
-    """Steps of epochs, in order."""
+    """Changes of epochs, in order."""
 
     changes: tuple[EpochChange, ...]
 
 
 class ClockConfirmed(ResponseModel):
-    """The time that the Steward continues from; `confirmed` is false where there was nothing to confirm."""
+    """The time from which the clock continues; `confirmed` is false if there was nothing to confirm."""
 
     at: Micros
     confirmed: Flag
 
 
 class Event(ResponseModel):
-    """One step of the step log: what happened to which row, before and after."""
+    """One step of the step log: the kind of change, and the row before and after it."""
 
     event_id: Decimal
     at: Micros
@@ -164,6 +164,6 @@ class Event(ResponseModel):
 
 
 class EventList(ResponseModel):
-    """Steps in order; `after` the last one's id gives the next."""
+    """Steps in order; the next page begins `after` the last id."""
 
     events: tuple[Event, ...]

@@ -75,10 +75,7 @@ class LocatedClassView(ResponseModel):
 
 
 class LocatedView(ResponseModel):
-    """Which rows are wrong, or why they were not located; keys, fields and partitions for roles that may see them.
-
-    `withheld` says that the token's role may not; `keys_for` are the roles that may.
-    """
+    """The wrong rows, or why they were not located; keys, fields and partitions only for the roles in `keys_for`."""
 
     classes: tuple[LocatedClassView, ...]
     fields: tuple[RowsInView, ...]
@@ -92,23 +89,21 @@ class LocatedView(ResponseModel):
 def _read_located(view: LocatedView, _: ValidationInfo) -> WrongRows:
     document = view.model_dump(exclude={"withheld", "keys_for"})
     try:
-        found = WrongRows.from_json(document)
+        rows = WrongRows.from_json(document)
     except InputError as error:
-        code = error.reason
-    else:
-        return replace(found, withheld=view.withheld, keys_for=tuple(Role(each) for each in view.keys_for))
-    raise PydanticCustomError("located", "Input should be located rows ({code})", {"code": code})
+        code = {"code": error.reason}
+        raise PydanticCustomError("located", "Input should be located rows ({code})", code) from None
+    return replace(rows, withheld=view.withheld, keys_for=tuple(Role(each) for each in view.keys_for))
 
 
-def _write_located(found: WrongRows) -> LocatedView:
-    more = {"withheld": found.withheld, "keys_for": tuple(role.value for role in found.keys_for)}
-    return LocatedView.model_validate({**found.to_json(), **more})
+def _write_located(rows: WrongRows) -> LocatedView:
+    keys_for = tuple(role.value for role in rows.keys_for)
+    return LocatedView.model_validate({**rows.to_json(), "withheld": rows.withheld, "keys_for": keys_for})
 
 
 LocatedField: TypeAlias = Annotated[WrongRows, SentAs(LocatedView, _read_located, _write_located)]
 
-
-_Parameters = Annotated[
+_ParameterValues = Annotated[
     dict[
         Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")],
         Annotated[str, Field(max_length=4_096, pattern=r"^[^\u0000]*$")],
@@ -122,11 +117,11 @@ class OpenWorkloadRequest(RequestModel):
 
     workload_id: Annotated[str, Field(pattern=WORKLOAD_ID)]
     table: TableName
-    parameters: Annotated[_Parameters, Field(default_factory=dict)]
+    parameters: Annotated[_ParameterValues, Field(default_factory=dict)]
 
 
 class OpenAttemptRequest(RequestModel):
-    """The chunk to attempt, and why. With an id of its own choice the caller may send the same request again."""
+    """The chunk to attempt, and why. A caller that chooses the attempt's id may repeat the request."""
 
     chunk_id: Annotated[str, Field(min_length=1, max_length=CHUNK_ID_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason
@@ -134,14 +129,14 @@ class OpenAttemptRequest(RequestModel):
 
 
 class PublishBranchRequest(OpenWorkloadRequest):
-    """The branch that holds the staged rows; after a branch that failed, the reason for another attempt."""
+    """The branch with the staged rows; after a failed attempt also the reason for another one."""
 
     branch: Annotated[str, Field(min_length=1, max_length=BRANCH_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason | None = None
 
 
 class FindingView(ResponseModel):
-    """One thing that verification found wrong; `withheld` says that the role may not see its values of rows."""
+    """One finding of verification; `withheld`: the token's role may not see the values of rows in it."""
 
     failure: FailureClass
     code: str
@@ -158,21 +153,21 @@ class FindingView(ResponseModel):
 
 
 class KeptFileView(ResponseModel):
-    """A staged file by its old path, and where its bytes are."""
+    """The path of a staged file, and where its bytes are kept now."""
 
     file: str
     location: str
 
 
 class QuarantineView(ResponseModel):
-    """The folder with the files of a failed attempt, and the places of those files that the findings name."""
+    """The folder with the files of a failed attempt, and where the files are that the findings name."""
 
     folder: str
     files: tuple[KeptFileView, ...]
 
 
 class ExtentView(ResponseModel):
-    """How much was published: the chunk's own rows and files, and those that its whole snapshot removed."""
+    """What was published: rows and files that the chunk added, and those that its whole snapshot removed."""
 
     rows_added: Decimal
     files_added: Decimal
@@ -202,14 +197,14 @@ class JobState(Enum):
 
     QUEUED = "queued"
     RUNNING = "running"
-    WAITING = "waiting"  # after an error that is no verdict; the Steward tries again by itself
-    FAILED = "failed"  # after a bug, or an error that another try does not cure; due at the next start or on request
+    WAITING = "waiting"  # an error that is no verdict stopped it; the Steward tries again by itself
+    FAILED = "failed"  # a bug, or an error that a retry does not fix; it runs again at the next start or on request
 
 
 class JobView(ResponseModel):
-    """The Steward's own work for an attempt; `problem` is what stopped its last try, and is no verdict.
+    """The Steward's own work for an attempt; `problem` stopped its last try, and is no verdict.
 
-    `again_seconds` is the time until the Steward tries again by itself, where it does.
+    `again_seconds` is the time until the next try; null if the Steward does not try again by itself.
     """
 
     state: JobState
@@ -219,7 +214,7 @@ class JobView(ResponseModel):
 
 
 class ListedJob(JobView):
-    """One job; `subject` is an attempt, or a workload that is published whole, or empty: then it is about no table."""
+    """One job; `subject` is an attempt, or a workload that is published whole; empty for a job about no table."""
 
     kind: Literal["verify", "publish", "dispose", "settle"]
     subject: str
@@ -236,12 +231,11 @@ class JobList(ResponseModel):
 class WorkloadView(ResponseModel):
     """One workload in the ledger; `table` is the target's full name, `source` the source's UUID.
 
-    `source_newest_snapshot_id` is the newest snapshot of the source. It is null in lists, for an abandoned workload,
-    and where the Steward cannot find out. `source_newer_columns` is Iceberg's JSON of the columns that the source had
-    when the workload was opened, and its pinned snapshot had not. `chunk_states` counts the last attempts at each
-    chunk that was tried. `problem` is what stops the Steward's work at one of them. `override_ids` are the overrides
-    that it was published by. `claim` is the part of the table that it has published rows of, and that no other
-    workload can append to.
+    `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if the Steward cannot find it out.
+    `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
+    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops the work at one of them.
+    `override_ids` are the overrides that published it. `claim` is the part of the table that it published rows of, and
+    that no other workload can append to.
     """
 
     workload_id: str
@@ -268,25 +262,25 @@ class WorkloadView(ResponseModel):
 
 
 class WorkloadList(ResponseModel):
-    """Workloads in order of their ids; `after` the last one gives the next."""
+    """Workloads in order of their ids; the next page begins `after` the last id."""
 
     workloads: tuple[WorkloadView, ...]
 
 
 class NewestWorkloads(ResponseModel):
-    """Workloads by the time of their opening or end, the latest first; `total` is how many there are."""
+    """The workloads that were opened or ended last, the latest first; `total` is the number of all workloads."""
 
     workloads: tuple[WorkloadView, ...]
     total: Decimal
 
 
 class AttemptView(ResponseModel):
-    """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
+    """One attempt; `waiting` means that it is proved and waits for the other chunks of its workload.
 
-    `verdict`, `classes`, `findings` and `proof_id` are of the newest proof. `findings_more` is the number of findings
-    that are not listed. `snapshot_id` and `extent` are what was published, `override_id` the override that published
-    it where the verdict is FAIL. `refusal` is why it ended, `job` what the Steward does for it. `located` are the wrong
-    rows, as far as the token's role may see them. `quarantine` is where the files of a FAIL are.
+    `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; `findings_more` findings are not listed.
+    `snapshot_id` and `extent` are what was published; `override_id` published it despite a FAIL. `refusal` is why it
+    ended, `job` the Steward's work for it. `located` are the wrong rows that the token's role may see. `quarantine` is
+    where the files of a FAIL are.
     """
 
     attempt_id: Random
@@ -317,7 +311,7 @@ class AttemptView(ResponseModel):
 
     @property
     def problem(self) -> RefusalView | None:
-        """What stops the Steward's work for it, if anything does."""
+        """The error that stops the Steward's work for it, if any."""
         return None if self.job is None else self.job.problem
 
     @property
@@ -333,7 +327,7 @@ class AttemptView(ResponseModel):
 
 
 def is_attempt_settled(state: AttemptState, *, waiting: bool, failed: bool) -> bool:
-    """Whether waiting for an attempt is over; `failed` is its job."""
+    """Whether waiting for an attempt is over; `failed`: its job has failed."""
     return state not in ATTEMPT.live() or waiting or failed
 
 
@@ -348,8 +342,8 @@ class PublishedView(ResponseModel):
 class WorkloadDetail(WorkloadView):
     """A workload with a page of its plan, in its order, every attempt at those chunks, and what is published of them.
 
-    A page may be shorter than asked for where many attempts were made. `chunks_after` the chunks seen so far gives the
-    next one, until `chunk_count` of them were seen.
+    A page with many attempts may be shorter than requested. The next page is requested with `chunks_after`, the number
+    of chunks read so far; `chunk_count` is the number of all.
     """
 
     chunk_ids: tuple[str, ...]
@@ -363,7 +357,7 @@ class WorkloadDetail(WorkloadView):
 
 
 class ChunkView(ResponseModel):
-    """One chunk of the plan, and the last attempt at it: the source's rows for which `where` is true, or of `files`."""
+    """One chunk of the plan: the source's rows for which `where` is true, or those of `files`; and its last attempt."""
 
     chunk_id: str
     where: str | None
@@ -372,7 +366,7 @@ class ChunkView(ResponseModel):
 
 
 class ChunkList(ResponseModel):
-    """Chunks in the plan's order; a page may be shorter than asked for, and is empty after the last one."""
+    """Chunks in the plan's order; a page may be shorter than requested, and is empty after the last chunk."""
 
     chunks: tuple[ChunkView, ...]
 
@@ -405,9 +399,9 @@ class OrphanList(ResponseModel):
 
 
 class QuarantinedView(ResponseModel):
-    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet, and is null if they can.
+    """A failed attempt whose files are kept; `undecided` is why they cannot be removed yet, or null if they can.
 
-    Workload and chunk are null where the ledger does not know the attempt; `failed_at` is when its files were written.
+    Workload and chunk are null if the ledger does not know the attempt; `failed_at` is when its files were written.
     """
 
     attempt_id: Random
@@ -426,7 +420,7 @@ class QuarantinedView(ResponseModel):
 
 
 class QuarantinedList(ResponseModel):
-    """Failed attempts whose files are kept, oldest first; empty after the last one."""
+    """Failed attempts whose files are kept, oldest first; a page after the last attempt is empty."""
 
     quarantine: tuple[QuarantinedView, ...]
 
@@ -442,6 +436,6 @@ class QuarantineRemovalView(ResponseModel):
 
 
 class QuarantineRemovalList(ResponseModel):
-    """What was removed."""
+    """The files that were removed, by attempt."""
 
     removed: tuple[QuarantineRemovalView, ...]

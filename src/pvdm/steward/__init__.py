@@ -1,1 +1,1 @@
-"""The notary service: keys, log and ledger joined behind an HTTP door. Calls `trust`, `ledger`, `digest`, `client`."""
+"""The notary service: keys, log and ledger behind an HTTP service. Calls `trust`, `ledger`, `digest`, `client`."""

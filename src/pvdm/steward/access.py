@@ -37,14 +37,15 @@ class Access:
     def issue(
         self, role: Role, *, domain: str, name: str, lifetime_seconds: int, drawn: BearerToken | None = None
     ) -> tuple[BearerToken, Grant]:
-        """Issue a token; its secret is `drawn` if that is given, else a new one."""
+        """Issue a token: `drawn`, whose secret the caller drew, or one with a new secret."""
         now = self._clock.now_micros()
         expires = now + _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
 
         def work(unit: Unit) -> Grant:
-            whose = {"domain": domain, "name": name}
-            return tokens.issue(unit, role, secret_sha256=token.sha256, **whose, expires_micros=expires)
+            return tokens.issue(
+                unit, role, secret_sha256=token.sha256, domain=domain, name=name, expires_micros=expires
+            )
 
         return token, self._ledger.transact(work, at_micros=now)
 
@@ -65,39 +66,39 @@ class Access:
                 expected=f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", got=str(overlap_seconds)
             )
         now = self._clock.now_micros()
-        asked = None if lifetime_seconds is None else _lifetime_micros(lifetime_seconds)
-
+        lifetime = None if lifetime_seconds is None else _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
 
         def work(unit: Unit) -> Grant:
             old = tokens.lock(unit, token_id)
             _require_not_derived(old)
             tokens.require_live(old, now)
-            expires = now + (old.life_micros if asked is None else asked)
-            whose = {"domain": old.domain, "name": old.name}
-            made = tokens.issue(unit, old.role, secret_sha256=token.sha256, **whose, expires_micros=expires)
-            tokens.replace(unit, token_id, made.token_id, from_micros=now + overlap_seconds * _MICROS)
-            return made
+            expires = now + (old.life_micros if lifetime is None else lifetime)
+            successor = tokens.issue(
+                unit, old.role, secret_sha256=token.sha256, domain=old.domain, name=old.name, expires_micros=expires
+            )
+            tokens.replace(unit, token_id, successor.token_id, from_micros=now + overlap_seconds * _MICROS)
+            return successor
 
         return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """Revoke a token and all tokens derived from it; works while the clock is in doubt as well."""
+        """Revoke a token and all tokens derived from it, also while the clock is not ready."""
         now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
-    def listed(self) -> list[Grant]:
+    def list_tokens(self) -> list[Grant]:
         """Every token ever issued, without its secret."""
         with self._ledger.read() as unit:
             return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
-        """The grant of a token. It uses the trusted time, so that an operator can log in after a clock jump."""
+        """The grant of a token. The trusted time decides its expiry, so an operator can log in after a clock jump."""
         token = BearerToken(text)
-        possible = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
-        # An error may be reported with the locals of its frames, which must not hold the secret.
+        is_well_formed = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
+        # Error reports may show the locals of each frame, so the secret is deleted from this one.
         del text
-        if not possible:
+        if not is_well_formed:
             raise tokens.unknown_token_error()
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
@@ -105,8 +106,8 @@ class Access:
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
         """Exchange a long-lived token, given as client id and secret, for a short-lived one with the same rights."""
-        given, client_secret = [client_secret], ""
-        parent = self.authenticate(given.pop())
+        secret, client_secret = [client_secret], ""  # as in `authenticate`, this frame does not keep the secret
+        parent = self.authenticate(secret.pop())
         if parent.token_id != client_id:
             raise tokens.unknown_token_error()
         _require_not_derived(parent)
@@ -125,20 +126,20 @@ class Access:
         now = self._clock.now_micros()
 
         def work(unit: Unit) -> Grant:
-            # During the overlap of a rotation the new token is derived from the successor.
-            lasting = tokens.newest(unit, parent)
-            tokens.require_live(lasting, now)
-            expires = min(lasting.expires_micros, now + seconds * _MICROS)
+            # During the overlap of a rotation the parent's successor limits the lifetime.
+            newest = tokens.newest(unit, parent)
+            tokens.require_live(newest, now)
+            expires = min(newest.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
                 attempt = attempts.get(unit, attempt_id)
                 require_domain(parent, workloads.get(unit, attempt.workload_id).opening.domain)
                 if attempt.state not in ATTEMPT.live():
                     raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
                 unit.lock_name(f"token {secret_sha256}")
-                before = tokens.find_issued(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
-                if before is not None:
-                    tokens.require_live(before, now)
-                    return before
+                issued = tokens.find_issued(unit, secret_sha256, lasting=newest, attempt_id=attempt_id)
+                if issued is not None:
+                    tokens.require_live(issued, now)
+                    return issued
             return tokens.issue(
                 unit,
                 parent.role,
@@ -165,14 +166,12 @@ def require_domain(grant: Grant, domain: str) -> None:
 
 
 def require_attempt(grant: Grant, attempt_id: str | None) -> None:
-    """Refuse a token for one attempt on anything but that attempt."""
+    """Refuse a token of one attempt for any other object."""
     if grant.attempt_id is not None and grant.attempt_id != attempt_id:
-        raise Code.TOKEN_OF_OTHER_ATTEMPT(
-            "the token is valid for one attempt only", expected=grant.attempt_id, got="another"
-        )
+        raise Code.TOKEN_OF_OTHER_ATTEMPT(expected=grant.attempt_id, got="another")
 
 
-def scope(grant: Grant) -> str | None:
+def visible_domain(grant: Grant) -> str | None:
     """The domain that a listing is limited to; None for all domains."""
     return None if grant.domain == EVERY_DOMAIN else grant.domain
 

@@ -1,6 +1,6 @@
-"""Three kinds of locks, by who has to wait: threads of this process, processes of this machine, Stewards of a ledger.
+"""Locks among threads of this process, among processes of this machine, and among Stewards of a ledger.
 
-The second and third end with the process that holds them, however it ends.
+The system releases the second and third kind when the process that holds them ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import Ledger
 from pvdm.ledger.locks import KeyedLocks
 from pvdm.trust.keys import disk
-
-_SERVED: Final = ".served"
 
 
 class ThreadLocks:
@@ -40,7 +37,7 @@ class ProcessLock:
     def __init__(
         self, path: Path, *, in_use: Callable[[str], PvdmError], unavailable: Callable[[OSError], PvdmError]
     ) -> None:
-        """Take the lock, or raise `in_use(process id of the holder)` or `unavailable(error)`."""
+        """Take the lock. Raises `in_use(process id of its holder)`, or `unavailable(error)` for a system error."""
         self._descriptor: int | None = None
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.PRIVATE_MODE)
@@ -67,7 +64,7 @@ class ProcessLock:
         return self._descriptor is not None
 
     def release(self) -> None:
-        """Release the lock; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -75,7 +72,7 @@ class ProcessLock:
 
 @contextlib.contextmanager
 def serve_alone(ledger: Ledger) -> Iterator[None]:
-    """Keep other processes from serving a SQLite ledger meanwhile; several may serve one on PostgreSQL.
+    """Allow only this process to serve a SQLite ledger; a ledger on PostgreSQL may have several Stewards.
 
     Raises `ledger_served` if another process serves it.
     """
@@ -84,7 +81,7 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
         yield
         return
     lock = ProcessLock(
-        file.with_name(file.name + _SERVED),
+        file.with_name(f"{file.name}.served"),
         in_use=lambda holder: Code.LEDGER_SERVED(got=f"process {holder}"),
         unavailable=lambda error: Code.LEDGER_UNREACHABLE(
             "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
@@ -98,17 +95,14 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
-    """Keep the other Stewards of the ledger from working on this attempt or workload meanwhile.
-
-    Raises UnavailableError (`work_held`) if one of them does.
-    """
-    with ledger.try_lock(f"work on {subject}") as held:
-        if not held:
+    """Hold the lock among Stewards on this attempt or workload. Raises `work_held` if another Steward has it."""
+    with ledger.try_lock(f"work on {subject}") as is_locked:
+        if not is_locked:
             raise Code.WORK_HELD(got=subject)
         yield
 
 
 def is_work_held(ledger: Ledger, subject: str) -> bool:
     """Whether a Steward of the ledger is working on this attempt or workload."""
-    with ledger.try_lock(f"work on {subject}") as held:
-        return not held
+    with ledger.try_lock(f"work on {subject}") as is_locked:
+        return not is_locked

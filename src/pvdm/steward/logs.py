@@ -32,7 +32,7 @@ class LoggedRequest(Protocol):
 
 
 def log_request(request: LoggedRequest, status: int | None) -> None:
-    """Log a request at its end; without a status the caller disconnected before the response."""
+    """Log a request at its end; status None means that the caller disconnected before the response."""
     grant = request.grant
     _write(
         logging.INFO,
@@ -52,15 +52,12 @@ def log_request(request: LoggedRequest, status: int | None) -> None:
 
 
 def log_exception(request: LoggedRequest, error: BaseException) -> None:
-    """Log type, code and places of an exception; its message and locals are left out, as they may hold secrets."""
-    _write(
-        logging.ERROR,
-        {"event": "exception", "request_id": request.request_id, "route": request.route, **_error_facts(error)},
-    )
+    """Log type, code and frames of an exception, without its message and locals, which may hold secrets."""
+    log_failure("exception", error, request_id=request.request_id, route=request.route)
 
 
 def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:
-    """Log an exception of the Steward's own work, without its message and locals as well."""
+    """Log an exception of the Steward's own work, also without its message and locals."""
     _write(logging.ERROR, {"event": event, **facts, **_error_facts(error)})
 
 
@@ -70,7 +67,7 @@ def log_event(event: str, **facts: str | int | None) -> None:
 
 
 def log_warning(event: str, **facts: str | int | None) -> None:
-    """Log an event that an operator should look at; the Steward goes on."""
+    """Log an event that an operator should look at; the Steward continues its work."""
     _write(logging.WARNING, {"event": event, **facts})
 
 
@@ -80,10 +77,10 @@ def log_error(event: str, **facts: str | int | None) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats the lines of other loggers, such as the server's, as JSON and under the same rule about secrets."""
+    """Formats the lines of other loggers, such as uvicorn's, as JSON, and leaves out what may hold secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line as JSON; of an exception its type and places."""
+        """The line as JSON; an exception by its type, code and frames."""
         if record.name == LOGGER.name:
             return record.getMessage()
         line: dict[str, object] = {"time": _now(), "level": record.levelname, "event": record.name}
@@ -98,7 +95,7 @@ def _write(level: int, line: dict[str, object]) -> None:
 
 
 def _now() -> str:
-    """The host's clock, in UTC: operators compare the log with other logs of the host."""
+    """The host's time in UTC, so that operators can compare the log with other logs of the host."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pvdm.api.protection import Applied, MigrationView, SubmittedMigration, TargetView
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
-from pvdm.catalog.state import TableState as Found
+from pvdm.catalog.state import TableState as CatalogState
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json, Node, parse_json
 from pvdm.lake.format.schema.logical import to_model
@@ -26,8 +26,8 @@ from pvdm.metadata.gate.migration import permit_migration
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
-from pvdm.steward.access import require_domain, scope
-from pvdm.steward.protections import Approvals, Judged, find_table, refuse_replay, require_current
+from pvdm.steward.access import require_domain, visible_domain
+from pvdm.steward.protections import Approvals, JudgedApproval, find_table, refuse_replay, require_current
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of
@@ -35,7 +35,7 @@ from pvdm.trust.statement import read_signed
 
 
 class Migrations:
-    """Applies and lists migrations, and shows tables to those who prepare the next one."""
+    """Applies and lists migrations, and shows tables and namespaces to operators who prepare an approval."""
 
     def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals
@@ -44,22 +44,23 @@ class Migrations:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> SubmittedMigration:
-        """Apply a migration; the same bytes again change nothing."""
-        applied: list[Judged[Migration]] = []
+        """Apply a migration; a repetition changes nothing."""
+        applied = Applied.BEFORE
 
-        def accept(judged: Judged[Migration]) -> None:
+        def accept(judged: JudgedApproval[Migration]) -> None:
+            nonlocal applied
             self._apply(judged, grant)
-            applied.append(judged)
+            applied = Applied.NOW
 
         migration_id = self._approvals.accept_once(envelope, Migration, accept)
-        found = self.get(migration_id, grant)
+        migration = self.get(migration_id, grant)
         with self._ledger.read() as unit:
             at_micros = statements.get(unit, migration_id).at_micros
-            row = tables.find_by_uuid(unit, found.table_uuid)
+            row = tables.find_by_uuid(unit, migration.table_uuid)
         self._recorder.cover()
         return SubmittedMigration(
-            migration=found,
-            applied=Applied.NOW if applied else Applied.BEFORE,
+            migration=migration,
+            applied=applied,
             applied_at=at_micros,
             contract_sha256=None if row is None else row.contract_hash,
         )
@@ -76,11 +77,11 @@ class Migrations:
     def listed(self, grant: Grant) -> list[MigrationView]:
         """Every migration of the caller's domain, newest first."""
         with self._ledger.read() as unit:
-            found = protections.list_newest_migrations(unit, domain=scope(grant))
+            found = protections.list_newest_migrations(unit, domain=visible_domain(grant))
             return [_view(each, statements.get(unit, each.migration_id)) for each in found]
 
     def table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
-        """The table as it is now, for an operator who is about to sign."""
+        """The table as it is now, for an operator who prepares an approval."""
         found = self._catalog.tables.load(grant, levels, name)
         return TargetView(
             kind="table",
@@ -103,15 +104,15 @@ class Migrations:
             metadata=None,
         )
 
-    def _apply(self, judged: Judged[Migration], grant: Grant) -> None:
-        catalog, said = self._catalog, judged.said
+    def _apply(self, judged: JudgedApproval[Migration], grant: Grant) -> None:
+        catalog, migration = self._catalog, judged.predicate
         with self._ledger.read() as unit:
-            row, levels = find_table(unit, said.table, grant, catalog.name)
+            row, levels = find_table(unit, migration.table, grant, catalog.name)
         contract = self._judge_contract(judged, row, levels, grant)
         require_fit = None if contract is None else self._approvals.sources.judge(contract, row.table_uuid)
-        change = Change(levels, row.name, (), parse_updates(said.updates))
+        change = Change(levels, row.name, (), parse_updates(migration.updates))
 
-        def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
+        def permit(before: CatalogState, after: TableMetadata, data: bytes) -> Permit:
             require_protectable(after)
             if contract is not None and require_fit is not None:
                 require_target_fit(contract, after, self._approvals.extracts)
@@ -119,13 +120,13 @@ class Migrations:
             return permit_migration(judged.approval, before.row, before.metadata, after, data)
 
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-            """Write log entry, migration, contract and pointer in one transaction; `submit` covers it outside."""
+            """Write log entry, migration, contract and pointer in one transaction, before the outside checkpoint."""
             document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
             rows: list[TableRow] = []
 
-            def work(unit: Unit, places: Sequence[int]) -> None:
+            def work(unit: Unit, log_indexes: Sequence[int]) -> None:
                 require_current(unit, judged)
-                rows[:] = [_store(unit, judged, row, places[0]) for row in swap(unit)]
+                rows[:] = [_store(unit, judged, row, log_indexes[0]) for row in swap(unit)]
 
             self._recorder.store([document], work)
             return rows
@@ -134,32 +135,42 @@ class Migrations:
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
 
     def _judge_contract(
-        self, judged: Judged[Migration], row: TableRow, levels: Levels, grant: Grant
+        self, judged: JudgedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
     ) -> DataProductContract | None:
         """The contract that the table will be under; None where neither the contract nor the columns change."""
-        said = judged.said
-        if said.contract is not None:
-            return self._approvals.judge_table_contract(said.contract, row, levels, grant)
-        if row.contract_hash is None or said.before.schema_fingerprint == said.after.schema_fingerprint:
+        migration = judged.predicate
+        if migration.contract is not None:
+            return self._approvals.judge_table_contract(migration.contract, row, levels, grant)
+        if row.contract_hash is None or migration.before.schema_fingerprint == migration.after.schema_fingerprint:
             return None
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)
 
 
-def _store(unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
-    said, migration_id = judged.said, judged.approval.statement_id
-    record = migration_record(migration_id, said, row.domain, row.pointer.sha256)
-    protections.put_migration(unit, record, judged.envelope, log_index=log_index)
-    if said.contract is None:
+def _store(unit: Unit, judged: JudgedApproval[Migration], row: TableRow, log_index: int) -> TableRow:
+    migration, migration_id = judged.predicate, judged.approval.statement_id
+    record = migration_record(migration_id, migration, row.domain, row.pointer.sha256)
+    protections.put(unit, record, judged.envelope, log_index=log_index)
+    if migration.contract is None:
         return row
-    protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
-    return tables.protect(unit, row, said.after.contract_sha256)
+    protections.store_contract(unit, migration.contract.encode(), statement_id=migration_id)
+    return tables.protect(unit, row, migration.after.contract_sha256)
 
 
-def migration_record(migration_id: str, said: Migration, domain: str, sha256: str | None) -> MigrationRecord:
-    """What the ledger indexes of a migration; `sha256` is the hash of the metadata that it led to."""
-    table, contract = said.table, said.after.contract_sha256
-    return MigrationRecord(migration_id, table.uuid, table.name, domain, contract, sha256, said.operator, said.nonce)
+def migration_record(
+    migration_id: str, migration: Migration, domain: str, metadata_sha256: str | None
+) -> MigrationRecord:
+    """What the ledger indexes of a migration; `metadata_sha256` is the hash of the metadata after it."""
+    return MigrationRecord(
+        migration_id=migration_id,
+        table_uuid=migration.table.uuid,
+        name=migration.table.name,
+        domain=domain,
+        contract_sha256=migration.after.contract_sha256,
+        metadata_sha256=metadata_sha256,
+        operator=migration.operator,
+        nonce=migration.nonce,
+    )
 
 
 def parse_updates(text: str) -> list[Json]:
@@ -169,18 +180,18 @@ def parse_updates(text: str) -> list[Json]:
 
 
 def _view(record: MigrationRecord, statement: Statement) -> MigrationView:
-    said = read_signed(statement.envelope, Migration)
+    migration = read_signed(statement.envelope, Migration)
     return MigrationView(
         migration_id=record.migration_id,
-        table=said.table.name,
-        table_uuid=said.table.uuid,
-        operator=said.operator,
-        reason=said.reason,
-        before=said.before,
-        after=said.after,
-        updates=said.updates,
+        table=migration.table.name,
+        table_uuid=migration.table.uuid,
+        operator=migration.operator,
+        reason=migration.reason,
+        before=migration.before,
+        after=migration.after,
+        updates=migration.updates,
         metadata_sha256=record.metadata_sha256,
-        issued_at=said.issued_at,
-        expires_at=said.expires_at,
+        issued_at=migration.issued_at,
+        expires_at=migration.expires_at,
         log_index=statement.log_index,
     )

@@ -24,7 +24,7 @@ from pvdm.steward.access import Access
 from pvdm.steward.cleanup.orphan_search import Leftovers
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.cleanup.vault import VaultSweep, VaultUsage
-from pvdm.steward.config.ledger_agreement import keep_common, require_common, require_in_place
+from pvdm.steward.config.ledger_agreement import require_common_settings, require_in_place, store_common_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.migrations import Migrations
@@ -37,7 +37,7 @@ from pvdm.steward.record.attestations import Attestations
 from pvdm.steward.record.audit import Audits
 from pvdm.steward.record.epochs import Epochs, LedgerEpochs, LedgerHandles
 from pvdm.steward.record.expiries import Expiries
-from pvdm.steward.record.log import Archive, Archived, LedgerLogReader, LogQueries, Repaired
+from pvdm.steward.record.log import Archive, LedgerLogReader, LogQueries
 from pvdm.steward.record.overrides import Overrides
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
@@ -49,7 +49,7 @@ from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
+from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.root import require_root_current
 from pvdm.verify.fetch import Files
 from pvdm.verify.spark.access import StoreAccess
@@ -65,7 +65,7 @@ class Notary:
     ledger: Ledger
     clock: LedgerClock
     keys: KeyService
-    outside: OutsideCheckpoint
+    outside: FileOutsideCheckpoint
     recorder: Recorder
     log: LogQueries
     trust: TrustRoots
@@ -88,10 +88,10 @@ class Notary:
     expiries: Expiries
     catalog: Catalog
     sweep: VaultSweep
-    writable: FolderHealth
+    folders: FolderHealth
     usage: VaultUsage
     spark: SparkVerifier | None = None
-    answering: StoreHealth | None = None
+    buckets: StoreHealth | None = None
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """The errors that keep the Steward from its work now; empty when it is ready."""
@@ -100,35 +100,30 @@ class Notary:
             lambda: require_root_current(self.trust.current(), self.clock.trusted_micros()),
             lambda: self.trust.require_trusted(self.keys.epoch_for(None)),
             self.recorder.require_consistent,
-            *([] if self.answering is None else [self.answering.require]),
-            self.writable.require,
+            *([] if self.buckets is None else [self.buckets.require]),
+            self.folders.require,
             kernel_engine,  # only the kernel reads staged files
         ]
-        found: dict[str, PvdmError] = {}
+        errors: dict[str, PvdmError] = {}
         for check in checks:
             try:
                 check()
             except PvdmError as error:
-                found.setdefault(error.reason, error)
-        return tuple(found.values())
+                errors.setdefault(error.reason, error)
+        return tuple(errors.values())
 
-    def archive(self, folder: Path) -> Archived:
-        """Write tiles and envelopes into this folder, up to the newest checkpoint."""
-        return Archive(self.ledger, folder).follow()
-
-    def verify_archive(self, folder: Path) -> Repaired:
-        """Compare the whole folder with the ledger, and write missing files again."""
-        return Archive(self.ledger, folder).verify()
+    def archive_in(self, folder: Path) -> Archive:
+        """The archive of this log in this folder, which need not be the configured one."""
+        return Archive(self.ledger, folder)
 
     def mark_time(self) -> None:
-        """Store the time in the ledger: after a restart the clock never runs below the last mark."""
+        """Store the time in the ledger; after a restart the clock starts no earlier than this."""
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Delete stored responses that have expired, and the files that crashes left.
+        """Delete stored responses that have expired, and files that crashes left behind.
 
-        Raises if the outside checkpoint is not this log's: after a restore elsewhere this Steward could remove files
-        that its ledger does not know.
+        Raises if the outside checkpoint is not of this log. The ledger may then be an old copy that lacks newer files.
         """
         self.recorder.require_consistent()
         if self.clock.is_ready():
@@ -156,11 +151,11 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         with notary.ledger.read() as unit:
             restores.require_none(unit)
         require_in_place(notary.ledger, config.catalog)
-        is_kept = require_common(notary.ledger, config)
+        are_stored = require_common_settings(notary.ledger, config)
         notary.recorder.begin()
-        if not is_kept:
-            keep_common(notary.ledger, config, at_micros=notary.clock.trusted_micros())
-        # It starts after a clock jump as well: an operator must be able to log in and confirm the time.
+        if not are_stored:
+            store_common_settings(notary.ledger, config, at_micros=notary.clock.trusted_micros())
+        # A Steward whose clock jumped starts too, so that an operator can log in and confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
             notary.mark_time()
@@ -182,15 +177,19 @@ def create_notary(
 ) -> Notary:
     """Create a Steward: keys, first epoch, first log entries, outside checkpoint. Existing parts are kept."""
     with contextlib.ExitStack() as undo:
-        lost = isinstance(config.keys, FileKeys) and not config.keys.path.exists()
-        if lost and outside_file(config).exists():
-            raise _keystore_lost(config, f"none, beside a checkpoint in {outside_file(config)}")
+        # New keys would make another notary under the old name, which no trust root names.
+        keystore = config.keys.path if isinstance(config.keys, FileKeys) else None
+        is_missing = keystore is not None and not keystore.exists()
+        if is_missing and outside_file(config).exists():
+            got = f"none, beside a checkpoint in {outside_file(config)}"
+            raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
         with ledger.read() as unit:
             restores.require_none(unit)
-        require_common(ledger, config, making=True)
-        if lost and (size := LedgerLogReader(ledger).size()):
-            raise _keystore_lost(config, f"none, beside a ledger whose log has {size} entries")
+        require_common_settings(ledger, config, creating=True)
+        if is_missing and (size := LedgerLogReader(ledger).size()):
+            got = f"none, beside a ledger whose log has {size} entries"
+            raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
         keys = _open_or_create_keys(config, LedgerEpochs(ledger, clock))
         undo.callback(keys.close)
         if not keys.book().epochs:
@@ -202,14 +201,14 @@ def create_notary(
         notary = _build(config, ledger, clock, keys)
         notary.recorder.begin()
         notary.epochs.log_missing(reason)
-        # Last, so that a configuration refused above can still be corrected.
-        keep_common(ledger, config, at_micros=clock.trusted_micros(), making=True)
+        # Stored last, so that a configuration that is refused above can still be corrected.
+        store_common_settings(ledger, config, at_micros=clock.trusted_micros(), creating=True)
         undo.pop_all()
         return notary
 
 
 def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
-    """The log keys of all epochs, in any state: old notes keep their signatures."""
+    """The log keys of all epochs, in any state, since old checkpoints stay signed by old keys."""
     for epoch in book.epochs:
         public = epoch.key(KeyRole.LOG).public
         if public is not None:
@@ -217,11 +216,11 @@ def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
 
 
 def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey]:
-    """The log keys of all epochs, and those that operators gave for this log at a restore."""
+    """The log keys of all epochs, and those that operators named at a restore of this log."""
     with ledger.read() as unit:
-        named = restores.log_keys(unit)
-    lost = (NoteKey(origin, der) for der, note in named if read_unverified(note).checkpoint.origin == origin)
-    return [*log_keys(book, origin), *lost]
+        restored = restores.list_log_keys(unit)
+    given = (NoteKey(origin, der) for der, note in restored if read_unverified(note).checkpoint.origin == origin)
+    return [*log_keys(book, origin), *given]
 
 
 def _open_ledger(
@@ -230,10 +229,9 @@ def _open_ledger(
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
     migrate(ledger, at_micros=wall())
-    if wall is not wall_micros:  # evidence of this host does not apply to the caller's own clock
+    if wall is not wall_micros:  # boot id and database time say nothing about the caller's own clock
         return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
-    second = database_micros(ledger)
-    return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=second)
+    return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=database_micros(ledger))
 
 
 def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyService:
@@ -245,19 +243,12 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
     return open_keys(config.keys, book, create=True)
 
 
-def _keystore_lost(config: StewardConfig, got: str) -> PvdmError:
-    """The error where new keys would make another notary under the old name, which no trust root names."""
-    return Code.KEYSTORE_LOST(
-        expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore", got=got
-    )
-
-
 def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
     outside = FileOutsideCheckpoint(
         outside_file(config), origin=config.origin, keys=lambda: known_log_keys(ledger, keys.book(), config.origin)
     )
-    kept = archive_folder(config)
-    archive = None if kept is None else Archive(ledger, kept)
+    folder = archive_folder(config)
+    archive = None if folder is None else Archive(ledger, folder)
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
     log = LogQueries(ledger, recorder.require_covered)
     trust = TrustRoots(
@@ -277,7 +268,6 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     )
     vault = Vault(config.catalog.vault, stores)
     approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, extracts)
-    expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
     return Notary(
         config=config,
         ledger=ledger,
@@ -303,18 +293,18 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         protections=Protections(approvals, Files(stores)),
         migrations=Migrations(approvals),
         audits=Audits(ledger, recorder.require_covered, catalog, config.catalog.vault, stores),
-        expiries=expiries,
+        expiries=Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate),
         catalog=catalog,
         sweep=pipeline.sweep,
         spark=spark,
-        answering=_answering(config),
-        writable=_writable(config, ledger),
+        buckets=_bucket_health(config),
+        folders=_folder_health(config, ledger),
         usage=VaultUsage(vault),
     )
 
 
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
-    found = config.catalog
+    catalog = config.catalog
     # Places of the Steward's own files, besides the catalog's folders: no table may lie there.
     reserved: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
     reserved += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
@@ -322,26 +312,26 @@ def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, sto
     return open_catalog(
         ledger,
         clock,
-        name=found.name,
-        warehouse=found.warehouse,
-        homes=StewardPlaces(found.metadata, found.vault, own),
+        name=catalog.name,
+        warehouse=catalog.warehouse,
+        homes=StewardPlaces(catalog.metadata, catalog.vault, own),
         stores=stores,
         vending=config.vending,
-        mounts=open_mounts(found.upstreams, config.s3),
+        mounts=open_mounts(catalog.upstreams, config.s3),
     )
 
 
-def _answering(config: StewardConfig) -> StoreHealth | None:
+def _bucket_health(config: StewardConfig) -> StoreHealth | None:
     """The health check of the buckets that the configuration names."""
     if config.s3 is None:
         return None
-    found = config.catalog
-    places = (parse_location(found.warehouse), found.metadata, found.vault)
-    named = (each for each in (*places, config.outside_at, config.archive_at) if isinstance(each, Location))
-    return StoreHealth(config.s3, [each.authority for each in named if each.scheme == "s3"])
+    catalog = config.catalog
+    places = (parse_location(catalog.warehouse), catalog.metadata, catalog.vault, config.outside_at, config.archive_at)
+    locations = [each for each in places if isinstance(each, Location)]
+    return StoreHealth(config.s3, [each.authority for each in locations if each.scheme == "s3"])
 
 
-def _writable(config: StewardConfig, ledger: Ledger) -> FolderHealth:
+def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
     """The check of the local folders that the Steward writes to."""
 
     def has_tables() -> bool:
@@ -352,7 +342,7 @@ def _writable(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         with ledger.read() as unit:
             return receipts.any_exist(unit)
 
-    # Outside and ledger: other checks find that these are missing.
+    # Other checks report a missing outside checkpoint or ledger.
     used: list[tuple[Place | None, Callable[[], bool]]] = [
         (None if config.outside_at is not None else config.outside_path.parent, lambda: False),
         (None if ledger.file is None else ledger.file.parent, lambda: False),
@@ -360,7 +350,7 @@ def _writable(config: StewardConfig, ledger: Ledger) -> FolderHealth:
     only_read: set[Path] = set()
     warehouse = parse_location(config.catalog.warehouse)
     if warehouse.scheme == "file":
-        used.append((warehouse, has_published))  # engines make it with their first file
+        used.append((warehouse, has_published))  # engines create it with their first file
         only_read.add(warehouse.local)
     used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(place_of(place), in_use) for place, in_use in used if place is not None]

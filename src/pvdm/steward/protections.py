@@ -27,21 +27,15 @@ from pvdm.ledger.record import protections, restores, statements
 from pvdm.ledger.record.protections import ProtectedObject, ProtectionRecord
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import ActionWord, StatementKind
+from pvdm.ledger.schema.record import StatementKind, StoredAction
 from pvdm.metadata.gate.migration import require_state
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef, TableRef
-from pvdm.steward.access import require_domain, scope
+from pvdm.steward.access import require_domain, visible_domain
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.contracts import (
-    judge_doable,
-    require_for_namespace,
-    require_for_table,
-    require_source_reached,
-    require_target_fit,
-)
+from pvdm.steward.work import contracts
 from pvdm.steward.work.sources import Sources, levels_of
 from pvdm.trust.approval import A, raise_not_allowed, verify_approval
 from pvdm.trust.envelope import parse_envelope
@@ -51,15 +45,15 @@ from pvdm.verify.spark.extracting import SparkExtraction
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(Generic[A]):
-    """A verified approval with its bytes, and the ids of the trust roots that it was verified against."""
+class JudgedApproval(Generic[A]):
+    """A verified approval with its bytes, and the ids of all trust roots at the time of its verification."""
 
     approval: Verified[A]
     envelope: bytes
-    judged_by: tuple[str, ...]
+    trust_root_ids: tuple[str, ...]
 
     @property
-    def said(self) -> A:
+    def predicate(self) -> A:
         """The approved statement."""
         return self.approval.predicate
 
@@ -76,7 +70,7 @@ class Approvals:
     sources: Sources
     extracts: SparkExtraction | None
 
-    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[Judged[A]], None]) -> str:
+    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[JudgedApproval[A]], None]) -> str:
         """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
         with raise_not_allowed("approval"):
             parsed = parse_envelope(envelope)
@@ -84,22 +78,22 @@ class Approvals:
         statement_id = parsed.payload_sha256
         if not self._is_stored(statement_id, envelope):
             try:
-                judged_by = self.trust.ids()
+                trust_root_ids = self.trust.ids()
                 approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
                 if approval.predicate.contract is not None:
                     parse_contract(approval.predicate.contract.encode())
-                accept(Judged(approval, envelope, judged_by))
+                accept(JudgedApproval(approval, envelope, trust_root_ids))
             except (NotAllowedError, ConflictError):
-                # A concurrent call with the same bytes may have been first; that is no replay.
+                # A concurrent call with the same bytes may have stored it first; that is no replay.
                 if not self._is_stored(statement_id, envelope):
                     raise
         return statement_id
 
     def judge_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
         """Read a contract, and require that it is for this table and that the caller reaches its source."""
-        contract = judge_doable(text, extracts=self.extracts)
-        require_for_table(contract, (*levels, row.name), row.domain)
-        require_source_reached(self.ledger, contract, grant)
+        contract = contracts.require_servable(text, extracts=self.extracts)
+        contracts.require_for_table(contract, (*levels, row.name), row.domain)
+        contracts.require_source_reached(self.ledger, contract, grant)
         return contract
 
     def _is_stored(self, statement_id: str, envelope: bytes) -> bool:
@@ -109,62 +103,51 @@ class Approvals:
         return found is not None and found.envelope == envelope
 
 
-def require_current(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> None:
-    """In the transaction that applies it: the trust root is still the same, and no restore came after the signature."""
-    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.judged_by:
-        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
-    restores.require_issued_after(unit, judged.said.issued_at, what="approval")
+def require_current(unit: Unit, judged: JudgedApproval[Migration] | JudgedApproval[Protection]) -> None:
+    """Require, in the transaction that applies it, that no trust root or restore came after the verification."""
+    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.trust_root_ids:
+        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit it again")
+    restores.require_issued_after(unit, judged.predicate.issued_at, what="approval")
 
 
 @contextlib.contextmanager
-def refuse_replay(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
+def refuse_replay(judged: JudgedApproval[Migration] | JudgedApproval[Protection]) -> Iterator[None]:
     """Turn the conflict over a used nonce into `approval_replayed`."""
     try:
         yield
     except ConflictError as error:
         if error.code != Code.NONCE_TAKEN:
             raise
-        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=judged.said.nonce) from None
+        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=judged.predicate.nonce) from None
 
 
-def find_table(unit: Unit, named: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
-    """The table that the approval names; UUID, name, catalog and the caller's domain must fit."""
-    require_catalog(named.catalog, catalog)
-    row = tables.find_by_uuid(unit, named.uuid)
+def find_table(unit: Unit, signed: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
+    """The table that the approval names; its UUID, name, catalog and domain must be right."""
+    _require_equal("approval_wrong_catalog", expected=catalog, got=signed.catalog)
+    row = tables.find_by_uuid(unit, signed.uuid)
     if row is None:
-        raise Code.APPROVAL_REFUSED(
-            "the approval is for a table that is not here",
-            reason="approval_wrong_table",
-            expected="a table of this catalog",
-            got=named.uuid,
-        )
+        message, expected = "the approval is for a table that is not here", "a table of this catalog"
+        raise Code.APPROVAL_REFUSED(message, reason="approval_wrong_table", expected=expected, got=signed.uuid)
     require_domain(grant, row.domain)
     levels = levels_of(unit, row)
-    require_name(named.name, full_name((*levels, row.name)))
+    _require_equal("approval_wrong_name", expected=full_name((*levels, row.name)), got=signed.name)
     return row, levels
 
 
-def find_namespace(unit: Unit, named: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
-    """The namespace that the approval names; id, name, catalog and the caller's domain must fit."""
-    require_catalog(named.catalog, catalog)
-    found = namespaces.find_by_id(unit, named.id)
+def find_namespace(unit: Unit, signed: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
+    """The namespace that the approval names; its id, name, catalog and domain must be right."""
+    _require_equal("approval_wrong_catalog", expected=catalog, got=signed.catalog)
+    found = namespaces.find_by_id(unit, signed.id)
     if found is None:
-        raise Code.APPROVAL_REFUSED(reason="approval_wrong_namespace", got=named.id)
+        raise Code.APPROVAL_REFUSED(reason="approval_wrong_namespace", got=signed.id)
     require_domain(grant, found.domain)
-    require_name(named.name, full_name(found.levels))
+    _require_equal("approval_wrong_name", expected=full_name(found.levels), got=signed.name)
     return found
 
 
-def require_catalog(named: str, catalog: str) -> None:
-    """Refuse an approval for another catalog, where the same UUID may be another table."""
-    if named != catalog:
-        raise Code.APPROVAL_REFUSED(reason="approval_wrong_catalog", expected=catalog, got=named)
-
-
-def require_name(named: str, found: str) -> None:
-    """Refuse an approval that names the table or namespace otherwise: the operator read that name when signing."""
-    if named != found:
-        raise Code.APPROVAL_REFUSED(reason="approval_wrong_name", expected=found, got=named)
+def _require_equal(reason: str, *, expected: str, got: str) -> None:
+    if expected != got:
+        raise Code.APPROVAL_REFUSED(reason=reason, expected=expected, got=got)
 
 
 class Protections:
@@ -178,7 +161,7 @@ class Protections:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
-        """Protect a table or a namespace by a contract, or end that; the same bytes again change nothing."""
+        """Put a table or a namespace under a contract, or end its protection; a repetition changes nothing."""
         protection_id = self._approvals.accept_once(envelope, Protection, lambda judged: self._accept(judged, grant))
         found = self.get(protection_id, grant)
         self._recorder.cover()
@@ -196,7 +179,7 @@ class Protections:
     def listed(self, grant: Grant) -> list[ProtectionView]:
         """Every protection of the caller's domain, newest first."""
         with self._ledger.read() as unit:
-            found = protections.list_newest(unit, domain=scope(grant))
+            found = protections.list_newest(unit, domain=visible_domain(grant))
             return [_view(each, statements.get(unit, each.protection_id)) for each in found]
 
     def list_protected(
@@ -210,139 +193,148 @@ class Protections:
         count: int,
     ) -> list[ProtectedObject]:
         """The tables or namespaces of the caller's domain that are protected now, by name."""
-        domain = scope(grant)
+        domain = visible_domain(grant)
         with self._ledger.read() as unit:
             if kind == "namespace":
                 return protections.list_protected_namespaces(
                     unit, domain=domain, levels=levels, after=after, count=count
                 )
-            last = None if after is None else (after[:-1], after[-1])
+            last_table = None if after is None else (after[:-1], after[-1])
             return protections.list_protected_tables(
-                unit, domain=domain, levels=levels, name=name, after=last, count=count
+                unit, domain=domain, levels=levels, name=name, after=last_table, count=count
             )
 
     def contract(self, sha256: str, grant: Grant) -> bytes:
-        """The bytes of a contract under which something of the caller's domain is, or was."""
+        """The bytes of a contract; raises unless a table or namespace of the caller's domain is or was under it."""
         with self._ledger.read() as unit:
-            body = protections.contract(unit, sha256)
+            body = protections.get_contract(unit, sha256)
             domains = protections.contract_domains(unit, sha256)
         if not any(grant.reaches(domain) for domain in domains):
             require_domain(grant, next(iter(domains), ""))
         return body
 
-    def _accept(self, judged: Judged[Protection], grant: Grant) -> None:
+    def _accept(self, judged: JudgedApproval[Protection], grant: Grant) -> None:
         document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
-        target = judged.said.target
+        target = judged.predicate.target
 
         def store() -> None:
             if isinstance(target, TableTarget):
-                work = self._prepare_table(judged, target, grant)
+                apply = self._prepare_table(judged, target, grant)
             else:
-                work = self._prepare_namespace(judged, target, grant)
+                apply = self._prepare_namespace(judged, target, grant)
+
+            def work(unit: Unit, log_indexes: Sequence[int]) -> None:
+                require_current(unit, judged)
+                record = apply(unit)
+                protections.put(unit, record, judged.envelope, log_index=log_indexes[0])
+                if judged.predicate.contract is not None:
+                    contract = judged.predicate.contract.encode()
+                    protections.store_contract(unit, contract, statement_id=record.protection_id)
+
             self._recorder.store([document], work)
 
         with refuse_replay(judged):
             retry_if_row_changed(store)
 
     def _prepare_table(
-        self, judged: Judged[Protection], target: TableTarget, grant: Grant
-    ) -> Callable[[Unit, Sequence[int]], None]:
-        """Check the protection against the ledger now; returns the function that stores it."""
+        self, judged: JudgedApproval[Protection], target: TableTarget, grant: Grant
+    ) -> Callable[[Unit], ProtectionRecord]:
+        """Check the protection against the table as it is now; returns the function that applies it."""
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, self._catalog.name)
         metadata = self._catalog.states.of(row).metadata
         contract = None
-        if judged.said.contract is not None:
-            contract = self._approvals.judge_table_contract(judged.said.contract, row, levels, grant)
-            require_target_fit(contract, metadata, self._approvals.extracts)
-        after = require_step(judged.said, row.contract_hash)
+        if judged.predicate.contract is not None:
+            contract = self._approvals.judge_table_contract(judged.predicate.contract, row, levels, grant)
+            contracts.require_target_fit(contract, metadata, self._approvals.extracts)
+        after = contract_after(judged.predicate, row.contract_hash)
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
-        require_shown(target.snapshot_id, metadata.current_snapshot_id)
+        require_head(target.snapshot_id, metadata.current_snapshot_id)
         if contract is not None:
             self._approvals.sources.judge(contract, row.table_uuid)(to_model(metadata.current_schema))
         found_sha256 = None
         if after is not None:
             require_protectable(metadata)
-            found_sha256 = find_manifests(metadata, self._files)
-        record = protection_record(judged.approval.statement_id, judged.said, row.domain, found_sha256)
+            found_sha256 = hash_manifests(metadata, self._files)
+        record = protection_record(judged.approval.statement_id, judged.predicate, row.domain, found_sha256)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            require_current(unit, judged)
+        def apply(unit: Unit) -> ProtectionRecord:
             tables.lock(unit, [row.table_uuid])
             # Fails if the row has changed since it was checked; then everything is checked again.
             tables.protect(unit, row, after)
             if row.upstream is not None and after is not None:
                 record_history(unit, row.table_uuid, metadata)
-            _store(unit, judged, record, places[0])
+            return record
 
-        return work
+        return apply
 
     def _prepare_namespace(
-        self, judged: Judged[Protection], target: NamespaceTarget, grant: Grant
-    ) -> Callable[[Unit, Sequence[int]], None]:
+        self, judged: JudgedApproval[Protection], target: NamespaceTarget, grant: Grant
+    ) -> Callable[[Unit], ProtectionRecord]:
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog.name)
         contract = None
-        if judged.said.contract is not None:
-            contract = judge_doable(judged.said.contract, extracts=self._approvals.extracts)
-            require_for_namespace(contract, found.levels, found.domain)
-            require_source_reached(self._ledger, contract, grant)
-        after = require_step(judged.said, found.protected_by)
+        if judged.predicate.contract is not None:
+            contract = contracts.require_servable(judged.predicate.contract, extracts=self._approvals.extracts)
+            contracts.require_for_namespace(contract, found.levels, found.domain)
+            contracts.require_source_reached(self._ledger, contract, grant)
+        after = contract_after(judged.predicate, found.protected_by)
         if contract is not None:
             self._approvals.sources.judge(contract, None)(None)
-        record = protection_record(judged.approval.statement_id, judged.said, found.domain)
+        record = protection_record(judged.approval.statement_id, judged.predicate, found.domain)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            require_current(unit, judged)
+        def apply(unit: Unit) -> ProtectionRecord:
             namespaces.protect(unit, found, after)
-            _store(unit, judged, record, places[0])
+            return record
 
-        return work
+        return apply
 
 
 def protection_record(
-    protection_id: str, said: Protection, domain: str, found_sha256: str | None = None
+    protection_id: str, protection: Protection, domain: str, found_sha256: str | None = None
 ) -> ProtectionRecord:
     """What the ledger indexes of a protection; `found_sha256` is the hash of the manifests that it found."""
-    table_uuid = namespace_id = None
-    if isinstance(said.target, NamespaceTarget):
-        name, namespace_id = said.target.namespace.name, said.target.namespace.id
-    else:
-        name, table_uuid = said.target.table.name, said.target.table.uuid
-    word, contract, signed = ActionWord(said.action.value), said.target.contract_sha256, (said.operator, said.nonce)
+    target = protection.target
     return ProtectionRecord(
-        protection_id, word, table_uuid, namespace_id, name, domain, contract, *signed, found_sha256
+        protection_id=protection_id,
+        action=StoredAction(protection.action.value),
+        table_uuid=target.table.uuid if isinstance(target, TableTarget) else None,
+        namespace_id=target.namespace.id if isinstance(target, NamespaceTarget) else None,
+        name=target.table.name if isinstance(target, TableTarget) else target.namespace.name,
+        domain=domain,
+        contract_sha256=target.contract_sha256,
+        operator=protection.operator,
+        nonce=protection.nonce,
+        found_sha256=found_sha256,
     )
 
 
-def require_step(said: Protection, current: str | None) -> str | None:
-    """The contract after the step; protecting needs no contract before it, unprotecting needs exactly this one."""
-    signed = said.target.contract_sha256
-    if said.action is ProtectionAction.PROTECT:
+def contract_after(protection: Protection, current: str | None) -> str | None:
+    """The contract after the protection. Raises unless there is none before, or before its end exactly this one."""
+    signed = protection.target.contract_sha256
+    if protection.action is ProtectionAction.PROTECT:
         if current is not None:  # a migration changes the contract of a protected table
             raise Code.PROTECTED_ALREADY(got=current)
         return signed
     if current is None:
         raise Code.NOT_PROTECTED("it is not protected", expected=signed, got="none", hint="nothing was changed")
     if current != signed:
-        raise Code.APPROVAL_REFUSED(
+        message, hint = (
             "it is protected under another contract by now",
-            reason="approval_stale",
-            expected=signed,
-            got=current,
-            hint="nothing was changed; look at it as it is now, and sign again",
+            "nothing was changed; look at it, and sign again",
         )
+        raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=signed, got=current, hint=hint)
     return None
 
 
-def require_shown(approved: int | None, shown: int | None) -> None:
-    """Refuse if `main` has moved since the signature: audits require proofs for everything after that snapshot."""
-    if approved != shown:
-        names = ["no snapshot" if each is None else f"snapshot {each}" for each in (approved, shown)]
-        raise Code.APPROVAL_MAIN_MOVED(expected=names[0], got=names[1])
+def require_head(approved: int | None, head: int | None) -> None:
+    """Refuse if `main` has moved since the signature, since audits require a proof for each later snapshot."""
+    if approved != head:
+        expected, got = ("no snapshot" if each is None else f"snapshot {each}" for each in (approved, head))
+        raise Code.APPROVAL_MAIN_MOVED(expected=expected, got=got)
 
 
-def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
+def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
     """Check every manifest of `main`'s snapshot and return their hash; None where `main` has no snapshot."""
     head = metadata.current_snapshot
     if head is None:
@@ -352,7 +344,7 @@ def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
     except (InputError, VerificationError) as error:
         raise NotAllowedError(
             error.reason,
-            f"what main shows cannot be protected: {error.message}",
+            f"the table cannot be protected with the manifests of main: {error.message}",
             expected=error.expected,
             got=error.got,
             hint="nothing was changed; rewrite the table's manifests (rewrite_manifests), and sign again",
@@ -360,28 +352,22 @@ def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
         ) from None
 
 
-def _store(unit: Unit, judged: Judged[Protection], record: ProtectionRecord, log_index: int) -> None:
-    protections.put(unit, record, judged.envelope, log_index=log_index)
-    if judged.said.contract is not None:
-        protections.store_contract(unit, judged.said.contract.encode(), statement_id=record.protection_id)
-
-
 def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
-    said = read_signed(statement.envelope, Protection)
-    target = said.target if isinstance(said.target, TableTarget) else None
+    protection = read_signed(statement.envelope, Protection)
+    table = protection.target if isinstance(protection.target, TableTarget) else None
     return ProtectionView(
         protection_id=record.protection_id,
-        action=said.action,
+        action=protection.action,
         table_uuid=record.table_uuid,
         namespace_id=record.namespace_id,
         name=record.name,
         contract_sha256=record.contract_sha256,
-        schema_fingerprint=None if target is None else target.state.schema_fingerprint,
-        structure_sha256=None if target is None else target.state.structure_sha256,
-        snapshot_id=None if target is None else target.snapshot_id,
-        operator=said.operator,
-        reason=said.reason,
-        issued_at=said.issued_at,
-        expires_at=said.expires_at,
+        schema_fingerprint=None if table is None else table.state.schema_fingerprint,
+        structure_sha256=None if table is None else table.state.structure_sha256,
+        snapshot_id=None if table is None else table.snapshot_id,
+        operator=protection.operator,
+        reason=protection.reason,
+        issued_at=protection.issued_at,
+        expires_at=protection.expires_at,
         log_index=statement.log_index,
     )

@@ -13,15 +13,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final, NoReturn, TextIO
 
 import uvicorn
 
 from pvdm.errors import Code, PvdmError
-from pvdm.steward.config.steward import ServiceConfig, require_door
+from pvdm.steward.config.steward import ServiceConfig, require_tls_or_loopback
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.listener import HEADERS_MAX_BYTES, Listener, PromptLoop, StewardProtocol, connections_most
+from pvdm.steward.http.listener import HEADERS_MAX_BYTES, Listener, PromptLoop, StewardProtocol, connections_max
 from pvdm.steward.locks import serve_alone
 from pvdm.steward.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.notary import Notary
@@ -44,7 +44,7 @@ def run(notary: Notary) -> None:
 
 
 def start(notary: Notary) -> RunningServer:
-    """Serve in a thread of this process until `stop`; port 0 takes a free one."""
+    """Serve in a thread of this process until `stop`; port 0 selects a free port."""
     service = notary.config.service
     with contextlib.ExitStack() as undo:
         undo.enter_context(serve_alone(notary.ledger))
@@ -63,12 +63,12 @@ class RunningServer:
     """A service in a thread; a context manager that stops it."""
 
     def __init__(
-        self, server: _Server, listener: socket.socket, shutdown_seconds: int, held: contextlib.ExitStack
+        self, server: _Server, listener: socket.socket, shutdown_seconds: int, resources: contextlib.ExitStack
     ) -> None:
-        """`held` is closed at the end: the listener, and the lock to serve the ledger."""
+        """`resources` are closed at the end: the listener, and the lock on the ledger."""
         self._server = server
         self._listener = listener
-        self._held = held
+        self._resources = resources
         self._shutdown_seconds = shutdown_seconds
         self._thread = threading.Thread(target=self._serve, name="pvdm-steward", daemon=True)
         self._failure: BaseException | None = None
@@ -78,9 +78,7 @@ class RunningServer:
     def __enter__(self) -> RunningServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def begin(self) -> None:
@@ -91,7 +89,7 @@ class RunningServer:
             self._server.should_exit = True
             raise Code.SERVICE_NOT_STARTED(
                 expected=f"an open port within {_START_SECONDS} seconds",
-                got=type(self._failure).__name__ if self._failure is not None else "silence",
+                got=type(self._failure).__name__ if self._failure is not None else "no open port",
             ) from self._failure
 
     def stop(self) -> None:
@@ -101,7 +99,7 @@ class RunningServer:
         if self._thread.is_alive():
             self._server.force_exit = True
             self._thread.join(5)
-        self._held.close()
+        self._resources.close()
 
     def _serve(self) -> None:
         try:
@@ -113,25 +111,25 @@ class RunningServer:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that does not raise the signal again at its end, since code after it must run."""
+    """A uvicorn server that does not raise a caught signal again when it stops, so that the code after it runs."""
 
     def __init__(self, notary: Notary, url: str) -> None:
-        super().__init__(_settings(notary))
+        super().__init__(_uvicorn_config(notary))
         self.url = url
-        self._catalog = notary.config.catalog
-        self._changes = notary.changes
+        self._notary = notary
         if notary.spark is not None:
-            notary.spark.served_at(url)
+            notary.spark.set_service_address(url)
         self.up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        log_event("started", address=self.url, catalog=self._catalog.name, warehouse=self._catalog.warehouse)
+        catalog = self._notary.config.catalog
+        log_event("started", address=self.url, catalog=catalog.name, warehouse=catalog.warehouse)
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log_event("stopping")
-        self._changes.close()  # wakes long polls
+        self._notary.changes.close()  # wakes long polls
         await super().shutdown(sockets=sockets)
         log_event("stopped")
 
@@ -140,11 +138,11 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        handlers = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -165,9 +163,9 @@ def log_to(stream: TextIO) -> None:
         logger.propagate = False
 
 
-def _settings(notary: Notary) -> uvicorn.Config:
+def _uvicorn_config(notary: Notary) -> uvicorn.Config:
     service = notary.config.service
-    require_door(service)
+    require_tls_or_loopback(service)
     context = tls_context(service)
     return uvicorn.Config(
         create_app(notary),
@@ -188,14 +186,14 @@ def _settings(notary: Notary) -> uvicorn.Config:
 
 
 def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer with the configured certificate; None where there is none."""
+    """TLS 1.2 or newer with the configured certificate; None if none is configured."""
     if service.tls_certificate is None or service.tls_key is None:
         return None
     _require_private(service.tls_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(service.tls_certificate, service.tls_key, password=_no_password)
+        context.load_cert_chain(service.tls_certificate, service.tls_key, password=_refuse_passphrase)
     except PvdmError:
         raise
     except OSError as error:
@@ -204,30 +202,22 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
 
 
 def _require_private(key: Path) -> None:
-    """Require that only the service's user can read the key; it may be a link, as certificate tools leave it."""
+    """Require that only the service's user can read the key; it may be a link, which certificate tools create."""
     try:
         found = key.stat()
     except OSError as error:
         raise _tls_error(error.strerror or type(error).__name__) from None
     if found.st_uid not in (os.geteuid(), _ROOT):
-        raise Code.KEY_FILE_REFUSED(
-            f"{key.name} belongs to another user",
-            reason="key_file_owner",
-            expected=f"user {os.geteuid()}",
-            got=f"user {found.st_uid}",
-        )
+        message, owner = f"{key.name} belongs to another user", f"user {found.st_uid}"
+        raise Code.KEY_FILE_REFUSED(message, reason="key_file_owner", expected=f"user {os.geteuid()}", got=owner)
     mode = stat.S_IMODE(found.st_mode)
     if mode & _NOT_PRIVATE:
-        raise Code.KEY_FILE_REFUSED(
-            f"{key.name} may be read or written by others",
-            reason="key_file_mode",
-            expected="mode 0600 or 0400",
-            got=f"mode {mode:04o}",
-            hint=f"find out who could read it; then chmod 600 {key.name}, or have a new certificate made",
-        )
+        message, got = f"{key.name} may be read or written by others", f"mode {mode:04o}"
+        hint = f"find out who could read it; then chmod 600 {key.name}, or get a new certificate"
+        raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected="mode 0600 or 0400", got=got, hint=hint)
 
 
-def _no_password() -> NoReturn:
+def _refuse_passphrase() -> NoReturn:
     raise _tls_error("a key with a passphrase")
 
 
@@ -237,15 +227,14 @@ def _tls_error(got: str) -> PvdmError:
 
 def _open_listener(service: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
-    most = service.limits.peer_connections
-    listener = Listener(family, connections=connections_most(), peer_connections=most)
+    listener = Listener(family, connections=connections_max(), peer_connections=service.limits.peer_connections)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((service.host, service.port))
     except OSError as error:
         listener.close()
         raise Code.ADDRESS_UNAVAILABLE(
-            expected=f"{service.host} port {service.port}, free and of this machine",
+            expected=f"{service.host} port {service.port}, a free port of this machine",
             got=error.strerror or type(error).__name__,
         ) from None
     return listener

@@ -77,17 +77,14 @@ class _DoneError(Exception):
 
 @dataclass(eq=False)
 class Disposal:
-    """Cleans up after attempts; each step can be repeated, and `settle` continues after a crash.
-
-    `require_consistent` raises where the ledger's log is not the one of the outside checkpoint.
-    """
+    """Cleans up after attempts; each step can be repeated, and `settle` continues after a crash."""
 
     ledger: Ledger
     clock: LedgerClock
     catalog: Catalog
     vault: Vault
     files: Files
-    require_consistent: Callable[[], None]
+    require_consistent: Callable[[], None]  # raises where the ledger's log is not the one of the outside checkpoint
     _locks: ThreadLocks = field(default_factory=ThreadLocks, init=False)
     _references_cache: NamedFiles = field(default_factory=NamedFiles, init=False)
 
@@ -96,9 +93,9 @@ class Disposal:
 
         Threads of this Steward wait for each other. Raises `work_held` while another Steward cleans up.
         """
-        done = self._find_done(attempt_id)
-        if done is not None:
-            return done
+        earlier = self._find_done(attempt_id)
+        if earlier is not None:
+            return earlier
         # If this ledger is an old copy, files that look unpublished here may be published by now.
         self.require_consistent()
         with self._locks.hold(attempt_id), hold_work(self.ledger, f"the clean-up of {attempt_id}"):
@@ -131,10 +128,10 @@ class Disposal:
             return disposals.find_disposal(unit, attempt_id)
 
     def _require_not_cleaned_up(self, attempt_id: str) -> None:
-        """Raise if another Steward has cleaned up: a lock may be lost with its connection."""
-        done = self._find_done(attempt_id)
-        if done is not None:
-            raise _DoneError(done)
+        """Raise if another Steward has cleaned up meanwhile: a lost connection releases the lock of this one."""
+        earlier = self._find_done(attempt_id)
+        if earlier is not None:
+            raise _DoneError(earlier)
 
     def settle(self) -> list[DisposalRecord]:
         """Clean up after every ended attempt that still needs it.
@@ -177,7 +174,7 @@ class Disposal:
             workload = workloads.get(unit, attempt.workload_id)
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
             attempt_proofs = proofs.of_attempt(unit, attempt_id)
-            envelope = proofs.envelope(unit, attempt_proofs[-1].proof_id) if attempt_proofs else None
+            envelope = proofs.get_envelope(unit, attempt_proofs[-1].proof_id) if attempt_proofs else None
             opened = events.history(unit, "attempts", attempt_id, count=1)
             contract = contract_of(unit, workload.opening.contract_hash)
         if attempt.state in ATTEMPT.live():
@@ -203,15 +200,13 @@ class Disposal:
         lost = []
         for file in ended.core.files.added:
             try:
-                self._quarantine_file(ended, HashedFile(file.staged_path, *file.staged_size_and_hash))
+                staged = HashedFile(file.staged_path, *file.staged_size_and_hash)
+                self._put_in_quarantine(ended, self.files.fetch_frozen(staged).data)
             except VerificationError as error:
                 if file.staged_sha256 not in self.in_quarantine(ended):
                     lost.append(f"{file.staged_sha256}: {error.reason}{self._quarantine_published_copy(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
-
-    def _quarantine_file(self, ended: EndedAttempt, seen: HashedFile) -> None:
-        self._put_in_quarantine(ended, self.files.fetch_frozen(seen).data)
 
     def _put_in_quarantine(self, ended: EndedAttempt, data: bytes) -> None:
         """Write a file into quarantine. If an operator removed the quarantine meanwhile, delete the file again."""
@@ -230,7 +225,8 @@ class Disposal:
             return ""
         try:
             if file.published_sha256 not in self.in_quarantine(ended):
-                self._quarantine_file(ended, HashedFile(file.published_path, *file.published_size_and_hash))
+                copy = HashedFile(file.published_path, *file.published_size_and_hash)
+                self._put_in_quarantine(ended, self.files.fetch_frozen(copy).data)
         except VerificationError:
             return ""
         return f", its rows are kept as {file.published_sha256}"
@@ -369,8 +365,8 @@ def published_files(ended: EndedAttempt) -> set[Location]:
 def shown_before(metadata: TableMetadata, micros: int) -> int | None:
     """The newest snapshot of `main` that is surely older than this time, by the largest clock difference."""
     latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
-    shown = metadata.ancestry(metadata.current_snapshot_id or 0)
-    return next((each.snapshot_id for each in shown if each.timestamp_ms < latest), None)
+    main_history = metadata.ancestry(metadata.current_snapshot_id or 0)
+    return next((each.snapshot_id for each in main_history if each.timestamp_ms < latest), None)
 
 
 def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:

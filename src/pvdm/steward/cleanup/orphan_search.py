@@ -15,7 +15,6 @@ from typing import Final
 
 from pvdm.api.work import OrphanView
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.names import parse_full_name
 from pvdm.catalog.references import References, Search
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
@@ -40,15 +39,16 @@ from pvdm.steward.cleanup.disposal import (
     shown_before,
 )
 from pvdm.steward.work.opened import is_adopted
+from pvdm.steward.work.sources import load_row
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
-_LIST: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
+_MANIFEST_LIST_NAME: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A file that may be an orphan; `prefix` is the folder that it is removed from."""
+    """A file that may be an orphan; `prefix` is its folder. `of_job`: a job staged it before its branch was adopted."""
 
     ended: EndedAttempt
     left: PrefixFile
@@ -84,24 +84,24 @@ class OrphanSearch:
     def find(self, row: TableRow) -> list[OrphanView]:
         """The orphans of the table's ended attempts."""
         with require_decided():
-            found = self._candidates(row, self._disposal.ended_attempts(row))
-            named = self._search(row, found, {}).referenced if found else set()
-        return [each.orphan for each in found if each.left.location not in named]
+            found = self._find_candidates(row, self._disposal.ended_attempts(row))
+            referenced = self._search(row, found, {}).referenced if found else set()
+        return [each.orphan for each in found if each.left.location not in referenced]
 
     def remove(self, row: TableRow) -> list[OrphanView]:
         """Remove the table's orphans and late branches; returns the removed files."""
         ended = self._disposal.ended_attempts(row)
         with require_decided():
-            before = self._candidates(row, ended)
+            before = self._find_candidates(row, ended)
         for each in ended:
             self._disposal.dispose(each.attempt.attempt_id)
-        metadata = self._metadata(row)
+        metadata = self._load_metadata(row)
         for each in ended:
             self._disposal.remove_late_branch(each, metadata)
             self._disposal.remove_unfinished(each)
         with require_decided():
-            found = self._candidates(row, ended)
-            copies = {copy: each for each in ended for copy in self._unpublished_copies(each)}
+            found = self._find_candidates(row, ended)
+            copies = {copy: each for each in ended for copy in self._list_unpublished_copies(each)}
             if found or copies:
                 self._remove(row, found, copies)
         return [each.orphan for each in before if each.prefix.find(each.left.location) is None]
@@ -123,36 +123,38 @@ class OrphanSearch:
     def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> Search:
         """Search all tables that may reference one of these files."""
         wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
-        # A job may have written its files at any time before its branch was adopted.
-        opened = [(0, 0) if each.of_job else _opening_of(each.ended) for each in found]
-        opened += [_opening_of(each) for each in copies.values()]
-        older = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
+        attempts_of_files = [*(each.ended for each in found), *copies.values()]
+        first_micros = min(each.opened_micros for each in attempts_of_files)
+        first_event = min(each.opened_event for each in attempts_of_files)
+        if any(each.of_job for each in found):
+            first_micros = first_event = 0  # a job may have written its files at any time before
+        older = {row.table_uuid: shown_before(self._load_metadata(row), first_micros)}
         references = References(self._ledger, self._catalog.states, self._files)
-        search = references.search(wanted, after_event=min(event for _, event in opened), older_snapshots=older)
+        search = references.search(wanted, after_event=first_event, older_snapshots=older)
         search.look_through()
         return search
 
-    def _metadata(self, row: TableRow) -> TableMetadata:
+    def _load_metadata(self, row: TableRow) -> TableMetadata:
         with self._ledger.read() as unit:
             fresh = tables.get_by_id(unit, row.table_id)
         return self._catalog.states.of(fresh).metadata
 
-    def _unpublished_copies(self, ended: EndedAttempt) -> list[str]:
+    def _list_unpublished_copies(self, ended: EndedAttempt) -> list[str]:
         published = published_files(ended)
         return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
 
-    def _candidates(self, row: TableRow, ended: Sequence[EndedAttempt]) -> list[_Candidate]:
+    def _find_candidates(self, row: TableRow, ended: Sequence[EndedAttempt]) -> list[_Candidate]:
         """Files that ended attempts left, without published ones and those in use."""
         published = {place for each in ended for place in published_files(each)}
-        in_use = self._in_use(row)
+        in_use = self._find_in_use(row)
         found: dict[Location, _Candidate] = {}
-        for each in self._possible(row, ended):
+        for each in self._list_possible(row, ended):
             location = each.left.location
             if location not in published and not in_use.has(location):
                 found.setdefault(location, each)
         return list(found.values())
 
-    def _in_use(self, row: TableRow) -> _InUse:
+    def _find_in_use(self, row: TableRow) -> _InUse:
         folders: list[Location] = []
         files: set[Location] = set()
         with self._ledger.read() as unit:
@@ -160,12 +162,12 @@ class OrphanSearch:
                 if workloads.get(unit, attempt.workload_id).opening.table_uuid != row.table_uuid:
                     continue
                 folders.append(parse_location(attempt.prefix))
-                for said in proofs.of_attempt(unit, attempt.attempt_id):
-                    core = read_signed(proofs.envelope(unit, said.proof_id), Proof).core
+                for record in proofs.of_attempt(unit, attempt.attempt_id):
+                    core = read_signed(proofs.get_envelope(unit, record.proof_id), Proof).core
                     files.update(parse_location(each.staged_path) for each in core.files.added)
         return _InUse(tuple(folders), frozenset(files))
 
-    def _possible(self, row: TableRow, ended: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
+    def _list_possible(self, row: TableRow, ended: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
         """Files in the attempts' folders, and those of adopted branches, as proofs and staged lists name them."""
         for each in ended:
             prefix = self._disposal.prefix_of(each)
@@ -173,26 +175,30 @@ class OrphanSearch:
                 yield from (_Candidate(each, left, prefix, of_job=False) for left in prefix.files())
         adopted = [each for each in ended if is_adopted(each.attempt) and each.core is not None]
         for each in adopted:
-            yield from self._staged_files(row, each)
+            yield from self._list_staged_files(row, each)
         if adopted:
-            yield from self._staged_metadata(row, adopted)
+            yield from self._list_staged_metadata(row, adopted)
 
-    def _staged_files(self, row: TableRow, ended: EndedAttempt) -> Iterator[_Candidate]:
+    def _list_staged_files(self, row: TableRow, ended: EndedAttempt) -> Iterator[_Candidate]:
         """The staged data files; one of another size is another file, and evidence not in quarantine stays."""
-        kept = self._evidence(ended)
+        evidence = self._list_evidence(ended)
         table = parse_location(row.location)
         for file in () if ended.core is None else ended.core.files.added:
             location = parse_location(file.staged_path)
             above = Location(location.scheme, location.authority, location.parts[:-1])
             # Files directly at the table's location are left alone.
-            if not above.is_under(table) or above == table or (kept is not None and file.staged_sha256 not in kept):
+            if (
+                not above.is_under(table)
+                or above == table
+                or (evidence is not None and file.staged_sha256 not in evidence)
+            ):
                 continue
             prefix = open_folder(self._catalog, self._disposal.files, row, above)
             left = prefix.find(location)
             if left is not None and left.size == file.staged_size_bytes:
                 yield _Candidate(ended, left, prefix, of_job=True)
 
-    def _evidence(self, ended: EndedAttempt) -> set[str] | None:
+    def _list_evidence(self, ended: EndedAttempt) -> set[str] | None:
         """The hashes in quarantine of a FAIL; None where nothing has to be kept, or an operator has removed it."""
         if not must_quarantine(ended):
             return None
@@ -200,24 +206,25 @@ class OrphanSearch:
             removal = disposals.find_removal(unit, ended.attempt.attempt_id)
         return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
 
-    def _staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
+    def _list_staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
         """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
         prefix = open_folder(self._catalog, self._disposal.files, row, parse_location(row.location).child("metadata"))
         there = {each.location: each for each in prefix.files()}
         lists: dict[int, list[PrefixFile]] = {}
         for left in there.values():
-            if match := _LIST.fullmatch(left.location.parts[-1]):
+            if match := _MANIFEST_LIST_NAME.fullmatch(left.location.parts[-1]):
                 lists.setdefault(int(match[1]), []).append(left)
         for ended in adopted:
             snapshot_id, base = ended.attempt.staged_snapshot_id, ended.core and ended.core.target.base_snapshot_id
             wanted = [] if snapshot_id is None else [int(snapshot_id)]
             while wanted:
-                at = wanted.pop()
-                for left in lists.pop(at, ()) if at != base else ():
+                snapshot_at = wanted.pop()
+                for left in lists.pop(snapshot_at, ()) if snapshot_at != base else ():
                     yield _Candidate(ended, left, prefix, of_job=True)
-                    parent, manifests = self._read_list(left, at)
+                    parent, manifests = self._read_list(left, snapshot_at)
                     wanted += [] if parent is None else [parent]
-                    yield from (_Candidate(ended, there[one], prefix, of_job=True) for one in manifests if one in there)
+                    existing = [there[location] for location in manifests if location in there]
+                    yield from (_Candidate(ended, manifest, prefix, of_job=True) for manifest in existing)
 
     def _read_list(self, left: PrefixFile, snapshot_id: int) -> tuple[int | None, list[Location]]:
         """The parent in a manifest list, and the manifests of its snapshot; nothing if it cannot be read."""
@@ -228,10 +235,6 @@ class OrphanSearch:
             return listed.header.parent_snapshot_id, [parse_location(each) for each in own]
         except PvdmError:
             return None, []
-
-
-def _opening_of(ended: EndedAttempt) -> tuple[int, int]:
-    return ended.opened_micros, ended.opened_event
 
 
 class Leftovers:
@@ -245,28 +248,27 @@ class Leftovers:
 
     def orphans(self, grant: Grant, table: str) -> list[OrphanView]:
         """The orphans of a table; a call during a search of the same table waits for its result."""
-        row = self._load_table(grant, table)
+        row = self._load_row(grant, table)
         with self._lock:
             running = self._running.get(row.table_uuid)
             if running is None:
-                mine = self._running[row.table_uuid] = Future[list[OrphanView]]()
+                own = self._running[row.table_uuid] = Future[list[OrphanView]]()
         if running is not None:
             return running.result()
         try:
-            mine.set_result(self._search.find(row))
+            own.set_result(self._search.find(row))
         except BaseException as error:
-            mine.set_exception(error)
+            own.set_exception(error)
             raise
         finally:
             with self._lock:
                 del self._running[row.table_uuid]
-        return mine.result()
+        return own.result()
 
     def remove(self, grant: Grant, table: str) -> list[OrphanView]:
         """Remove the orphans of a table; returns the removed files."""
-        return self._search.remove(self._load_table(grant, table))
+        return self._search.remove(self._load_row(grant, table))
 
-    def _load_table(self, grant: Grant, table: str) -> TableRow:
+    def _load_row(self, grant: Grant, table: str) -> TableRow:
         require_attempt(grant, None)
-        *levels, name = parse_full_name(table)
-        return self._catalog.tables.load(grant, tuple(levels), name).row
+        return load_row(self._catalog, grant, table)

@@ -9,7 +9,6 @@ from typing import Final
 
 from pvdm.api.work import QuarantinedView
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.names import parse_full_name
 from pvdm.errors import Code
 from pvdm.lake.stores.store import ListedFile
 from pvdm.lake.vault import Vault, VaultKind
@@ -22,9 +21,9 @@ from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
-from pvdm.steward.access import require_attempt, require_domain, scope
+from pvdm.steward.access import require_attempt, require_domain, visible_domain
 from pvdm.steward.logs import log_event
-from pvdm.steward.work.sources import table_name
+from pvdm.steward.work.sources import load_row, table_name
 
 _ATTEMPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -44,27 +43,29 @@ class QuarantineFiles:
         Attempts that the ledger does not know come last, by their ids.
         """
         require_attempt(grant, None)
-        uuid = None
-        if table is not None:
-            *levels, name = parse_full_name(table)
-            uuid = self._catalog.tables.load(grant, tuple(levels), name).row.table_uuid
-        back = self._find_returned(uuid)
+        uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
+        returned = self._find_returned(uuid)
         with self._ledger.read() as unit:
-            last = None if after is None or attempts.find(unit, after) is not None else after
+            # A page that ends with an unknown attempt is followed by unknown ones only.
+            after_unknown = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
-            if last is None:
-                found = disposals.page_quarantined(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
-            facts_of = [(each, *_facts(unit, each)) for each in found]
-        known = [
-            self._view(each.attempt_id, uuid, each.at_micros, self._files(uuid, each.attempt_id), facts)
+            if after_unknown is None:
+                found = disposals.page_quarantined(
+                    unit, domain=visible_domain(grant), table_uuid=uuid, after=after, back=returned
+                )
+            facts_of = [(each, *_read_facts(unit, each)) for each in found]
+        views = [
+            self._make_view(each.attempt_id, uuid, each.at_micros, self._list_files(uuid, each.attempt_id), facts)
             for each, uuid, facts in facts_of
         ]
-        unknown = [each for each in self._unknown(grant, uuid) if last is None or each.attempt_id > last]
-        nothing: dict[str, str | None] = dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided"))
-        for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(known)]:
-            facts = nothing | {"table": each.table}
-            known.append(self._view(each.attempt_id, each.table_uuid, each.written_micros, each.files, facts))
-        return known
+        unknown = self._list_unknown(grant, uuid)
+        unknown = [each for each in unknown if after_unknown is None or each.attempt_id > after_unknown]
+        no_facts: dict[str, str | None] = dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided"))
+        for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(views)]:
+            facts = no_facts | {"table": each.table}
+            written_micros = int(max(file.modified_seconds for file in each.files) * 1_000_000)
+            views.append(self._make_view(each.attempt_id, each.table_uuid, written_micros, each.files, facts))
+        return views
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
         """Remove the files of these attempts, and record it.
@@ -73,15 +74,18 @@ class QuarantineFiles:
         """
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            asked = disposals.unknown_among(unit, attempt_ids)
-        lying = self._unknown(grant, None) if asked else []
-        unknown = {each.attempt_id: each for each in lying if each.attempt_id in asked}
+            unknown_ids = disposals.find_unknown_attempts(unit, attempt_ids)
+        listed = self._list_unknown(grant, None) if unknown_ids else []
+        unknown = {each.attempt_id: each for each in listed if each.attempt_id in unknown_ids}
         known = [each for each in attempt_ids if each not in unknown]
-        back = {attempt_id: self._is_returned(attempt_id) for attempt_id in known}
+        returned = {attempt_id: self._is_returned(attempt_id) for attempt_id in known}
         with self._ledger.read() as unit:
             for attempt_id in known:
-                _require_removable(unit, grant, attempt_id, back=back[attempt_id])
-        removed = [self._remove_known(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
+                _require_removable(unit, grant, attempt_id, returned=returned[attempt_id])
+        removed = [
+            self._remove_known(grant, attempt_id, reason, returned=is_returned)
+            for attempt_id, is_returned in returned.items()
+        ]
         return [*removed, *(self._remove_unknown(grant, each, reason) for each in unknown.values())]
 
     def _is_returned(self, attempt_id: str) -> bool:
@@ -91,75 +95,80 @@ class QuarantineFiles:
             if removal is None or not removal.done:
                 return False
             uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
-        return bool(self._files(uuid, attempt_id))
+        return bool(self._list_files(uuid, attempt_id))
 
     def _find_returned(self, table_uuid: str | None) -> list[str]:
         """The attempts whose removed files are there again, of one table or of all."""
-        asked = self._vault.tables() if table_uuid is None else [table_uuid]
-        lying = [name for uuid in asked for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
+        uuids = self._vault.tables() if table_uuid is None else [table_uuid]
+        folders = [name for uuid in uuids for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
-            removed = disposals.removed_among(unit, lying)
+            removed = disposals.find_removed_attempts(unit, folders)
         return [each for each in removed if self._is_returned(each)]
 
-    def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
+    def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, returned: bool) -> Removal:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
             name = table_name(unit, uuid)
-        files = self._files(uuid, attempt_id)
+        files = self._list_files(uuid, attempt_id)
         size = sum(each.size for each in files)
-        noted = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
+        removal = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
             # Checked in the transaction that records it; a decided workload stays decided.
-            _require_removable(unit, grant, attempt_id, back=back)
-            return disposals.note_removal(unit, noted, known=True) if back else disposals.begin_removal(unit, noted)
+            _require_removable(unit, grant, attempt_id, returned=returned)
+            return (
+                disposals.note_removal(unit, removal, known=True)
+                if returned
+                else disposals.begin_removal(unit, removal)
+            )
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
         # Listed again: a file written before the record is in this list, and a later writer finds the record and
         # removes its own file.
-        for each in self._files(uuid, attempt_id):
+        for each in self._list_files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: disposals.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
         _log_removed(begun, table=name, table_uuid=uuid, workload_id=attempt.workload_id)
         return begun
 
     def _remove_unknown(self, grant: Grant, found: UnknownFolder, reason: str) -> Removal:
-        noted = Removal(
-            found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
-        )
+        size = sum(each.size for each in found.files)
+        removal = Removal(found.attempt_id, grant.token_id, grant.name, reason, len(found.files), size, done=True)
         self._ledger.transact(
-            lambda unit: disposals.note_removal(unit, noted, known=False), at_micros=self._clock.now_micros()
+            lambda unit: disposals.note_removal(unit, removal, known=False), at_micros=self._clock.now_micros()
         )
         for each in found.files:
             self._vault.remove(str(each.place))
-        _log_removed(noted, table=found.table, table_uuid=found.table_uuid, workload_id=None)
-        return noted
+        _log_removed(removal, table=found.table, table_uuid=found.table_uuid, workload_id=None)
+        return removal
 
-    def _unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
+    def _list_unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
         """The folders of unknown attempts, of one table or of all, by attempt id.
 
         With a token of one domain only those of its existing tables: the domain of a dropped table is unknown.
         """
-        domain = scope(grant)
+        domain = visible_domain(grant)
         found: list[UnknownFolder] = []
         for uuid in self._vault.tables() if table_uuid is None else [table_uuid]:
-            named = [each for each in self._vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)]
-            if not named:
+            folder_names = [
+                each for each in self._vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)
+            ]
+            if not folder_names:
                 continue
             with self._ledger.read() as unit:
                 row = tables.find_by_uuid(unit, uuid)
                 if domain is not None and (row is None or row.domain != domain):
                     continue
-                unknown, name = disposals.unknown_among(unit, named), table_name(unit, uuid)
-            folders = [UnknownFolder(each, uuid, name, tuple(self._files(uuid, each))) for each in unknown]
+                unknown, name = disposals.find_unknown_attempts(unit, folder_names), table_name(unit, uuid)
+            folders = [UnknownFolder(each, uuid, name, tuple(self._list_files(uuid, each))) for each in unknown]
             found += [each for each in folders if each.files]
         return sorted(found, key=lambda each: each.attempt_id)
 
-    def _files(self, table_uuid: str, attempt_id: str) -> list[ListedFile]:
+    def _list_files(self, table_uuid: str, attempt_id: str) -> list[ListedFile]:
         return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
 
-    def _view(
+    def _make_view(
         self,
         attempt_id: str,
         table_uuid: str,
@@ -192,16 +201,16 @@ def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, worklo
     )
 
 
-def _facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
+def _read_facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
     """The UUID of the attempt's table, and the facts of its view that the ledger has."""
     uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
-    said = proofs.of_attempt(unit, attempt.attempt_id)
+    attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
     return uuid, {
         "workload_id": attempt.workload_id,
         "chunk_id": attempt.chunk_id,
         "table": table_name(unit, uuid),
-        "verdict": said[-1].verdict.value if said else None,
-        "proof_id": said[-1].proof_id if said else None,
+        "verdict": attempt_proofs[-1].verdict.value if attempt_proofs else None,
+        "proof_id": attempt_proofs[-1].proof_id if attempt_proofs else None,
         "undecided": _why_undecided(unit, attempt),
     }
 
@@ -209,19 +218,19 @@ def _facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
 def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
     """Why the files may still be needed: break-glass can publish an unpublished chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
-    published = chunks.publications(unit, attempt.workload_id, [attempt.chunk_id])
+    published = chunks.list_publications(unit, attempt.workload_id, [attempt.chunk_id])
     if workload.state is not WorkloadState.OPEN or published:
         return None
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 
 
-def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool) -> None:
-    """Refuse to remove files that may still be published; `back`: files are there although they were removed."""
+def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, returned: bool) -> None:
+    """Refuse to remove files that may still be published; `returned`: files are there although they were removed."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
         raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
-    if not back and not disposals.is_in_quarantine(unit, attempt_id):
+    if not returned and not disposals.is_in_quarantine(unit, attempt_id):
         raise Code.QUARANTINE_UNKNOWN(got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:
@@ -241,13 +250,3 @@ class UnknownFolder:
     table_uuid: str
     table: str | None
     files: tuple[ListedFile, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all files."""
-        return sum(each.size for each in self.files)
-
-    @property
-    def written_micros(self) -> int:
-        """When the newest file was written, by the store's clock."""
-        return int(max(each.modified_seconds for each in self.files) * 1_000_000)

@@ -30,8 +30,8 @@ from pvdm.steward.config.steward import StewardConfig
 VAULT_COUNTED_MAX_FILES: Final = 1_000_000
 
 _SWEEP_SECONDS: Final = 86_400
-_OF_SNAPSHOT: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
-_OF_NONCE: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
+_SNAPSHOT_FILE_NAME: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
+_VERIFIED_MANIFEST_NAME: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
 
 def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, Path]:
@@ -53,7 +53,7 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
 class Usage:
     """One count: files and bytes of each kind, and when the oldest file was put into quarantine.
 
-    A count that stopped at the limit is not `whole`. `counted` is the time of `clock` at its end.
+    A count that stopped at the limit is not `whole`. `counted` is the time at which it ended.
     """
 
     files: Mapping[VaultKind, int]
@@ -64,7 +64,7 @@ class Usage:
 
 
 class VaultUsage:
-    """Counts the files in the vault on request, and keeps the last count."""
+    """Counts the files in the vault on request; `last` is the last count, None before the first."""
 
     def __init__(
         self, vault: Vault, *, most: int = VAULT_COUNTED_MAX_FILES, clock: Callable[[], float] = time.time
@@ -72,11 +72,7 @@ class VaultUsage:
         self._vault = vault
         self._most = most
         self._clock = clock
-        self._last: Usage | None = None
-
-    def last(self) -> Usage | None:
-        """The last count; None before the first."""
-        return self._last
+        self.last: Usage | None = None
 
     def count(self) -> Usage:
         """Count again, up to the limit of files. Raises UnavailableError where the vault cannot be read."""
@@ -90,15 +86,15 @@ class VaultUsage:
             sizes[kind] += each.size
             if kind is VaultKind.QUARANTINE:
                 oldest = each.modified_seconds if oldest is None else min(oldest, each.modified_seconds)
-        self._last = Usage(files, sizes, oldest, whole, self._clock())
-        return self._last
+        self.last = Usage(files, sizes, oldest, whole, self._clock())
+        return self.last
 
 
 class VaultSweep:
     """Sweeps the metadata folders of existing tables; every manifest that may still be referenced stays.
 
     A manifest of the gate stays if its snapshot was ever published, or if any snapshot of any table lists it. A
-    verified manifest stays while its nonce is held, and for ever if the ledger names it. Data files and quarantine are
+    verified manifest stays while its nonce is reserved, or if the ledger names it. Data files and quarantine are
     not touched. Other Stewards of the ledger may work meanwhile: a file is scheduled for deletion first, and the gate
     publishes no snapshot with such a file. After a restore nothing is swept, since lost entries may have named a file.
     """
@@ -130,25 +126,25 @@ class VaultSweep:
             # A dropped table may be registered again.
             if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
-            # The writer of an unfinished file fails without it.
-            free = [each for each in old if each.unfinished] + _unverified(unit, old)
-            unpublished = _unpublished(unit, old)
-        free += self._schedule_deletion(table_uuid, self._unlisted(table_uuid, unpublished))
-        for each in free:
+            # If the writer of an unfinished file still runs, its write fails.
+            removable = [each for each in old if each.unfinished] + _find_unverified(unit, old)
+            unpublished = _find_unpublished(unit, old)
+        removable += self._schedule_deletion(table_uuid, self._find_unlisted(table_uuid, unpublished))
+        for each in removable:
             self._vault.remove(each.location)
-        return len(free)
+        return len(removable)
 
-    def _unlisted(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
+    def _find_unlisted(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
         """The files that no snapshot lists; none where that is undecided."""
         if not files:
             return []
         folder = self._vault.root.child(table_uuid, VaultKind.METADATA.value)
         references = References(self._ledger, self._catalog.states, self._reader)
         try:
-            named = references.under([folder], after_event=0, older_snapshots={}, entries=False).look_through()
+            referenced = references.under([folder], after_event=0, older_snapshots={}, entries=False).look_through()
         except UndecidedError:
             return []
-        return [each for each in files if parse_location(each.location) not in named]
+        return [each for each in files if parse_location(each.location) not in referenced]
 
     def _schedule_deletion(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
         """Schedule the files for deletion; a running publication is waited for, and its files stay."""
@@ -157,26 +153,30 @@ class VaultSweep:
 
         def work(unit: Unit) -> list[FoundFile]:
             tables.lock(unit, [table_uuid])
-            still = _unpublished(unit, files)
-            tables.schedule_deletes(unit, table_uuid, [each.name for each in still])
-            return still
+            unpublished = _find_unpublished(unit, files)
+            tables.schedule_deletes(unit, table_uuid, [each.name for each in unpublished])
+            return unpublished
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
 
-def _unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
+def _find_unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
     """Manifests and manifest lists of the gate's snapshots that were never published."""
-    named = {each: match[1] or match[2] for each in files if (match := _OF_SNAPSHOT.fullmatch(each.name))}
-    ids = list(named.values())
+    candidates = {each: match[1] or match[2] for each in files if (match := _SNAPSHOT_FILE_NAME.fullmatch(each.name))}
+    ids = list(candidates.values())
     # A snapshot announced to an upstream may be published there.
-    shown = chunks.published_snapshots(unit, ids) | announced.snapshots(unit, ids)
-    return [each for each, snapshot_id in named.items() if snapshot_id not in shown]
+    published = chunks.published_snapshots(unit, ids) | announced.find_open_snapshots(unit, ids)
+    return [each for each, snapshot_id in candidates.items() if snapshot_id not in published]
 
 
-def _unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Verified manifests that no row names and whose nonce is not held any more."""
-    named = {each: match[1] for each in files if (match := _OF_NONCE.fullmatch(each.name))}
-    kept = verified.manifest_locations(unit, list(named.values()))
-    held = {each: nonces.find(unit, nonce) for each, nonce in named.items() if each.location not in kept}
+def _find_unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Verified manifests that no row names and whose nonce is not reserved any more."""
+    candidates = {each: match[1] for each in files if (match := _VERIFIED_MANIFEST_NAME.fullmatch(each.name))}
+    recorded = verified.list_manifest_locations(unit, list(candidates.values()))
+    found_nonces = {
+        each: nonces.find(unit, nonce) for each, nonce in candidates.items() if each.location not in recorded
+    }
     # An unknown nonce may be reserved later.
-    return [each for each, nonce in held.items() if nonce is not None and nonce.state is not NonceState.RESERVED]
+    return [
+        each for each, nonce in found_nonces.items() if nonce is not None and nonce.state is not NonceState.RESERVED
+    ]

@@ -35,17 +35,17 @@ def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None =
 def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream:
     try:
         match config.settings:
-            case RestUpstreamConfig() as given:
+            case RestUpstreamConfig() as rest:
                 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 
-                token, credential = map(_read_upstream_secret, (given.token_file, given.credential_file))
-                rest = RestSettings(given.uri, given.warehouse, token, credential, given.timeout_seconds)
-                return RestUpstream(config.name, rest)
-            case GlueUpstreamConfig() as found:
+                token, credential = map(_read_upstream_secret, (rest.token_file, rest.credential_file))
+                rest_settings = RestSettings(rest.uri, rest.warehouse, token, credential, rest.timeout_seconds)
+                return RestUpstream(config.name, rest_settings)
+            case GlueUpstreamConfig() as glue:
                 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 
-                settings = GlueSettings(found.region, found.endpoint, found.catalog_id, found.timeout_seconds, store)
-                return GlueUpstream(config.name, settings)
+                glue_settings = GlueSettings(glue.region, glue.endpoint, glue.catalog_id, glue.timeout_seconds, store)
+                return GlueUpstream(config.name, glue_settings)
     except ImportError as error:
         raise Code.UPSTREAM_NOT_INSTALLED(got=str(error.name)) from None
 
@@ -53,14 +53,14 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
 def _read_upstream_secret(path: Path | None) -> Secret | None:
     if path is None:
         return None
-    what = "a secret of an upstream catalog cannot be"
+    problem = "a secret of an upstream catalog cannot be"
     try:
         data = path.read_bytes()[: SECRET_FILE_MAX_BYTES + 1].strip()
     except OSError as error:
-        raise Code.CONFIG_INVALID(f"{what} read", expected=str(path), got=error.strerror) from None
+        raise Code.CONFIG_INVALID(f"{problem} read", expected=str(path), got=error.strerror) from None
     if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
         expected = f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}"
-        raise Code.CONFIG_INVALID(f"{what} accepted", expected=expected, got=f"{len(data)} bytes")
+        raise Code.CONFIG_INVALID(f"{problem} accepted", expected=expected, got=f"{len(data)} bytes")
     return Secret(data)
 
 
@@ -80,13 +80,13 @@ def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> 
 def _read_passphrase(path: Path) -> Passphrase:
     """Read the file's one line; owner and mode are checked, and errors never show its content."""
     try:
-        found = disk.read_own(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
+        content = disk.read_own(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
     except UnavailableError as error:
         if error.code == Code.KEY_FILE_MISSING:
-            error.hint = "before the first start create it, one line, mode 0600; later, restore it"
+            error.hint = "before the first start create it with one line and mode 0600; later restore it from a backup"
         raise
-    text = found.rstrip(b"\r\n").decode("utf-8", "replace")
-    del found
+    text = content.rstrip(b"\r\n").decode("utf-8", "replace")
+    del content
     try:
         return Passphrase(text)
     finally:

@@ -16,37 +16,39 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
 from pvdm.verify.spark.settings import SparkSettings, is_connect
 
-_DEFAULT: Final = SparkSettings("local[*]", Path())
-_OWN: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
-_MEMORY: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
-_SECRET: Final = re.compile(r"(?i)secret|password|token|credential")
+_DEFAULT_SPARK: Final = SparkSettings("local[*]", Path())
+_OWN_FIELDS: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
+_MEMORY_SIZE: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
+_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential")
 
 UPSTREAMS_MAX: Final = 64
 UPSTREAM_PLACES_MAX: Final = 64
 IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
 """The pattern of names of notaries, logs, catalogs and upstreams."""
 
-_STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+class StrictSection(BaseModel):
+    """A section of `steward.toml`: unknown fields are refused, and no value is converted to another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SparkTable(BaseModel):
-    """The section as written; times and sizes are plain numbers."""
-
-    model_config = _STRICT
+class SparkTable(StrictSection):
+    """The section `[spark]` as written; times and sizes are plain numbers."""
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    memory: Annotated[str, Field(min_length=1, max_length=16)] = _DEFAULT.memory
+    memory: Annotated[str, Field(min_length=1, max_length=16)] = _DEFAULT_SPARK.memory
     python: str | None = None
     jars: list[str] = []
-    bytes_least: Annotated[int, Field(ge=0)] = _DEFAULT.bytes_least
-    files_least: Annotated[int, Field(ge=1, le=10_000_000)] = _DEFAULT.files_least
+    bytes_least: Annotated[int, Field(ge=0)] = _DEFAULT_SPARK.bytes_least
+    files_least: Annotated[int, Field(ge=1, le=10_000_000)] = _DEFAULT_SPARK.files_least
     scratch: str = "spark"
     worker_token: str | None = None
     address: str | None = None
     authorities: str | None = None
-    job_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT.job_seconds
-    idle_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT.idle_seconds
+    job_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT_SPARK.job_seconds
+    idle_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT_SPARK.idle_seconds
     settings: dict[str, str] = {}
 
 
@@ -60,25 +62,25 @@ def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | No
         "worker_token": None if given.worker_token is None else folder / given.worker_token,
         "authorities": None if given.authorities is None else folder / given.authorities,
     }
-    made = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
-    if not made.is_local and made.worker_token is None:
-        wanted = "worker_token, a file that lies on each of them"
-        raise _spark_invalid("workers on other hosts need a credential", wanted, "none")
-    return made
+    settings = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
+    if not settings.is_local and settings.worker_token is None:
+        expected = "worker_token, a file that lies on each of them"
+        raise _spark_invalid("workers on other hosts need a credential", expected, "none")
+    return settings
 
 
 def _require_supported(given: SparkTable) -> None:
     if is_connect(given.master) and given.cores is None:
         raise _spark_invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
-    if not _MEMORY.fullmatch(given.memory):
-        # Else Java would refuse it with the first large chunk.
+    if not _MEMORY_SIZE.fullmatch(given.memory):
+        # Without this check Java would refuse it only at the first large chunk.
         raise _spark_invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
     for name in given.settings:
-        if name in _OWN or not name.startswith("spark."):
-            wanted = "settings of Spark that have no field of their own"
-            raise _spark_invalid("a setting cannot be accepted", wanted, name)
-        if _SECRET.search(name):
-            raise _spark_invalid("a secret does not belong into Spark's settings", "none that is secret", name)
+        if name in _OWN_FIELDS or not name.startswith("spark."):
+            expected = "settings of Spark that have no field in [spark]"
+            raise _spark_invalid("a setting cannot be accepted", expected, name)
+        if _SECRET_NAME.search(name):
+            raise _spark_invalid("a secret does not belong into Spark's settings", "settings without secrets", name)
 
 
 def _spark_invalid(what: str, expected: str, got: str) -> PvdmError:
@@ -123,9 +125,7 @@ class GlueUpstreamConfig:
 _Levels: TypeAlias = list[Annotated[str, Field(min_length=1, max_length=255)]]
 
 
-class _Upstream(BaseModel):
-    model_config = _STRICT
-
+class _Upstream(StrictSection):
     name: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
     namespace: Annotated[_Levels, Field(min_length=1)]
     there: _Levels = []
@@ -153,17 +153,17 @@ UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discri
 
 def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
     """The upstreams of the file; file names are relative to its folder. `vends`: the Steward vends credentials."""
-    found = tuple(_upstream(each, folder) for each in given)
-    _require_apart(found)
-    # Where credentials are vended, an upstream would choose where producers may write.
-    without = [each.name for each in found if vends and not each.places]
-    if without:
+    upstreams = tuple(_upstream(each, folder) for each in given)
+    _require_disjoint(upstreams)
+    # With vended credentials and without `places`, the upstream would decide where producers may write.
+    without_places = [each.name for each in upstreams if vends and not each.places]
+    if without_places:
         raise Code.CONFIG_INVALID(
-            f"where tables of the upstream catalog {without[0]} may lie is not said, and credentials are vended",
+            f"credentials are vended, so the upstream catalog {without_places[0]} needs places for its tables",
             expected='places = ["s3://bucket/folder"] in its [[catalog.upstreams]]',
             got="none",
         )
-    return found
+    return upstreams
 
 
 def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
@@ -183,13 +183,13 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
     return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings, places)
 
 
-def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:
+def _require_disjoint(upstreams: tuple[UpstreamConfig, ...]) -> None:
     """Refuse upstreams that share a name or overlap in their namespaces."""
-    for other, one in itertools.combinations(upstreams, 2):
-        shared = min(len(one.namespace), len(other.namespace))
-        if one.name == other.name or one.namespace[:shared] == other.namespace[:shared]:
+    for first, second in itertools.combinations(upstreams, 2):
+        depth = min(len(first.namespace), len(second.namespace))
+        if first.name == second.name or first.namespace[:depth] == second.namespace[:depth]:
             raise Code.CONFIG_INVALID(
                 "two upstream catalogs would be served in one place",
-                expected="names and namespaces of their own",
-                got=f"{other.name} and {one.name}",
+                expected="different names, and namespaces that do not overlap",
+                got=f"{first.name} and {second.name}",
             )

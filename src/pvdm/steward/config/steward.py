@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
@@ -16,15 +16,7 @@ from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, Ven
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
 from pvdm.model.statements.proof import Isolation
-from pvdm.steward.config.sections import (
-    IDENTITY,
-    UPSTREAMS_MAX,
-    SparkTable,
-    UpstreamConfig,
-    UpstreamTable,
-    spark_settings,
-    upstream_configs,
-)
+from pvdm.steward.config import sections
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings
 from pvdm.trust.keys.public import Algorithm
 from pvdm.verify.spark.settings import SparkSettings
@@ -32,12 +24,12 @@ from pvdm.verify.spark.settings import SparkSettings
 CONFIG_SIZE_MAX_BYTES: Final = 65_536
 
 _SHA256: Final = r"[0-9a-f]{64}"
-_OBJECTS: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
+_OBJECT_STORE_URL: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
 _PATTERNS: Final = {
-    f"^{IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
+    f"^{sections.IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
     f"^{_SHA256}$": "64 lower-case hex digits",
 }
-_KINDS: Final = {
+_TYPE_NAMES: Final = {
     str: "text",
     int: "a whole number",
     float: "a number",
@@ -45,7 +37,14 @@ _KINDS: Final = {
     list: "a list",
     dict: "a table",
 }
-_EXPECTED_TYPES: Final = {"string_type": "text", "int_type": "a whole number", "bool_type": "true or false"}
+_EXPECTED_TYPES: Final = {
+    "string_type": "text",
+    "path_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+}
+# Pydantic's types of this error for models and for dataclasses.
+_UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +70,31 @@ KeysConfig: TypeAlias = FileKeys | KmsSettings | Pkcs11Keys
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the HTTP service, for one caller and for all together."""
+    """The table [service.limits]: limits of the HTTP service, for one caller and for all together."""
 
-    body_max_bytes: int = 65_536
-    envelope_max_bytes: int = 2_097_152  # a trust root of 1 MiB in base64, with all of its signatures
-    rate_per_second: int = 100
-    burst: int = 400
-    concurrent: int = 32
-    in_flight: int = 512
-    peer_connections: int = 256
-    wait_seconds: int = 10
-    request_seconds: int = 60
-    shutdown_seconds: int = 20
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    body_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 65_536
+    # a trust root of 1 MiB in base64, with all of its signatures
+    envelope_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 2_097_152
+    rate_per_second: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 100
+    burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
+    concurrent: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 32
+    in_flight: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 512
+    peer_connections: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 256
+    wait_seconds: Annotated[int, Field(strict=True, ge=0, le=600)] = 10
+    request_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 60
+    shutdown_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """Address of the HTTP service; without a certificate only loopback is allowed."""
+    """The table [service]: address of the HTTP service; without a certificate only loopback is allowed."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     host: str = "127.0.0.1"
-    port: int = 8181
+    port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8181
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
@@ -108,11 +112,11 @@ class CatalogConfig:
     metadata: Place
     name: str = "lake"
     vault: Place = Path()
-    upstreams: tuple[UpstreamConfig, ...] = ()
+    upstreams: tuple[sections.UpstreamConfig, ...] = ()
 
     def __post_init__(self) -> None:
         if self.vault == Path():
-            object.__setattr__(self, "vault", _beside(self.metadata))
+            object.__setattr__(self, "vault", _default_vault(self.metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class StewardConfig:
     outside_path: Path
     catalog: CatalogConfig
     isolation: Isolation = Isolation.PROCESS
-    development: bool = False  # an operator whose key lies in the Steward's own folder signs every approval
+    development: bool = False  # the key of the operator who signs every approval lies in the Steward's own folder
     archive: Path | None = None
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
@@ -138,21 +142,13 @@ class StewardConfig:
     archive_at: Location | None = None
 
 
-_LIMITS: Final = Limits()
-_SERVICE: Final = ServiceConfig()
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _FileKeys(_Strict):
+class _FileKeys(sections.StrictSection):
     home: Literal["file"]
     path: str
     passphrase_file: str | None = None
 
 
-class _KmsKeys(_Strict):
+class _KmsKeys(sections.StrictSection):
     home: Literal["kms"]
     region: str
     endpoint: str | None = None
@@ -160,7 +156,7 @@ class _KmsKeys(_Strict):
     tries: Annotated[int, Field(ge=1, le=KMS_TRIES_MAX)] = 4
 
 
-class _Pkcs11Keys(_Strict):
+class _Pkcs11Keys(sections.StrictSection):
     home: Literal["pkcs11"]
     library: str
     token: str
@@ -168,43 +164,22 @@ class _Pkcs11Keys(_Strict):
     algorithm: Literal["ed25519", "ecdsa-p256"] = "ed25519"
 
 
-class _Limits(_Strict):
-    body_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.body_max_bytes
-    envelope_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.envelope_max_bytes
-    rate_per_second: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.rate_per_second
-    burst: Annotated[int, Field(ge=1, le=1_000_000)] = _LIMITS.burst
-    concurrent: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.concurrent
-    in_flight: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.in_flight
-    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.peer_connections
-    wait_seconds: Annotated[int, Field(ge=0, le=600)] = _LIMITS.wait_seconds
-    request_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.request_seconds
-    shutdown_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.shutdown_seconds
-
-
-class _Service(_Strict):
-    host: str = _SERVICE.host
-    port: Annotated[int, Field(ge=0, le=65_535)] = _SERVICE.port
-    tls_certificate: str | None = None
-    tls_key: str | None = None
-    limits: _Limits = _Limits()
-
-
-class _Catalog(_Strict):
-    name: Annotated[str, Field(pattern=f"^{IDENTITY}$")] = "lake"
+class _Catalog(sections.StrictSection):
+    name: Annotated[str, Field(pattern=f"^{sections.IDENTITY}$")] = "lake"
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
     metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
     vault: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
-    upstreams: Annotated[list[UpstreamTable], Field(max_length=UPSTREAMS_MAX)] = []
+    upstreams: list[sections.UpstreamTable] = Field(default_factory=list, max_length=sections.UPSTREAMS_MAX)
 
 
-class _Vending(_Strict):
+class _Vending(sections.StrictSection):
     producer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
     consumer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
     sts_endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
     lifetime_seconds: Annotated[int, Field(ge=VENDED_LEAST_SECONDS, le=VENDED_MAX_SECONDS)] = 3_600
 
 
-class _S3(_Strict):
+class _S3(sections.StrictSection):
     region: Annotated[str, Field(min_length=1, max_length=64)]
     endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
     path_style: bool = False
@@ -214,9 +189,9 @@ class _S3(_Strict):
     vending: _Vending | None = None
 
 
-class _File(_Strict):
-    notary: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
-    origin: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+class _File(sections.StrictSection):
+    notary: Annotated[str, Field(pattern=f"^{sections.IDENTITY}$")]
+    origin: Annotated[str, Field(pattern=f"^{sections.IDENTITY}$")]
     isolation: Literal["embedded", "process", "account"] = "process"
     development: bool = False
     ledger: str
@@ -224,10 +199,10 @@ class _File(_Strict):
     archive: str | None = None
     trust_root_sha256: Annotated[str, Field(pattern=f"^{_SHA256}$")] | None = None
     keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
-    service: _Service = _Service()
+    service: ServiceConfig = ServiceConfig()
     catalog: _Catalog = _Catalog()
     s3: _S3 | None = None
-    spark: SparkTable | None = None
+    spark: sections.SparkTable | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -259,36 +234,34 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
     config = StewardConfig(
         notary=parsed.notary,
         origin=parsed.origin,
-        ledger_url=_ledger(parsed.ledger, folder),
+        ledger_url=_ledger_url(parsed.ledger, folder),
         keys=_keys(parsed.keys, folder),
         outside_path=folder / parsed.outside,
-        outside_at=_object(parsed.outside, parsed.s3),
-        archive_at=None if parsed.archive is None else _object(parsed.archive, parsed.s3),
+        outside_at=_object_location(parsed.outside, parsed.s3),
+        archive_at=None if parsed.archive is None else _object_location(parsed.archive, parsed.s3),
         isolation=Isolation(parsed.isolation),
         development=parsed.development,
         archive=_path(parsed.archive, folder),
         trust_root_sha256=parsed.trust_root_sha256,
-        service=ServiceConfig(
-            service.host,
-            service.port,
-            _path(service.tls_certificate, folder),
-            _path(service.tls_key, folder),
-            Limits(**service.limits.model_dump()),
+        service=replace(
+            service,
+            tls_certificate=_path(service.tls_certificate, folder),
+            tls_key=_path(service.tls_key, folder),
         ),
         catalog=_catalog(parsed, folder),
         s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
         vending=None if vending is None else VendingSettings(**vending.model_dump()),
-        spark=spark_settings(parsed.spark, folder),
+        spark=sections.spark_settings(parsed.spark, folder),
     )
-    require_door(config.service)
+    require_tls_or_loopback(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:
         message, got = "a development Steward is an embedded one", f'isolation = "{parsed.isolation}"'
         raise Code.CONFIG_INVALID(message, expected='isolation = "embedded"', got=got)
     return config
 
 
-def require_door(service: ServiceConfig) -> None:
-    """Refuse an address beyond loopback without TLS, since tokens would be sent in clear."""
+def require_tls_or_loopback(service: ServiceConfig) -> None:
+    """Refuse an address beyond loopback without TLS, which would send tokens unencrypted."""
     if (service.tls_certificate is None) != (service.tls_key is None):
         raise Code.CONFIG_INVALID("TLS needs both files", expected="tls_certificate and tls_key", got="one of them")
     if service.tls_certificate is None and not is_loopback(service.host):
@@ -315,22 +288,24 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
     given = parsed.catalog
     warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
     vault = Path() if given.vault is None else _place(given.vault, folder)
-    upstreams = upstream_configs(given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None)
-    made = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
-    own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
-    _require_known({"warehouse": warehouse, **own}, parsed.s3)
-    inside = "one inside the other"
-    for name, place in own.items():
+    upstreams = sections.upstream_configs(
+        given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None
+    )
+    config = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
+    own_places = {"metadata": parse_location(str(config.metadata)), "vault": parse_location(str(config.vault))}
+    _require_one_store({"warehouse": warehouse, **own_places}, parsed.s3)
+    overlapping = "one inside the other"
+    for name, place in own_places.items():
         if warehouse.overlaps(place):
             message = "producers write in the warehouse, so the catalog's own files cannot lie there"
-            raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got=inside)
-    if own["metadata"].overlaps(own["vault"]):
-        message = "the catalog's own files lie in two folders"
-        raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got=inside)
-    return made
+            raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got=overlapping)
+    if own_places["metadata"].overlaps(own_places["vault"]):
+        message = "metadata and vault must be two separate folders"
+        raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got=overlapping)
+    return config
 
 
-def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
+def _require_one_store(places: dict[str, Location], s3: _S3 | None) -> None:
     """Require one kind of store for all places, since readers of a table read the manifests in the vault too."""
     schemes = {place.scheme for place in places.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
@@ -345,69 +320,69 @@ def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
         )
 
 
-def _object(text: str, s3: _S3 | None) -> Location | None:
+def _object_location(text: str, s3: _S3 | None) -> Location | None:
     """The object-store location that the text names; None for a local path."""
-    if not _OBJECTS.match(text):
+    if not _OBJECT_STORE_URL.match(text):
         return None
     place = parse_location(text)
-    _require_known({"place": place}, s3)
+    _require_one_store({"place": place}, s3)
     return place
 
 
 def _place(text: str, folder: Path) -> Place:
     """A local folder, or a location in an object store."""
-    return parse_location(text) if _OBJECTS.match(text) else folder / text
+    return parse_location(text) if _OBJECT_STORE_URL.match(text) else folder / text
 
 
-def _beside(metadata: Place) -> Place:
+def _default_vault(metadata: Place) -> Place:
     if isinstance(metadata, Location):
         return Location(metadata.scheme, metadata.authority, (*metadata.parts[:-1], "vault"))
     return metadata.parent / "vault"
 
 
-def _ledger(url: str, folder: Path) -> str:
+def _ledger_url(url: str, folder: Path) -> str:
     scheme, separator, rest = url.partition(":///")
     if scheme == "sqlite" and separator and not rest.startswith("/"):
         return f"sqlite:///{folder / rest}"
     return url
 
 
-def _path(text: str | None, folder: Path) -> Path | None:
+def _path(text: str | Path | None, folder: Path) -> Path | None:
     return None if text is None else folder / text
 
 
 def _field_invalid(path: Path, error: ValidationError) -> PvdmError:
-    """The error about the first wrong field; its value is not shown, as it may be a misplaced password."""
-    found: list[Any] = list(error.errors(include_url=False))
+    """The error about the first wrong field; its value is not shown, since it may be a misplaced password."""
+    errors: list[Any] = list(error.errors(include_url=False))
     # An unknown field explains more than the field that is missing in its place.
-    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    first = min(errors, key=lambda each: each["type"] not in _UNKNOWN_FIELD)
     parts = [str(part) for part in first["loc"]]
     if parts[:1] == ["keys"] and len(parts) > 2:
-        del parts[1]  # the union member, which is no table of the file
-    expected, got = _expected(first, parts)
+        del parts[1]  # the name of the union's member, which the file does not have
+    expected, got = _expected_and_got(first, parts)
     place = ".".join(parts) or "the file"
-    hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
+    hint = _misplaced_hint(path, parts) if first["type"] in _UNKNOWN_FIELD else None
     return Code.CONFIG_INVALID(f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint)
 
 
-def _hint(path: Path, parts: list[str]) -> str | None:
-    """A hint for a top-level field that was written below a table, for example appended at the end."""
+def _misplaced_hint(path: Path, parts: list[str]) -> str | None:
+    """A hint for a top-level field that was written into a table, for example at the end of the file."""
     *table, name = parts
     if not table or name not in _File.model_fields:
         return None
-    first = "a line belongs to the table above it"
-    return f"{first}: move {name} out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
+    place = f"out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
+    return f"a line belongs to the table above it: move {name} {place}"
 
 
-def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
-    limits, kind = error.get("ctx", {}), _KINDS.get(type(error["input"]), "something else")
+def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
+    limits, got_type = error.get("ctx", {}), _TYPE_NAMES.get(type(error["input"]), "something else")
     match error["type"]:
         case "missing":
             return "a value", "nothing"
-        case "extra_forbidden":
-            return "a field that steward.toml knows", parts[-1]
-        case "string_type" | "int_type" | "bool_type" as wanted:
-            return _EXPECTED_TYPES[wanted], kind
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return "a field of steward.toml", parts[-1]
+        case kind_error if kind_error in _EXPECTED_TYPES:
+            return _EXPECTED_TYPES[kind_error], got_type
         case "string_pattern_mismatch":
             return _PATTERNS[limits["pattern"]], "another text"
         case "literal_error":
@@ -421,7 +396,7 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
         case "union_tag_invalid" | "union_tag_not_found":
             return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
         case _:
-            return "a table", kind
+            return "a table", got_type
 
 
 def _invalid(path: Path, expected: str, got: str) -> PvdmError:

@@ -44,9 +44,8 @@ _ROOT_SIGNER: Final = "root-signer.pem"
 _OUTSIDE: Final = "outside"
 
 # Compared even where the store file does not name them; [s3.vending] is a separate value of the configuration.
-_DESCRIBED: Final = ("catalog", "s3", "vending")
+_ALWAYS_COMPARED: Final = {"catalog": "catalog", "s3": "s3", "vending": "s3.vending"}
 _TABLES: Final = ("catalog", "s3", "service", "spark")
-_SHOWN: Final = {"vending": "s3.vending"}
 
 
 class EmbeddedSteward(StewardClient):
@@ -73,7 +72,7 @@ class EmbeddedSteward(StewardClient):
         self._issued: list[str] = []
         self._lending = threading.Lock()
         self._lent: dict[tuple[Role, str], LentToken] = {}
-        super().__init__(running.url, self._giver(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
+        super().__init__(running.url, self._token_issuer(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
         atexit.register(self.close)
 
     @classmethod
@@ -100,17 +99,17 @@ class EmbeddedSteward(StewardClient):
     @property
     def pin(self) -> str:
         """The SHA-256 of the first trust root, which offline checks of this Steward's proofs need."""
-        found = self._notary.config.trust_root_sha256
-        if found is None:
+        pin = self._notary.config.trust_root_sha256
+        if pin is None:
             raise AssertionError("a started Steward has its pin")
-        return found
+        return pin
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
         """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
 
         If the process is killed, the next start in its folder revokes the token.
         """
-        return self._giver(role, domain, name)()
+        return self._token_issuer(role, domain, name)()
 
     def write_token(
         self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
@@ -121,7 +120,7 @@ class EmbeddedSteward(StewardClient):
 
     def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
         """Another client with another role, for a process that is producer, publisher and auditor at once."""
-        return self.with_token(self._giver(role, domain, name))
+        return self.with_token(self._token_issuer(role, domain, name))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
         """A token of any role for an engine of this process, such as Spark: the same one until this Steward is closed.
@@ -164,7 +163,7 @@ class EmbeddedSteward(StewardClient):
             self._notary.close()
             self._lock.release()
 
-    def _giver(self, role: Role, domain: str, name: str) -> Callable[[], AccessToken]:
+    def _token_issuer(self, role: Role, domain: str, name: str) -> Callable[[], AccessToken]:
         return lambda: self._issue(role, domain, name, TOKEN_SECONDS)[0]
 
     def _issue(self, role: Role, domain: str, name: str, seconds: int) -> tuple[AccessToken, Grant]:
@@ -200,7 +199,7 @@ def start_as(
     """As `start`, for a kind of embedded Steward; a folder of another kind is refused."""
     require_people(people)
     with contextlib.ExitStack() as undo:
-        folder = _folder(Path(path))
+        folder = _open_folder(Path(path))
         lock = ProcessLock(
             folder / _LOCK,
             in_use=lambda holder: Code.EMBEDDED_IN_USE(got=f"process {holder}"),
@@ -208,7 +207,7 @@ def start_as(
         )
         undo.callback(lock.release)
         tables = None if store is None else StoreFile.read(Path(store))
-        config = _configured(folder, None if outside is None else Path(outside), tables, kind.development)
+        config = _load_or_create_config(folder, None if outside is None else Path(outside), tables, kind.development)
         people = (*people, *kind.own_people(folder))
         if config.trust_root_sha256 is None:  # also after an interrupted creation
             notary = create_notary(config, reason="first start of an embedded Steward")
@@ -218,10 +217,10 @@ def start_as(
         if not (folder / _ROOT_SIGNER).exists():
             create_key_pair(folder / _ROOT_SIGNER)
         signer = open_key_pair(folder / _ROOT_SIGNER)
-        notary = replace(notary, config=_rooted(notary, signer, people, folder))
+        notary = replace(notary, config=_pin_trust_root(notary, signer, people, folder))
         # Tokens of a process that was killed end with it, though it could not revoke them.
         now = notary.clock.trusted_micros()
-        for grant in notary.access.listed():
+        for grant in notary.access.list_tokens():
             if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
                 notary.access.revoke(grant.token_id)
         running = server.start(notary)
@@ -235,7 +234,7 @@ def _unavailable(error: OSError) -> PvdmError:
     return Code.EMBEDDED_FOLDER_UNAVAILABLE(got=str(error.strerror))
 
 
-def _folder(path: Path) -> Path:
+def _open_folder(path: Path) -> Path:
     """The folder, created for its owner alone; one that others can read, or that has other files, is refused."""
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
@@ -257,16 +256,18 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _configured(folder: Path, outside: Path | None, store: StoreFile | None, development: bool) -> StewardConfig:
+def _load_or_create_config(
+    folder: Path, outside: Path | None, store: StoreFile | None, development: bool
+) -> StewardConfig:
     """The folder's configuration, written at the first start; names are random, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
         if outside is not None and not outside.is_dir():
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_outside_missing", got=ascii(str(outside))[:200])
         name = f"embedded-{secrets.token_hex(6)}"
-        checkpoint = _checkpoint(folder, outside, name)
+        checkpoint = _checkpoint_path(folder, outside, name)
         _write_config(path, _config_text(path, name, checkpoint, store, development=development), store)
-    config = _agreeing(load_config(path), path, store)
+    config = _apply_store(load_config(path), path, store)
     if config.development != development:
         raise Code.DEVELOPMENT_DIFFERS(
             expected="a development Steward" if development else "a Steward that was not created for development",
@@ -274,7 +275,7 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
             hint=f"open it with pvdm.Steward.{'development' if config.development else 'embedded'}, "
             "or name another folder",
         )
-    if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
+    if outside is not None and config.outside_path != _checkpoint_path(folder, outside, config.notary):
         raise Code.EMBEDDED_SETTINGS_INVALID(
             reason="embedded_outside_differs",
             expected=ascii(str(config.outside_path.parent))[:200],
@@ -287,8 +288,8 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None, dev
     return config
 
 
-def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
-    """The configuration, if it agrees with the store file; without a pin it was never served, and is written again."""
+def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
+    """Require that the configuration agrees with the store file; one that was never served is written again."""
     if store is None:
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
@@ -305,23 +306,23 @@ def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardCo
     return config
 
 
-def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
+def _checkpoint_path(folder: Path, outside: Path | None, name: str) -> Path:
     return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
 
 
 def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None, *, development: bool) -> bytes:
     lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
     # Relative where it lies inside, so that the folder can be moved as a whole.
-    inside = checkpoint.is_relative_to(path.parent)
-    lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)}
+    is_inside = checkpoint.is_relative_to(path.parent)
+    lines["outside"] = str(checkpoint.relative_to(path.parent) if is_inside else checkpoint)
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
     text += "development = true\n" if development else ""
     text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
     return f"{text}{'' if store is None else store.tables}".encode()
 
 
-def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
-    """The configuration with its pin, after the first root is logged; renewal waits while the time is in doubt."""
+def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
+    """Renew the trust root unless the time is in doubt; returns the configuration with the hash of the first root."""
     config = notary.config
     try:
         bring_up_to_date(notary, signer, people)
@@ -349,7 +350,7 @@ class StoreFile:
         """Read the file. Raises `config_invalid`."""
         try:
             text = path.read_text("utf-8")
-            read = tomllib.loads(text)
+            tables = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
             raise Code.CONFIG_INVALID(
                 "the store's tables cannot be read", expected=str(path), got=type(error).__name__
@@ -357,8 +358,8 @@ class StoreFile:
         except tomllib.TOMLDecodeError as error:
             got = str(error)[:200]
             raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=got) from None
-        # A line outside of a table would mean something else: the file becomes the end of a longer one.
-        for name, value in read.items():
+        # The text is appended to the configuration, where a line outside of a table would belong to another table.
+        for name, value in tables.items():
             if name not in _TABLES or not isinstance(value, dict):
                 raise Code.CONFIG_INVALID(
                     f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
@@ -373,12 +374,12 @@ def require_same_store(config: StewardConfig, given: StewardConfig, store: Store
 
     The configuration is not changed: tables lie where the first start put them.
     """
-    more = tuple(name for name in tomllib.loads(store.tables) if name in ("service", "spark"))
+    compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.tables) if name in ("service", "spark")}
     # Values are not shown: one may be a password in the wrong line.
     differing = [
-        place
-        for name in (*_DESCRIBED, *more)
-        for place in _differing(_SHOWN.get(name, name), getattr(config, name), getattr(given, name))
+        setting
+        for name, shown_name in compared.items()
+        for setting in _list_differing(shown_name, getattr(config, name), getattr(given, name))
     ]
     if differing:
         raise Code.EMBEDDED_SETTINGS_INVALID(
@@ -389,10 +390,10 @@ def require_same_store(config: StewardConfig, given: StewardConfig, store: Store
         )
 
 
-def _differing(place: str, one: object, other: object) -> Iterator[str]:
+def _list_differing(name: str, left: object, right: object) -> Iterator[str]:
     """The names of the settings that differ."""
-    if dataclasses.is_dataclass(one) and type(one) is type(other):
-        for field in dataclasses.fields(one):
-            yield from _differing(f"{place}.{field.name}", getattr(one, field.name), getattr(other, field.name))
-    elif one != other:
-        yield place
+    if dataclasses.is_dataclass(left) and type(left) is type(right):
+        for field in dataclasses.fields(left):
+            yield from _list_differing(f"{name}.{field.name}", getattr(left, field.name), getattr(right, field.name))
+    elif left != right:
+        yield name

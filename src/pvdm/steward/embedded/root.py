@@ -20,7 +20,7 @@ from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
 ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
 KEY_LIFETIME_SECONDS: Final = 10 * ROOT_LIFETIME_SECONDS
 _MICROS: Final = 1_000_000
-_NAMED: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
+_ROLES: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Person:
     public: PublicKey
 
     def __post_init__(self) -> None:
-        if self.role not in _NAMED:
+        if self.role not in _ROLES:
             raise Code.EMBEDDED_SETTINGS_INVALID(
-                reason="embedded_person_role", expected=" or ".join(role.value for role in _NAMED), got=self.role.value
+                reason="embedded_person_role", expected=" or ".join(role.value for role in _ROLES), got=self.role.value
             )
 
     @classmethod
@@ -79,30 +79,30 @@ def _keys(
     since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
     until = now + KEY_LIFETIME_SECONDS * _MICROS
     wanted = [RootKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
-    gone = set()
+    revoked = set()
     for epoch in notary.epochs.book().epochs:
-        named = _of_epoch(notary, epoch, since, until)
-        wanted += named
-        gone |= {key.key_id for key in named if epoch.state is EpochStage.REVOKED}
+        epoch_keys = _epoch_keys(notary, epoch, since, until)
+        wanted += epoch_keys
+        revoked |= {key.key_id for key in epoch_keys if epoch.state is EpochStage.REVOKED}
     wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
-    known = {} if current is None else {key.key_id: key for key in current.keys}
+    current_keys = {} if current is None else {key.key_id: key for key in current.keys}
     for each in people:
-        key = known.get(each.public.key_id)
+        key = current_keys.get(each.public.key_id)
         if key is not None and (key.revoked_at is not None or key.valid_until <= now):
             # Signatures by a key that has expired or was revoked do not count any more.
             expected, got = f"another key of {each.identity}", f"the key {key.key_id}"
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_ended", expected=expected, got=got)
-    # Two entries with one key id contradict each other: both are kept, so that the root is refused.
-    same = {(key.key_id, key.identity, key.roles) for key in known.values()}
-    added = [key for key in wanted if (key.key_id, key.identity, key.roles) not in same]
+    # If a key id is wanted for another identity or role, both entries are kept, and the root is refused.
+    existing = {(key.key_id, key.identity, key.roles) for key in current_keys.values()}
+    added = [key for key in wanted if (key.key_id, key.identity, key.roles) not in existing]
     merged = [
-        replace(key, revoked_at=now) if key.key_id in gone and key.revoked_at is None else key
-        for key in (*known.values(), *added)
+        replace(key, revoked_at=now) if key.key_id in revoked and key.revoked_at is None else key
+        for key in (*current_keys.values(), *added)
     ]
     return tuple(sorted(merged, key=lambda key: key.key_id))
 
 
-def _of_epoch(notary: Notary, epoch: Epoch, since: int, until: int) -> list[RootKey]:
+def _epoch_keys(notary: Notary, epoch: Epoch, since: int, until: int) -> list[RootKey]:
     signing, log = epoch.key(KeyRole.SIGNING).public, epoch.key(KeyRole.LOG).public
     if signing is None or log is None:
         raise AssertionError("signing and log keys have a public half")

@@ -23,14 +23,14 @@ from pvdm.steward.http.catalog import namespaces, tables, views
 from pvdm.steward.http.dependencies import Readiness
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter, TokenLookup
-from pvdm.steward.http.long_poll import Waiting
+from pvdm.steward.http.long_poll import LongPolls
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.routes import RouteTable
 from pvdm.steward.http.v1 import audit, service, statements, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
-# Together with the threads that look up tokens, as many as the ledger's pool has connections; more would only wait.
+# With the threads that look up tokens these are as many as the ledger's pool has connections; more would only wait.
 THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
 READY_LOOK_SECONDS: Final = 15
@@ -56,16 +56,10 @@ def create_app(notary: Notary) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
-        exception_handlers={RequestValidationError: _invalid, HTTPException: _unexpected},
+        exception_handlers={RequestValidationError: _raise_invalid, HTTPException: _raise_unexpected},
     )
     for router in _ROUTERS:
         app.router.routes.extend(router.routes)
-    serve(app, notary)
-    return app
-
-
-def serve(app: FastAPI, notary: Notary) -> None:
-    """Put the door in front of the app's routes."""
     routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
     metrics = Metrics(notary)
     table = RouteTable(routes)
@@ -73,10 +67,11 @@ def serve(app: FastAPI, notary: Notary) -> None:
     app.state.notary = notary
     app.state.metrics = metrics
     app.state.lookup = lookup
-    app.state.readiness = Readiness(notary)
-    app.state.waiting = Waiting(notary)
-    app.openapi = cache(lambda: openapi.document(routes))  # type: ignore[method-assign] # made when first asked for
+    app.state.readiness = Readiness(notary.readiness)
+    app.state.long_polls = LongPolls(notary)
+    app.openapi = cache(lambda: openapi.build_document(routes))  # type: ignore[method-assign] # built at first use
     app.add_middleware(Door, notary=notary, table=table, lookup=lookup, metrics=metrics)
+    return app
 
 
 @asynccontextmanager
@@ -86,10 +81,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     _warn_of_clock(notary)
     notary.jobs.start()
     repeated = (
-        # A clock that was set back while the Steward was down is noticed by the last mark.
+        # The last mark shows whether the clock was set back while the Steward was down.
         _repeat(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
         _repeat(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
-        # For the metrics: a scrape gives the last count.
+        # For the metrics, which report the last count.
         _repeat(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
         _watch_readiness(notary, app.state.readiness),
     )
@@ -103,41 +98,46 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warn_of_clock(notary: Notary) -> None:
-    """Log a clock that jumped, an unconfirmed absence and a host clock that is behind, each with both times."""
+    """Log if the clock jumped, if an absence is not confirmed, or if the host's clock is behind, with both times."""
     clock = notary.clock
     trusted, wall = clock.trusted_micros(), clock.host_micros()
     if not clock.is_ready():
         log_error("clock_jumped", trusted=format_micros(trusted), host=format_micros(wall))
     if clock.absence is not None:
         newest, start = format_micros(clock.absence.from_micros), format_micros(clock.absence.to_micros)
-        log_warning("clock_absence", newest=newest, start=start, why="no second clock tells a rest from a wrong clock")
+        log_warning(
+            "clock_absence",
+            newest=newest,
+            start=start,
+            why="no second clock shows whether the time passed or the clock is wrong",
+        )
     if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * 1_000_000:
         log_warning("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
 
 
-async def _repeat(work: Callable[[], object], seconds: float, failed: str, *, wait: float = 0.0) -> None:
-    """Run the work in a thread every so many seconds, for the first time after `wait`; an error is logged."""
+async def _repeat(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
+    """Run the work in a thread every `seconds`, first after `wait`; an error is logged under `failure_event`."""
     await asyncio.sleep(wait)
     while True:
         try:
             await run_sync(work)
         except PvdmError as error:
-            log_warning(failed, code=error.reason)
+            log_warning(failure_event, code=error.reason)
         await asyncio.sleep(seconds)
 
 
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
-    """Log a Steward that is not ready, even if /readyz is not called."""
+    """Log when the Steward is not ready, even if /readyz is not called."""
     while True:
         readiness.log_change(await run_sync(notary.readiness))
         await asyncio.sleep(READY_LOOK_SECONDS)
 
 
-async def _invalid(_: Request, error: Any) -> NoReturn:
-    """Raise for a wrong parameter of path or query; the door makes the response."""
+async def _raise_invalid(_: Request, error: Any) -> NoReturn:
+    """Raise for a wrong parameter of path or query; the door sends the response."""
     raise invalid_request(error.errors()) from None
 
 
-async def _unexpected(_: Request, error: Any) -> NoReturn:
+async def _raise_unexpected(_: Request, error: Any) -> NoReturn:
     """Raise the framework's own errors as the Steward's."""
     raise Code.REQUEST_INVALID("the request cannot be accepted", got=f"status {error.status_code}") from None

@@ -5,31 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Receive, Send
 
-from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, error_place, expected_value
+from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, FROM_WIRE, ReasonRequest, error_field, expected_value
 from pvdm.errors import Code, PvdmError
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
 
-# A body holds few values, since a signed document is one string. A body with more is refused before it is parsed:
-# every small value takes many times its bytes in memory.
+# A request has few JSON values, since a signed document is one string. A body with more is refused before it is parsed,
+# since each small value takes many times its bytes in memory.
 BODY_MARKS_MAX: Final = 1_024
 ANONYMOUS_BODY_MAX_SECONDS: Final = 5
-# How long, and how much, is read of a body after it was refused.
+# How much of a refused body is still read, and for how long.
 LINGER_MAX_BYTES: Final = 1_048_576
 LINGER_MAX_SECONDS: Final = 2
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
-# What pydantic calls numbers beyond their bounds.
-_BOUNDS: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+# Pydantic's error types for numbers out of range.
+_RANGE_ERRORS: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
-_TYPES: Final[Mapping[Body, str]] = {
+_CONTENT_TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
     Body.ENVELOPE: "application/json",
     Body.COMMIT: "application/json",
@@ -49,13 +49,13 @@ class BodyReceiver:
         )
 
     async def __call__(self) -> Message:
-        """The next piece."""
+        """Receive the next message."""
         message = await self._receive()
         self.ended = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
     async def drain(self) -> None:
-        """Read and discard the rest, for a moment."""
+        """Read and discard the rest, within `LINGER_MAX_BYTES` and `LINGER_MAX_SECONDS`."""
         seen = 0
         try:
             async with asyncio.timeout(LINGER_MAX_SECONDS):
@@ -66,9 +66,9 @@ class BodyReceiver:
 
 
 async def send_refusal(start: dict[str, Any], body: bytes, receiver: BodyReceiver, send: Send) -> None:
-    """Send the response; if the caller is still sending, read on a little before the connection is closed.
+    """Send the response; if the caller is still sending its body, read on a little before the connection is closed.
 
-    If a server closes while the caller still sends, the caller's system discards the response.
+    If the server closed at once, the caller's system would discard the response.
     """
     if receiver.ended:
         await send(start)
@@ -87,41 +87,41 @@ class DisconnectedError(Exception):
 async def read_body(
     scope: Mapping[str, Any], receive: Receive, rule: Rule, limits: Limits, take: Callable[[int], None]
 ) -> bytes:
-    """The whole body, refused as soon as it is too large, of the wrong type or too slow."""
+    """Receive the whole body; `take` counts its bytes. Raises once it is too large, too slow or of the wrong type."""
     kind = rule.body
     if kind is Body.NONE:
-        return b""  # the door has refused any other, so nothing is awaited
+        return b""  # the door has refused a request with a body
     most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.COMMIT) else limits.body_max_bytes
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
         raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
-    if kind in _TYPES:
-        require_type(header(scope, b"content-type"), _TYPES[kind])
+    if kind in _CONTENT_TYPES:
+        require_type(header(scope, b"content-type"), _CONTENT_TYPES[kind])
     try:
         async with asyncio.timeout(seconds):
             return await _receive_all(receive, most, take)
     except TimeoutError:
-        raise Code.BODY_TOO_SLOW(expected=f"all of it within {seconds} seconds", got="less") from None
+        raise Code.BODY_TOO_SLOW(expected=f"the whole body within {seconds} seconds", got="a part of it") from None
 
 
 async def _receive_all(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
-    found = bytearray()
+    body = bytearray()
     while True:
-        message: MutableMapping[str, Any] = await receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
-        if len(found) + len(piece) > most:
+        if len(body) + len(piece) > most:
             raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
         take(len(piece))
-        found += piece
+        body += piece
         if not message.get("more_body", False):
-            return bytes(found)
+            return bytes(body)
 
 
 def require_one_length(scope: Mapping[str, Any]) -> None:
-    """Raise if two headers give the body's length, which a proxy may read otherwise than the Steward."""
+    """Raise if two headers give the body's length: a proxy and the Steward may then use different ones."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         raise Code.HTTP_MALFORMED(got="both")
 
@@ -140,18 +140,21 @@ def require_type(given: str | None, expected: str) -> None:
         raise Code.CONTENT_TYPE_WRONG(expected=expected, got=ascii((given or "none")[:FIELD_NAME_MAX_CHARACTERS]))
 
 
-def body_of(model: type[_M]) -> Callable[[Request], _M]:
-    """For routes: the body as this model. Runs in a thread, since a body may be large."""
+def body_of(model: type[_M]) -> Any:
+    """A route's dependency on the body, parsed as this model in a thread, since a body may be large."""
 
     def read(request: Request) -> _M:
         return parse(model, context_of(request.scope).body)
 
     setattr(read, MODEL_ATTRIBUTE, model)  # the OpenAPI document is made from it
-    return read
+    return Depends(read)
+
+
+ReasonBody = Annotated[ReasonRequest, body_of(ReasonRequest)]
 
 
 def require_empty(request: Request) -> None:
-    """For routes without parameters: no body, or an empty object."""
+    """A dependency of routes without parameters: raises unless the body is empty or an empty object."""
     body = context_of(request.scope).body
     if body.strip(b" \t\r\n") and _parse_json(body) != {}:
         raise Code.BODY_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
@@ -161,19 +164,19 @@ def parse(model: type[_M], body: bytes) -> _M:
     """The model of a JSON body. Raises for a key that occurs twice, for NaN, and for a wrong field."""
     value = _parse_json(body)
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, context=FROM_WIRE)
     except ValidationError as error:
         raise invalid_request(error.errors(include_url=False, include_input=False, include_context=False)) from None
 
 
 def _parse_json(body: bytes) -> object:
-    # Strings are counted too, which needs no parser; no request needs that many there.
+    # Counted without a parser, so marks inside of strings count too; no request needs that many.
     marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
     if marks > BODY_MARKS_MAX:
         expected = f"at most {BODY_MARKS_MAX} brackets, braces and commas"
         raise Code.BODY_INVALID(reason="body_parts_too_many", expected=expected, got=str(marks))
     try:
-        return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        return json.loads(body.decode(), object_pairs_hook=_require_distinct, parse_constant=_refuse_constant)
     except RecursionError:
         raise _malformed("nested too deeply") from None
     except UnicodeDecodeError:
@@ -184,11 +187,11 @@ def _parse_json(body: bytes) -> object:
         raise _malformed("an integer of thousands of digits") from None
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _require_distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
         raise _malformed("a key twice")
-    return found
+    return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -200,9 +203,9 @@ def _malformed(got: str) -> PvdmError:
 
 
 def invalid_request(errors: Any) -> PvdmError:
-    """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
+    """The error for the first wrong field. Its value may be a secret and is not shown, except a number in the query."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    place, got = error_place(first) or "the request", "another value"
-    if first.get("type") in _BOUNDS and first["loc"][:1] == ("query",) and "input" in first:
+    place, got = error_field(first) or "the request", "another value"
+    if first.get("type") in _RANGE_ERRORS and first["loc"][:1] == ("query",) and "input" in first:
         got = ascii(first["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
     return Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got=got)

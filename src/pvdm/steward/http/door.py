@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -18,27 +18,17 @@ from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger.unit import Actor, acting_as
 from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
-from pvdm.steward.http import oauth
-from pvdm.steward.http.body import (
-    BodyReceiver,
-    DisconnectedError,
-    read_body,
-    require_no_body,
-    require_one_length,
-    send_refusal,
-)
+from pvdm.steward.http import body, oauth
 from pvdm.steward.http.errors import catalog_refusal, refusal
 from pvdm.steward.http.limits import Limiter, TokenLookup, peer_of, token_identity
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.request import RequestContext, begin, header, is_catalog, segments_kept
+from pvdm.steward.http.request import RequestContext, begin_request, header, is_catalog, routing_path
 from pvdm.steward.http.roles import Body, require_allowed
 from pvdm.steward.http.routes import FoundRoute, RouteTable, require_query
 from pvdm.steward.logs import log_exception, log_request
+from pvdm.steward.notary import Notary
 
-if TYPE_CHECKING:
-    from pvdm.steward.notary import Notary
-
-_ALWAYS: Final = (
+_COMMON_HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -47,13 +37,13 @@ _BEARER: Final = "bearer "
 CHANGES_AT_ONCE_MAX: Final = 4
 CHANGES_OF_ONE_MAX: Final = 1
 _PATH_VALUE_CHARACTERS: Final = 200
-_PEOPLE: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ATTESTOR})
-_NAMED_PARAMS: Final = frozenset({"table", "view"})
+_ROLES_OF_PEOPLE: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ATTESTOR})
+_OBJECT_PARAMS: Final = frozenset({"table", "view"})
 
 
 @dataclass(slots=True)
 class _ResponseSender:
-    """The response: adds the headers that every response has, and records its status."""
+    """Sends the response with the headers that every response has, and records its status."""
 
     context: RequestContext
     send: Send
@@ -69,23 +59,23 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             request_id = (b"x-request-id", self.context.request_id.encode("ascii"))
-            message = {**message, "headers": [*message.get("headers", ()), *_ALWAYS, request_id]}
+            message = {**message, "headers": [*message.get("headers", ()), *_COMMON_HEADERS, request_id]}
         try:
             async with asyncio.timeout(self.seconds):
                 await self.send(message)
         except TimeoutError:
-            raise DisconnectedError from None  # a caller that does not read its response keeps no place
+            raise body.DisconnectedError from None  # the caller does not read its response
 
     def end(self) -> None:
         """Log and count the request, once."""
         if not self._ended:
             self._ended = True
-            self.metrics.ended(self.context, self.status)
+            self.metrics.count_request(self.context, self.status)
             log_request(self.context, self.status)
 
 
 class Door:
-    """ASGI middleware; refuses everything that can be refused without the route's own work."""
+    """ASGI middleware: refuses what can be refused before the route's own work."""
 
     def __init__(self, app: ASGIApp, notary: Notary, table: RouteTable, lookup: TokenLookup, metrics: Metrics) -> None:
         self._app = app
@@ -96,22 +86,22 @@ class Door:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, from its first line to its line in the log."""
+        """Handle one request, send its response or refusal, and log it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        context = begin(scope)
+        context = begin_request(scope)
         context.of_catalog = is_catalog(scope["path"])
-        scope["path"] = segments_kept(scope)
+        scope["path"] = routing_path(scope)
         sender = _ResponseSender(context, send, self._metrics, self._notary.config.service.limits.request_seconds)
-        receiver = BodyReceiver(scope, receive)
+        receiver = body.BodyReceiver(scope, receive)
         self._metrics.in_flight.inc()
         try:
             await self._handle(scope, receiver, sender, context)
-        except DisconnectedError:
+        except body.DisconnectedError:
             pass
         except asyncio.CancelledError:
             await self._refuse(Code.SERVICE_STOPPED(), receiver, sender)
@@ -123,12 +113,12 @@ class Door:
             sender.end()
 
     async def _handle(
-        self, scope: Scope, receive: BodyReceiver, sender: _ResponseSender, context: RequestContext
+        self, scope: Scope, receive: body.BodyReceiver, sender: _ResponseSender, context: RequestContext
     ) -> None:
-        require_one_length(scope)
+        body.require_one_length(scope)
         found = self._table.find(scope["method"], scope["path"], context)
         require_query(scope["query_string"], found.query_names)
-        require_no_body(receive, found.rule)
+        body.require_no_body(receive, found.rule)
         if not found.rule.limited:
             await self._app(scope, receive, sender)
             return
@@ -136,7 +126,7 @@ class Door:
         async with self._limiter.slot(identity), self._limit_changes(found, identity, scope):
             with self._limiter.in_flight(anonymous=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
-                context.body = await read_body(scope, receive, found.rule, limits, take)
+                context.body = await body.read_body(scope, receive, found.rule, limits, take)
                 with acting_as(_actor(context, found)):
                     if found.fast_path is None:
                         await self._app(scope, receive, sender)
@@ -147,30 +137,22 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit the changes of one caller, each of which keeps a thread while it waits for its table."""
-        if found.rule.body is not Body.COMMIT:
-            yield
-            return
-        async with (
-            self._queue_for_table(found, identity, scope),
-            self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX),
-        ):
-            yield
+        """Limit the changes of one caller at a time, since each blocks a thread while it waits for its table.
 
-    def _queue_for_table(
-        self, found: FoundRoute, identity: str, scope: Scope
-    ) -> contextlib.AbstractAsyncContextManager[None]:
-        """Let the changes of one table wait here, one after the other, without a thread.
-
-        A path without a table or view is about many of them, so its changes do not wait for each other.
+        Changes of one table or view wait for each other here, where they block no thread. Other changes are about many
+        tables and do not.
         """
-        if not _NAMED_PARAMS & found.path_params.keys():
-            return contextlib.nullcontext()
-        place = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
-        return self._limiter.line(place, most=CHANGES_OF_ONE_MAX)
+        async with contextlib.AsyncExitStack() as turns:
+            if found.rule.body is Body.COMMIT:
+                if _OBJECT_PARAMS & found.path_params.keys():
+                    name = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
+                    await turns.enter_async_context(self._limiter.queue(name, most=CHANGES_OF_ONE_MAX))
+                slot = self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX)
+                await turns.enter_async_context(slot)
+            yield
 
     async def _authenticate(self, scope: Scope, found: FoundRoute, context: RequestContext) -> str:
-        """The identity that is charged: the token once it was checked, else the address."""
+        """Check the token and charge its identity, or that of the address on public routes; returns the identity."""
         peer = peer_of(scope)
         if found.rule.public:
             if found.rule.charged:
@@ -181,21 +163,20 @@ class Door:
         except NotAllowedError:
             self._limiter.charge(peer)
             raise
-        payer = self._limiter.known_identity(token)
-        if payer is None:
+        known = self._limiter.known_identity(token)
+        if known is None:
             context.grant = await self._lookup(token, peer)
             self._limiter.charge(token_identity(context.grant))
         else:
-            self._limiter.charge(payer)
+            self._limiter.charge(known)
             context.grant = await run_sync(self._notary.access.authenticate, token)
-        identity = token_identity(context.grant)
         require_allowed(found.rule, context.grant, found.path_params)
-        return identity
+        return token_identity(context.grant)
 
-    async def _refuse(self, error: Exception, receiver: BodyReceiver, sender: _ResponseSender) -> None:
+    async def _refuse(self, error: Exception, receiver: body.BodyReceiver, sender: _ResponseSender) -> None:
         context = sender.context
         if isinstance(error, PvdmError):
-            self._metrics.refused(error)
+            self._metrics.count_refusal(error)
         if kind_of(error) in ("bug", "state_unknown"):
             log_exception(context, error)
         if sender.status is not None:
@@ -204,35 +185,34 @@ class Door:
             response = oauth.refusal(error)
         else:
             response = catalog_refusal(error) if context.of_catalog else refusal(error, context.request_id)
-        named = [("content-type", "application/json"), ("content-length", str(len(response.body))), *response.headers]
-        headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in named]
+        pairs = [("content-type", "application/json"), ("content-length", str(len(response.body))), *response.headers]
+        headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in pairs]
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
-        with contextlib.suppress(DisconnectedError):
-            await send_refusal(start, response.body, receiver, sender)
+        with contextlib.suppress(body.DisconnectedError):
+            await body.send_refusal(start, response.body, receiver, sender)
 
 
 def _actor(context: RequestContext, found: FoundRoute) -> Actor | None:
-    """The actor that the step log names for a change; producers are not named, since they call many times a second."""
-    if context.grant is None or context.grant.role not in _PEOPLE or context.method == "GET":
+    """The actor that the step log names for a change by a person; producers, which call often, are not named."""
+    if context.grant is None or context.grant.role not in _ROLES_OF_PEOPLE or context.method == "GET":
         return None
-    cut = {name: value[:_PATH_VALUE_CHARACTERS] for name, value in found.path_params.items()}
-    named = {name: "".join(each if each.isprintable() else "." for each in value) for name, value in cut.items()}
-    context.workload_id = named.get("workload_id")
-    facts = {**named, "route": f"{context.method} {context.route}", "token_id": context.grant.token_id}
+    params = {
+        name: "".join(each if each.isprintable() else "." for each in value[:_PATH_VALUE_CHARACTERS])
+        for name, value in found.path_params.items()
+    }
+    context.workload_id = params.get("workload_id")
+    facts = {**params, "route": f"{context.method} {context.route}", "token_id": context.grant.token_id}
     return Actor(context.grant.name, context.request_id, facts)
 
 
 def bearer(scope: Mapping[str, Any]) -> str:
     """The token of the one Authorization header."""
-    given = header(scope, b"authorization")
-    if given is None:
-        raise NotAllowedError(
-            Code.TOKEN_MISSING,
-            "this needs a token",
-            expected="one header Authorization: Bearer …",
-            got="none, or several",
-        )
-    token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else ""
+    authorization = header(scope, b"authorization")
+    if authorization is None:
+        expected = "one header Authorization: Bearer …"
+        raise NotAllowedError(Code.TOKEN_MISSING, "this needs a token", expected=expected, got="none, or several")
+    is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+    token = authorization[len(_BEARER) :].strip() if is_bearer else ""
     if not 0 < len(token) <= TOKEN_TEXT_MAX_CHARACTERS or not token.isascii():
         raise NotAllowedError(
             Code.TOKEN_MALFORMED, "the token cannot be read", expected="Authorization: Bearer …", got="something else"

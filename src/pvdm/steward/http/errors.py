@@ -43,8 +43,7 @@ TOKEN_CODES: Final = frozenset(
     }
 )
 
-
-# Codes that have a status and a type of their own; all others go by the kind of the error.
+# The status and Iceberg's exception of these codes; those of all others follow from the kind of the error.
 _CATALOG_BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     Code.NAMESPACE_UNKNOWN: (404, "NoSuchNamespaceException"),
     Code.TABLE_UNKNOWN: (404, "NoSuchTableException"),
@@ -63,7 +62,7 @@ _CATALOG_BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     Code.VIEW_DIALECT_TWICE: (400, "IllegalArgumentException"),
     Code.REQUIREMENT_TABLE_EXISTS: (409, "AlreadyExistsException"),
     Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
-    # The Steward's folders are not those of its tables: the caller cannot change that.
+    # The Steward is configured with other folders than its tables lie in, which the caller cannot change.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
     Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
     Code.NAMESPACE_PROPERTIES_OVERLAP: (422, "UnprocessableEntityException"),
@@ -98,7 +97,7 @@ def status_of(error: BaseException) -> int:
 
 
 def error_document(error: BaseException, request_id: str) -> dict[str, object]:
-    """The inner part of the envelope."""
+    """The error as JSON, inside of the envelope."""
     return {**public_error(error).to_json(), "kind": kind_of(error), "request_id": request_id}
 
 
@@ -137,14 +136,14 @@ def error_body(error: BaseException, request_id: str) -> bytes:
 
 
 def catalog_refusal(error: BaseException) -> Refusal:
-    """The error with its status, its type and its sentence; the hint is part of it, since clients show nothing else."""
+    """The error in Iceberg's form; the message includes the hint, since clients show only the message."""
     status, kind = _status_and_type(error)
-    shown = public_error(error)
-    # Of a missing file Iceberg's own message, which people search for.
-    missing = shown.code == Code.METADATA_FILE_MISSING
-    message = f"Failed to open input stream for file: {shown.expected}" if missing else str(shown)
-    text = message if shown.hint is None else f"{message}. {shown.hint[:1].upper()}{shown.hint[1:]}"
-    inner = {"message": text, "type": kind, "code": status, "pvdm-code": shown.reason}
+    public = public_error(error)
+    # For a missing file the message is Iceberg's own, since people search for it.
+    missing = public.code == Code.METADATA_FILE_MISSING
+    message = f"Failed to open input stream for file: {public.expected}" if missing else str(public)
+    text = message if public.hint is None else f"{message}. {public.hint[:1].upper()}{public.hint[1:]}"
+    inner = {"message": text, "type": kind, "code": status, "pvdm-code": public.reason}
     return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())
 
 

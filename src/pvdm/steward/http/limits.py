@@ -9,7 +9,7 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,20 +35,20 @@ _BODY_SHARES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
-    """One waiting request, and since when it waits."""
+class _Waiter:
+    """One waiting request, and the time when it began to wait."""
 
     turn: asyncio.Future[None]
     since: float
 
 
 @dataclass(slots=True, kw_only=True)
-class _Line:
-    """A queue: the number of running requests, the waiting ones, and how long one may be overtaken."""
+class _Queue:
+    """Running and waiting requests; the last waiter goes first, unless one has waited for `patience` seconds."""
 
     patience: float = 0.0
     running: int = 0
-    waiting: deque[_Place] = field(default_factory=deque)
+    waiting: deque[_Waiter] = field(default_factory=deque)
 
     @property
     def idle(self) -> bool:
@@ -56,8 +56,8 @@ class _Line:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Identity(_Line):
-    """One caller's bucket, and the line of its requests."""
+class _Identity(_Queue):
+    """One caller's rate-limit bucket, and the queue of its requests."""
 
     tokens: float
     filled_at: float
@@ -65,31 +65,28 @@ class _Identity(_Line):
 
 
 class Limiter:
-    """All limits of one service; used from its event loop only, so nothing is locked."""
+    """All limits of one service; used from its event loop only, so it needs no locks."""
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._identities: OrderedDict[str, _Identity] = OrderedDict()
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _Queue] = {}
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
         self._anonymous = 0
         self._waiting = 0
         self._body_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._identities)
-
     @contextmanager
     def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
-        """Count one of the requests that run at the same time; those without a token have a quarter of the places.
+        """Count a running request; requests without a token may take a quarter of the places.
 
-        A request that waits for a turn of its own identity is not counted yet.
+        A request that waits in its identity's queue is not counted yet.
         """
         most = max(1, self._limits.in_flight // _ANONYMOUS_SHARE) if anonymous else self._limits.in_flight
         if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= most):
-            raise busy("the Steward is at its request limit", f"at most {most} such requests at a time")
+            raise busy_error("the Steward is at its request limit", f"at most {most} such requests at a time")
         self._in_flight += 1
         self._anonymous += anonymous
         try:
@@ -99,60 +96,60 @@ class Limiter:
             self._anonymous -= anonymous
 
     def charge(self, identity: str) -> None:
-        """Take one from the identity's bucket, or refuse until it has one again."""
-        found = self._filled(identity)
-        if found.tokens < 1:
+        """Take one token from the identity's bucket; raises `rate_limited` while the bucket is empty."""
+        caller = self._refilled(identity)
+        if caller.tokens < 1:
             rate = self._limits.rate_per_second
             expected = f"{rate} a second, {self._limits.burst} at once"
-            raise _limited(Code.RATE_LIMITED, expected, math.ceil((1 - found.tokens) / rate))
-        found.tokens -= 1
+            raise _limit_error(Code.RATE_LIMITED, expected, math.ceil((1 - caller.tokens) / rate))
+        caller.tokens -= 1
+
+    def slot(self, identity: str, *, most: int | None = None) -> AbstractAsyncContextManager[None]:
+        """Run a request of the identity once fewer than `most` others run; the wait is limited."""
+        return self._turn(self._refilled(identity), self._limits.concurrent if most is None else most)
 
     @asynccontextmanager
-    async def slot(self, identity: str, *, most: int | None = None) -> AsyncIterator[None]:
-        """Run a request within the identity's share, or wait for a place, for a limited time."""
-        async with self._turn(self._filled(identity), self._limits.concurrent if most is None else most):
-            yield
+    async def queue(self, name: str, *, most: int) -> AsyncIterator[None]:
+        """Run at most `most` requests of a named queue at a time, the last one first.
 
-    @asynccontextmanager
-    async def line(self, name: str, *, most: int) -> AsyncIterator[None]:
-        """Run at most `most` requests of a queue at a time, the last one first.
-
-        It is for requests about one thing, each of which makes the waiting ones stale. A request that has waited for
+        Each change of an object makes the older waiting changes of it stale. A request that has waited for
         `PATIENCE_SECONDS` comes before all others.
         """
-        found = self._lines.setdefault(name, _Line(patience=PATIENCE_SECONDS))
+        queue = self._queues.setdefault(name, _Queue(patience=PATIENCE_SECONDS))
         try:
-            async with self._turn(found, most):
+            async with self._turn(queue, most):
                 yield
         finally:
-            if found.idle:
-                self._lines.pop(name, None)
+            if queue.idle:
+                self._queues.pop(name, None)
 
     @contextmanager
     def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
-        """Limit the bytes of bodies in memory, of the identity and of all together."""
-        found = self._filled(identity)
+        """Limit the bytes of request bodies in memory, of the identity and of all together."""
+        caller = self._refilled(identity)
         share = BODIES_MAX_BYTES // _BODY_SHARES
-        held = 0
+        taken = 0
 
         def take(size: int) -> None:
-            nonlocal held
-            if found.body_bytes + size > share:
+            nonlocal taken
+            if caller.body_bytes + size > share:
                 raise self._too_many(f"bodies of {share} bytes together")
             if self._body_bytes + size > BODIES_MAX_BYTES:
-                raise busy("the Steward holds too many large bodies", f"at most {BODIES_MAX_BYTES} bytes together")
+                raise busy_error(
+                    "the Steward holds too many large bodies", f"at most {BODIES_MAX_BYTES} bytes together"
+                )
             self._body_bytes += size
-            found.body_bytes += size
-            held += size
+            caller.body_bytes += size
+            taken += size
 
         try:
             yield take
         finally:
-            self._body_bytes -= held
-            found.body_bytes -= held
+            self._body_bytes -= taken
+            caller.body_bytes -= taken
 
     def known_identity(self, token: str) -> str | None:
-        """The identity that a token is charged to before it is looked up; None for a token not seen before."""
+        """The identity that is charged for a token before its lookup; None for a token that is not known."""
         key = _fingerprint(token)
         found = self._known.get(key)
         if found is not None:
@@ -160,65 +157,65 @@ class Limiter:
         return found
 
     def learn(self, token: str, identity: str) -> None:
-        """Remember the identity of a token, for the limits of the next request only."""
+        """Remember the identity of a token, to charge the next request before its lookup."""
         self._known[_fingerprint(token)] = identity
         while len(self._known) > IDENTITIES_MAX:
             self._known.popitem(last=False)
 
     @asynccontextmanager
-    async def _turn(self, found: _Line, most: int) -> AsyncIterator[None]:
-        # A leaving request hands its turn to a waiting one, so a new request cannot take it.
-        if found.running < most:
-            found.running += 1
+    async def _turn(self, queue: _Queue, most: int) -> AsyncIterator[None]:
+        # `_leave` hands the place of a finished request to a waiter, so a new request cannot take it.
+        if queue.running < most:
+            queue.running += 1
         else:
-            await self._wait(found)
+            await self._wait(queue)
         try:
             yield
         finally:
-            self._leave(found)
+            self._leave(queue)
 
-    async def _wait(self, found: _Line) -> None:
-        if len(found.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
+    async def _wait(self, queue: _Queue) -> None:
+        if len(queue.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
             raise self._too_many()
         if self._waiting >= WAITING_TOGETHER_MAX:
-            raise busy("too many requests wait", f"at most {WAITING_TOGETHER_MAX} that wait")
-        place = _Place(asyncio.get_running_loop().create_future(), self._clock())
-        found.waiting.append(place)
+            raise busy_error("too many requests wait", f"at most {WAITING_TOGETHER_MAX} that wait")
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), self._clock())
+        queue.waiting.append(waiter)
         self._waiting += 1
         try:
             async with asyncio.timeout(self._limits.wait_seconds):
-                await place.turn
+                await waiter.turn
         except TimeoutError:
-            if place.turn.cancelled():  # else the turn came in the same moment: it is taken
+            if waiter.turn.cancelled():  # else the turn came at the same moment, and is used
                 raise self._too_many() from None
         except asyncio.CancelledError:
-            if place.turn.done() and not place.turn.cancelled():
-                self._leave(found)  # the turn came in the same moment: pass it on
+            if waiter.turn.done() and not waiter.turn.cancelled():
+                self._leave(queue)  # the turn came at the same moment: pass it on
             raise
         finally:
             self._waiting -= 1
-            if place in found.waiting:
-                found.waiting.remove(place)
+            if waiter in queue.waiting:
+                queue.waiting.remove(waiter)
 
-    def _leave(self, found: _Line) -> None:
-        """Hand the turn to the longest waiting request if it is overdue, else to the last one."""
-        while found.waiting:
-            overdue = self._clock() - found.waiting[0].since >= found.patience
-            place = found.waiting.popleft() if overdue else found.waiting.pop()
-            if not place.turn.done():
-                place.turn.set_result(None)
+    def _leave(self, queue: _Queue) -> None:
+        """Hand the turn to the longest waiting request if its patience is over, else to the last one."""
+        while queue.waiting:
+            is_overdue = self._clock() - queue.waiting[0].since >= queue.patience
+            waiter = queue.waiting.popleft() if is_overdue else queue.waiting.pop()
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
                 return
-        found.running -= 1
+        queue.running -= 1
 
-    def _filled(self, identity: str) -> _Identity:
+    def _refilled(self, identity: str) -> _Identity:
         now = self._clock()
         found = self._identities.get(identity)
         if found is None:
             while len(self._identities) >= IDENTITIES_MAX:
-                # The least recently used one that has no running request goes.
+                # Drop the least recently used identity that has no request.
                 oldest = next((name for name, each in self._identities.items() if each.idle), None)
                 if oldest is None:
-                    raise busy("too many callers at once", f"at most {IDENTITIES_MAX} identities")
+                    raise busy_error("too many callers at once", f"at most {IDENTITIES_MAX} identities")
                 del self._identities[oldest]
             found = self._identities[identity] = _Identity(tokens=float(self._limits.burst), filled_at=now)
         self._identities.move_to_end(identity)
@@ -228,17 +225,16 @@ class Limiter:
         return found
 
     def _too_many(self, expected: str | None = None) -> PvdmError:
-        most, seconds = self._limits.concurrent, self._limits.wait_seconds
-        wanted = expected or f"{most} at a time, and {seconds} seconds of waiting"
-        return _limited(Code.TOO_MANY_REQUESTS_AT_ONCE, wanted, max(1, seconds))
+        seconds = self._limits.wait_seconds
+        at_once = f"{self._limits.concurrent} at a time, and {seconds} seconds of waiting"
+        return _limit_error(Code.TOO_MANY_REQUESTS_AT_ONCE, expected or at_once, max(1, seconds))
 
 
 class TokenLookup:
-    """Looks unknown tokens up in the ledger, in threads of its own.
+    """Looks up tokens that the limiter does not know, in separate threads.
 
-    There is no rate limit on the address. A token has 256 random bits, so guessing is hopeless, and a limit would let
-    one caller behind a proxy shut out all others there. Each address looks up few tokens at a time, and its other
-    requests wait in line. Addresses take turns, and none takes a thread from callers with known tokens.
+    Addresses have no rate limit: a token has 256 random bits and cannot be guessed, and one caller behind a proxy could
+    use up the limit of all others there. Each address looks up few tokens at a time, and its other requests wait.
     """
 
     def __init__(self, notary: Notary, limiter: Limiter) -> None:
@@ -260,13 +256,13 @@ def token_identity(grant: Grant) -> str:
 
 
 def peer_of(scope: Mapping[str, Any]) -> str:
-    """Where a request comes from, as an identity."""
+    """The identity of the address that a request comes from."""
     client = scope.get("client")
     return peer_identity(client[0] if client else None)
 
 
 def peer_identity(host: str | None) -> str:
-    """An address as an identity; this machine is one, and so is an IPv6 network of 64 bits, which one caller has."""
+    """The identity of an address: all of loopback is one, and so is an IPv6 /64 network, which one caller may own."""
     if host is None:
         return "peer unknown"
     try:
@@ -282,12 +278,12 @@ def peer_identity(host: str | None) -> str:
     return f"peer {address}"
 
 
-def busy(message: str, expected: str) -> PvdmError:
+def busy_error(message: str, expected: str) -> PvdmError:
     """The error for a limit of the whole service."""
-    return _limited(Code.SERVICE_BUSY, expected, 1, message)
+    return _limit_error(Code.SERVICE_BUSY, expected, 1, message)
 
 
-def _limited(code: Code, expected: str, seconds: int, message: str | None = None) -> PvdmError:
+def _limit_error(code: Code, expected: str, seconds: int, message: str | None = None) -> PvdmError:
     hint = f"nothing happened; try again in {seconds} seconds"
     return code(message, expected=expected, got="more", hint=hint, retry_after_seconds=seconds)
 

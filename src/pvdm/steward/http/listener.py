@@ -18,7 +18,7 @@ from pvdm.steward.http.limits import LOOPBACK, peer_identity
 
 CONNECTIONS_MAX: Final = 2_048
 HANDSHAKE_MAX_SECONDS: Final = 10
-# Ledger, log, archive and key files are opened while connections are open; where the system allows few files, half.
+# Files that connections leave free for ledger, log, archive and keys; half of them where the system allows few.
 _FILES_KEPT_FREE: Final = 256
 
 HEADERS_MAX_SECONDS: Final = 15
@@ -29,35 +29,31 @@ class Listener(socket.socket):
     """A listening socket that closes connections beyond the limit, before a TLS handshake."""
 
     def __init__(self, family: int, *, connections: int, peer_connections: int) -> None:
-        # asyncio sends small responses at once only if the protocol is named TCP.
+        # asyncio sets TCP_NODELAY only if the socket's protocol is given as TCP.
         super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._most = connections
-        self._most_of_peer = peer_connections
-        self._open: Counter[str] = Counter()
-        self._together = 0
+        self._connections_max = connections
+        self._peer_connections_max = peer_connections
+        self._open_by_peer: Counter[str] = Counter()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection. One beyond the limit is closed, and reported to the event loop as aborted."""
-        plain, address = super().accept()
+        accepted, address = super().accept()
         peer = peer_identity(address[0])
-        found = _Connection(self, peer, plain.detach())
+        connection = _Connection(self, peer, accepted.detach())
         # Behind a proxy on loopback all callers have one address, so the limit of one address does not apply.
-        if self._together > self._most or (peer != LOOPBACK and self._open[peer] > self._most_of_peer):
-            found.close()
+        over_peer_limit = peer != LOOPBACK and self._open_by_peer[peer] > self._peer_connections_max
+        if over_peer_limit or self._open_by_peer.total() > self._connections_max:
+            connection.close()
             raise ConnectionAbortedError
-        return found, address
+        return connection, address
 
-    def entered(self, peer: str) -> None:
-        """Count one more connection."""
-        self._open[peer] += 1
-        self._together += 1
+    def count_opened(self, peer: str) -> None:
+        """Count one more connection of this address."""
+        self._open_by_peer[peer] += 1
 
-    def left(self, peer: str) -> None:
-        """Count one less; an address without any is dropped."""
-        self._together -= 1
-        self._open[peer] -= 1
-        if self._open[peer] == 0:
-            del self._open[peer]
+    def count_closed(self, peer: str) -> None:
+        """Count one connection less; an address without connections is dropped."""
+        self._open_by_peer -= Counter([peer])
 
 
 class _Connection(socket.socket):
@@ -67,13 +63,13 @@ class _Connection(socket.socket):
         super().__init__(listener.family, listener.type, listener.proto, fileno=descriptor)
         self._listener: Listener | None = listener
         self._peer = peer
-        listener.entered(peer)
+        listener.count_opened(peer)
 
     def close(self) -> None:
-        """Close, and make room for the next."""
+        """Close the connection, and stop counting it."""
         super().close()
         if self._listener is not None:
-            self._listener.left(self._peer)
+            self._listener.count_closed(self._peer)
             self._listener = None
 
 
@@ -81,14 +77,14 @@ class PromptLoop(asyncio.SelectorEventLoop):
     """The event loop of the service, with a shorter time limit for TLS handshakes."""
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
-        """As in asyncio, with a shorter time for the handshake."""
+        """As in asyncio, with a shorter time limit for TLS handshakes."""
         if more.get("ssl") is not None:
             more |= {"ssl_handshake_timeout": HANDSHAKE_MAX_SECONDS, "ssl_shutdown_timeout": HANDSHAKE_MAX_SECONDS}
         return await super().create_server(*args, **more)
 
 
-def connections_most() -> int:
-    """How many connections the service has open at a time: the limit, or less where the system allows fewer files."""
+def connections_max() -> int:
+    """How many connections the service may have open: the limit, or fewer where the system allows few files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -99,7 +95,7 @@ class StewardProtocol(H11Protocol):
     """One connection; it is closed if the headers do not come in time."""
 
     headers_seconds: float = HEADERS_MAX_SECONDS
-    _late: asyncio.TimerHandle | None = None
+    _headers_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start the time limit for headers."""
@@ -107,15 +103,15 @@ class StewardProtocol(H11Protocol):
         self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the time for headers runs while no request is under way."""
+        """Read on; the time limit for headers runs while no request is under way."""
         super().data_received(data)
-        if self._under_way():
+        if self._is_under_way():
             self._stop_waiting()
-        elif self._late is None and not self.transport.is_closing():
+        elif self._headers_timer is None and not self.transport.is_closing():
             self._wait_for_headers()
 
     def on_response_complete(self) -> None:
-        """Between two requests the server's keep-alive time counts, not ours."""
+        """Stop the time limit: between two requests uvicorn's keep-alive timeout applies."""
         self._stop_waiting()
         super().on_response_complete()
 
@@ -125,11 +121,9 @@ class StewardProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer in the Steward's envelope; the server's own message is for its log."""
+        """Send the Steward's error envelope in place of uvicorn's message."""
         del msg
-        error = Code.HTTP_MALFORMED(
-            "this is not HTTP as the Steward reads it", expected="HTTP/1.1", got="something else"
-        )
+        error = Code.HTTP_MALFORMED("the request is not valid HTTP", expected="HTTP/1.1", got="something else")
         request_id = secrets.token_hex(16)
         body = error_body(error, request_id)
         headers = [
@@ -139,27 +133,27 @@ class StewardProtocol(H11Protocol):
             (b"x-request-id", request_id.encode("ascii")),
             (b"connection", b"close"),
         ]
-        answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
         try:
-            for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:
-            pass  # an answer has begun already: it ends here
+            pass  # another response has begun; it ends here
         self.transport.close()
 
-    def _under_way(self) -> bool:
+    def _is_under_way(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         return cycle is not None and not cycle.response_complete
 
     def _wait_for_headers(self) -> None:
-        self._late = self.loop.call_later(self.headers_seconds, self._give_up)
+        self._headers_timer = self.loop.call_later(self.headers_seconds, self._abort_idle)
 
     def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._headers_timer is not None:
+            self._headers_timer.cancel()
+            self._headers_timer = None
 
-    def _give_up(self) -> None:
-        self._late = None
-        if not self._under_way() and not self.transport.is_closing():
+    def _abort_idle(self) -> None:
+        self._headers_timer = None
+        if not self._is_under_way() and not self.transport.is_closing():
             self.transport.abort()

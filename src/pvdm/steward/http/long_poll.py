@@ -1,4 +1,4 @@
-"""Long polls: a request for an attempt waits, without a thread, until the attempt is settled."""
+"""Long polls: a request for an attempt waits until the attempt is settled, and blocks no thread."""
 
 from __future__ import annotations
 
@@ -17,31 +17,29 @@ from pvdm.steward.http.limits import token_identity
 from pvdm.steward.notary import Notary
 
 WAITS_AT_ONCE_MAX: Final = 16
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 
 
-class Waiting:
-    """Waiting requests, counted for each identity; used from one event loop."""
+class LongPolls:
+    """The waiting requests, counted for each identity; used from one event loop."""
 
-    def __init__(self, notary: Notary, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, notary: Notary, *, poll_seconds: float = POLL_SECONDS) -> None:
         self._notary = notary
-        self._look_seconds = look_seconds
-        self._held: Counter[str] = Counter()
+        self._poll_seconds = poll_seconds
+        self._waiting_by_identity: Counter[str] = Counter()
         self._events: dict[str, set[asyncio.Event]] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
 
     async def attempt(self, grant: Grant, attempt_id: str, seconds: float) -> AttemptView:
-        """The attempt once it is settled or the time is over; at once if the identity has too many waiting requests."""
-        payer = token_identity(grant)
-        if seconds <= 0 or self._held[payer] >= WAITS_AT_ONCE_MAX:
+        """The attempt, once it is settled or the time is over; at once if too many requests of the identity wait."""
+        identity = token_identity(grant)
+        if seconds <= 0 or self._waiting_by_identity[identity] >= WAITS_AT_ONCE_MAX:
             return await run_sync(self._notary.work.attempt, grant, attempt_id)
-        self._held[payer] += 1
+        self._waiting_by_identity[identity] += 1
         try:
             return await self._wait_until_settled(grant, attempt_id, seconds)
         finally:
-            self._held[payer] -= 1
-            if not self._held[payer]:
-                del self._held[payer]
+            self._waiting_by_identity -= Counter([identity])  # drops an identity whose count is 0
 
     async def _wait_until_settled(self, grant: Grant, attempt_id: str, seconds: float) -> AttemptView:
         loop = asyncio.get_running_loop()
@@ -50,23 +48,23 @@ class Waiting:
         def wake() -> None:
             loop.call_soon_threadsafe(changed.set)
 
-        ends = loop.time() + seconds
+        deadline = loop.time() + seconds
         with self._notary.changes.listen(attempt_id, wake), self._watch(attempt_id, changed):
             while True:
                 changed.clear()
-                over = loop.time() >= ends or self._notary.changes.closed
-                # Asking whether it is settled costs the ledger a fraction of its whole view.
-                if over or await run_sync(self._notary.work.is_settled, grant, attempt_id):
+                is_over = loop.time() >= deadline or self._notary.changes.closed
+                # `is_settled` costs the ledger a fraction of what the whole view costs.
+                if is_over or await run_sync(self._notary.work.is_settled, grant, attempt_id):
                     return await run_sync(self._notary.work.attempt, grant, attempt_id)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), max(0.0, ends - loop.time()))
+                    await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
 
     @contextlib.contextmanager
     def _watch(self, attempt_id: str, changed: asyncio.Event) -> Iterator[None]:
         """Set the event also when another Steward on the same ledger settles the attempt."""
         self._events.setdefault(attempt_id, set()).add(changed)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll())
         try:
             yield
         finally:
@@ -74,15 +72,15 @@ class Waiting:
             if not self._events[attempt_id]:
                 del self._events[attempt_id]
 
-    async def _look(self) -> None:
-        """Ask the ledger for all waiting attempts at once, as long as there are any."""
+    async def _poll(self) -> None:
+        """Poll the ledger for all waited-for attempts with one query, as long as there are any."""
         while self._events:
-            await asyncio.sleep(self._look_seconds)
-            waiting = list(self._events)
+            await asyncio.sleep(self._poll_seconds)
+            waited_for = list(self._events)
             try:
-                settled = await run_sync(self._notary.work.settled_among, waiting)
+                settled = await run_sync(self._notary.work.settled_among, waited_for)
             except PvdmError:
-                settled = waiting  # each of them asks for itself and reports the error
+                settled = waited_for  # each request then reads its attempt and reports the error
             for attempt_id in settled:
                 for changed in self._events.get(attempt_id, ()):
                     changed.set()

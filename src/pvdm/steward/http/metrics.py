@@ -38,7 +38,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "pvdm_steward_requests",
-            "Requests by route template and status; status 0: the caller was gone",
+            "Requests by route template and status; status 0: the caller disconnected",
             ["method", "route", "status"],
             registry=self.registry,
         )
@@ -55,14 +55,14 @@ class Metrics:
         )
         self.registry.register(_LedgerFacts(notary))
 
-    def ended(self, context: RequestContext, status: int | None) -> None:
-        """Count a request; methods that no route has are counted as one, so that callers cannot make new series."""
+    def count_request(self, context: RequestContext, status: int | None) -> None:
+        """Count a request at its end; all unknown methods are one series, so that callers cannot create new series."""
         method = context.method if context.rule is not None else "(other)"
         self._requests.labels(method, context.route, str(status or 0)).inc()
         self._seconds.labels(context.route).observe(time.monotonic() - context.started)
 
-    def refused(self, error: PvdmError) -> None:
-        """Count a refusal, if a limit made it."""
+    def count_refusal(self, error: PvdmError) -> None:
+        """Count an error if a limit caused it."""
         if status_of(error) in _LIMIT_STATUSES or error.code in _LIMIT_CODES:
             self._refused.labels(error.code).inc()
 
@@ -72,56 +72,56 @@ class Metrics:
 
 
 class _LedgerFacts(Collector):
-    """Read at each scrape, so that every Steward of one ledger gives the same values."""
+    """Values that are read at each scrape, so that every Steward of one ledger reports the same ones."""
 
     def __init__(self, notary: Notary) -> None:
         self._notary = notary
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is read when the collector is registered."""
+        """Nothing, so that registering the collector reads nothing."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """What the ledger, log, clock and epoch book say; what cannot be read is left out."""
-        yield from self._of_clock()
+        """All values; those that cannot be read are left out."""
+        yield from self._clock_facts()
         readable = 1
-        watched: list[Callable[[], Iterator[Metric]]] = [partial(each, self._notary) for each in _WATCHED]
-        for read in [self._counted, self._of_log, self._of_epochs, *watched]:
+        more: list[Callable[[], Iterator[Metric]]] = [partial(each, self._notary) for each in _MORE_FACTS]
+        for read in [self._proof_facts, self._log_facts, self._epoch_facts, *more]:
             try:
                 yield from list(read())
             except PvdmError:
                 readable = 0
         yield _gauge("facts_readable", "Whether ledger, log, epoch book and certificate could be read", readable)
 
-    def _of_clock(self) -> Iterator[Metric]:
+    def _clock_facts(self) -> Iterator[Metric]:
         clock = self._notary.clock
-        away = 0 if clock.absence is None else clock.absence.to_micros - clock.absence.from_micros
-        yield _gauge("clock_ready", "Whether the time can be told", int(clock.is_ready()))
-        yield _gauge("clock_absence_seconds", "A rest before the start that no second clock bears out", away // _MICROS)
+        absence = 0 if clock.absence is None else clock.absence.to_micros - clock.absence.from_micros
+        yield _gauge("clock_ready", "Whether the clock is ready", int(clock.is_ready()))
+        without_clock = "Time that the Steward was off and that no second clock confirms"
+        yield _gauge("clock_absence_seconds", without_clock, absence // _MICROS)
         behind = clock.lead_micros() // _MICROS
         yield _gauge("clock_lead_seconds", "How far the host's clock is behind the Steward's time", behind)
 
-    def _counted(self) -> Iterator[Metric]:
+    def _proof_facts(self) -> Iterator[Metric]:
         with self._notary.ledger.read() as unit:
-            wanted = select(proofs.c.verdict, func.count().label("proofs")).group_by(proofs.c.verdict)
-            verdicts: dict[str, int] = {row["verdict"]: row["proofs"] for row in unit.rows(wanted)}
-            waived: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
-        by_verdict = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
+            by_verdict = select(proofs.c.verdict, func.count().label("proofs")).group_by(proofs.c.verdict)
+            proof_counts: dict[str, int] = {row["verdict"]: row["proofs"] for row in unit.rows(by_verdict)}
+            override_count: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
+        family = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
         for verdict in ("PASS", "FAIL"):
-            by_verdict.add_metric([verdict], verdicts.get(verdict, 0))
-        yield by_verdict
-        broken = CounterMetricFamily("pvdm_steward_break_glass_overrides", "Break-glass overrides in the ledger")
-        broken.add_metric([], waived)
-        yield broken
+            family.add_metric([verdict], proof_counts.get(verdict, 0))
+        yield family
+        help_text = "Break-glass overrides in the ledger"
+        yield CounterMetricFamily("pvdm_steward_break_glass_overrides", help_text, value=override_count)
 
-    def _of_log(self) -> Iterator[Metric]:
+    def _log_facts(self) -> Iterator[Metric]:
         yield _gauge("log_size", "Entries of the transparency log", self._notary.log.size())
         outside = self._notary.outside.load()
         if outside is not None:
             size = outside.checkpoint.size
             yield _gauge("outside_checkpoint_size", "Entries that the outside checkpoint covers", size)
 
-    def _of_epochs(self) -> Iterator[Metric]:
+    def _epoch_facts(self) -> Iterator[Metric]:
         active = self._notary.epochs.book().active
         if active is not None:
             yield _gauge("active_epoch", "The number of the active epoch", active.number)
@@ -133,21 +133,21 @@ def expiry_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauges("expiry_seconds", "Seconds until the first of a kind expires; negative after it", "kind", seconds)
 
 
-def room_facts(notary: Notary) -> Iterator[Metric]:
-    """Free and all bytes of the file system of each folder on this machine."""
+def folder_facts(notary: Notary) -> Iterator[Metric]:
+    """Free and total bytes of the file system of each local folder."""
     free: dict[str, float] = {}
     size: dict[str, float] = {}
     for name, folder in local_folders(notary.config, notary.ledger.file).items():
         with contextlib.suppress(OSError):  # readiness reports a missing folder
-            found = shutil.disk_usage(folder)
-            free[name], size[name] = found.free, found.total
+            usage = shutil.disk_usage(folder)
+            free[name], size[name] = usage.free, usage.total
     yield _gauges("folder_free_bytes", "Free bytes where the folder lies", "folder", free)
-    yield _gauges("folder_size_bytes", "All bytes where the folder lies", "folder", size)
+    yield _gauges("folder_size_bytes", "Total bytes where the folder lies", "folder", size)
 
 
 def vault_facts(notary: Notary) -> Iterator[Metric]:
-    """The last count of the vault, with its age; nothing before the first."""
-    last = notary.usage.last()
+    """The last count of the vault's files, with its age; nothing before the first count."""
+    last = notary.usage.last
     if last is None:
         return
     files = {kind.value: last.files.get(kind, 0) for kind in VaultKind}
@@ -161,13 +161,13 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauge("vault_counted_whole", "Whether that count saw every file", int(last.whole))
 
 
-def waiting_facts(notary: Notary) -> Iterator[Metric]:
+def attempt_facts(notary: Notary) -> Iterator[Metric]:
     """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
     with notary.ledger.read() as unit:
-        waiting = attempts.count_live(unit)
+        live = attempts.count_live(unit)
     now = notary.clock.trusted_micros()
-    count = {state.value: number for state, (number, _) in waiting.items()}
-    oldest = {key.value: max(0.0, (now - since) / 1e6) for key, (_, since) in waiting.items() if since is not None}
+    count = {state.value: number for state, (number, _) in live.items()}
+    oldest = {key.value: max(0.0, (now - since) / 1e6) for key, (_, since) in live.items() if since is not None}
     yield _gauges("attempts", "Attempts that have not ended", "state", count)
     yield _gauges("attempt_oldest_seconds", "How long the oldest attempt has been in its state", "state", oldest)
 
@@ -176,13 +176,13 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
     """This Steward's own jobs: a failed job is one that an operator must look at."""
     listed = notary.jobs.listed()
     ages = {state.value: [job.age_seconds for job in listed if job.state is state] for state in JobState}
-    oldest = {state: max(found) for state, found in ages.items() if found}
-    count = {state: len(found) for state, found in ages.items()}
+    oldest = {state: max(seconds) for state, seconds in ages.items() if seconds}
+    count = {state: len(seconds) for state, seconds in ages.items()}
     yield _gauges("jobs", "Jobs of this Steward that are not done", "state", count)
-    yield _gauges("job_oldest_seconds", "How long ago the oldest job was asked for", "state", oldest)
+    yield _gauges("job_oldest_seconds", "Age of the oldest job", "state", oldest)
 
 
-_WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_facts)
+_MORE_FACTS: Final = (expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -29,22 +29,19 @@ FORM_FIELDS_MAX: Final = 32
 ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, no secret
 _GRANT_TYPE: Final = "client_credentials"
 _MICROS: Final = 1_000_000
-_SINGLE: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
-# RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault.
+_SINGLE_FIELDS: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
+# RFC 6749: 401 if the client's credentials are wrong, 400 for other errors of the client.
 _STATUSES: Final = {"invalid_client": 401, "unauthorized_client": 400, "server_error": 500}
 
 router = APIRouter()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Client:
-    """What a client proves itself with; the id may be left out, as Iceberg's clients allow."""
+    """A client's credentials; the id may be missing, as Iceberg's clients allow."""
 
     client_id: str | None
     client_secret: str
-
-    def __repr__(self) -> str:
-        return "_Client()"
 
 
 @router.post(PATH, tags=["oauth"])
@@ -57,49 +54,49 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
     if form["grant_type"] != _GRANT_TYPE:
         raise Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
     client = _client(form, header(request.scope, b"authorization"))
-    # The token is charged once it was checked; an address may be shared by all callers behind a proxy.
-    proved = await lookup(client.client_secret, peer_of(request.scope))
-    lookup.limiter.charge(token_identity(proved))
-    return await run_sync(_exchange, notary, client, proved.token_id)
+    # The token is charged, not the address, which all callers behind a proxy may share.
+    parent = await lookup(client.client_secret, peer_of(request.scope))
+    lookup.limiter.charge(token_identity(parent))
+    return await run_sync(_exchange, notary, client, parent.token_id)
 
 
 def _exchange(notary: Notary, client: _Client, token_id: str) -> ExchangedToken:
     token, grant = notary.access.exchange(client.client_id or token_id, client.client_secret)
-    lasts = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
+    seconds_left = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
     return ExchangedToken(
         access_token=AccessToken(token.reveal()),
         token_type="bearer",  # noqa: S106 - a name
         issued_token_type=ACCESS_TOKEN_TYPE,
-        expires_in=max(0, lasts),
+        expires_in=max(0, seconds_left),
     )
 
 
 def parse_form(body: bytes) -> dict[str, str]:
-    """The form's fields; unknown ones are ignored. Raises if one that counts occurs twice."""
+    """The form's fields; unknown ones are ignored. Raises if one of `_SINGLE_FIELDS` occurs twice."""
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
     except ValueError:
         raise _malformed("the form cannot be read", "form fields in UTF-8") from None
     names = [name for name, _ in pairs]
-    for name in _SINGLE:
+    for name in _SINGLE_FIELDS:
         if names.count(name) > 1:
             raise _malformed("a field of the form occurs twice", f"one {name}")
     return dict(pairs)
 
 
 def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
-    """By the form or by HTTP Basic; both must say the same (Iceberg's Java client may send both when it refreshes).
+    """The client's credentials, from the form or from HTTP Basic. If both are given, they must be equal.
 
-    A bearer token in the header proves no client: Java sends its old, perhaps expired one along.
+    Iceberg's Java client may send both when it refreshes. It may also send its old bearer token, which is ignored.
     """
     by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
     by_header = _basic_client(authorization)
     if by_form and by_header and by_form != by_header:
         raise _malformed("form and header name different clients", "one client")
-    found = by_header or by_form
-    if found is None:
+    client = by_header or by_form
+    if client is None:
         raise Code.CLIENT_SECRET_MISSING(expected="client_secret")
-    return found
+    return client
 
 
 def _basic_client(authorization: str | None) -> _Client | None:
@@ -121,16 +118,16 @@ def _malformed(message: str, expected: str, got: str | None = None) -> PvdmError
 
 def refusal(error: BaseException) -> Refusal:
     """The error as an OAuth2 client reads it."""
-    code, shown = _oauth_code(error), public_error(error)
+    code, public = _oauth_code(error), public_error(error)
     status = _STATUSES.get(code) or status_of(error)
-    text = str(shown) if shown.hint is None else f"{shown}; {shown.hint}"
-    body = json.dumps({"error": code, "error_description": _plain(f"{shown.reason}: {text}")}).encode()
+    text = str(public) if public.hint is None else f"{public}; {public.hint}"
+    body = json.dumps({"error": code, "error_description": _plain(f"{public.reason}: {text}")}).encode()
     return Refusal(status, error_headers(error, status, 'Basic realm="pvdm"'), body)
 
 
 def _plain(text: str) -> str:
-    """The characters that RFC 6749 section 5.2 allows in a description."""
-    return "".join(sign if " " <= sign <= "~" and sign not in '"\\' else "'" for sign in text)[:1_000]
+    """The text with every character replaced that RFC 6749 section 5.2 does not allow in a description."""
+    return "".join(each if " " <= each <= "~" and each not in '"\\' else "'" for each in text)[:1_000]
 
 
 def _oauth_code(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The OpenAPI document, with every status that a route can give, from the table of roles."""
+"""The OpenAPI document, with every status that a route can return, from the table of roles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pvdm.steward.http.roles import RULES, Body, Rule
 from pvdm.steward.http.routes import methods_of
 from pvdm.version import __version__
 
-_WORDS: Final = {
+_STATUS_DESCRIPTIONS: Final = {
     400: "The request cannot be accepted as it is",
     401: "The token is missing, unknown, revoked or expired",
     403: "Role, domain or attempt of the token do not allow it",
@@ -40,27 +40,27 @@ def raw_response(media_type: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": "Successful Response", "content": {media_type: {"schema": schema}}}}
 
 
-def document(routes: Sequence[APIRoute]) -> dict[str, Any]:
+def build_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
     """The whole document, without the catalog's routes, which Iceberg's REST specification describes."""
     routes = [route for route in routes if route.include_in_schema]
-    made = get_openapi(
+    document = get_openapi(
         title="pvdm Steward",
         version=__version__,
         description="Keys, signed proofs, nonce ledger and transparency log of one notary.",
         routes=routes,
     )
     bodies = {id(route): _body_model(route) for route in routes}
-    _add_schemas(made, [model for model in bodies.values() if model is not None])
+    _add_schemas(document, [model for model in bodies.values() if model is not None])
     for route in routes:
         for method in methods_of(route):
-            operation = made["paths"][route.path_format][method.lower()]
-            _complete(operation, RULES[method, route.path], route, bodies[id(route)])
-    made["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    return made
+            operation = document["paths"][route.path_format][method.lower()]
+            _complete_operation(operation, RULES[method, route.path], route, bodies[id(route)])
+    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    return document
 
 
 def statuses(rule: Rule, path: str) -> tuple[int, ...]:
-    """Every status beside 200 that a route can give."""
+    """Every status except 200 that a route can return."""
     found = {400, 500, 503}
     if rule.limited:
         found |= {429}
@@ -79,15 +79,15 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _complete(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
+def _complete_operation(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     error_model = OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse
     for status in statuses(rule, route.path):
-        responses[str(status)] = {"description": _WORDS[status], "content": _json(_ref(error_model))}
+        responses[str(status)] = {"description": _STATUS_DESCRIPTIONS[status], "content": _json(_ref(error_model))}
     if route.path == "/readyz":
-        either = {"anyOf": [_ref(ReadinessView), _ref(ErrorResponse)]}
-        responses["503"] = {"description": "Not ready, with every reason", "content": _json(either)}
+        schema = {"anyOf": [_ref(ReadinessView), _ref(ErrorResponse)]}
+        responses["503"] = {"description": "Not ready, with every reason", "content": _json(schema)}
     operation["security"] = [] if rule.public else [{"bearer": []}]
     if model is not None:
         operation["requestBody"] = {"required": True, "content": _json(_ref(model))}
@@ -120,14 +120,14 @@ def _body_model(route: APIRoute) -> type[BaseModel] | None:
     return None
 
 
-def _add_schemas(made: dict[str, Any], bodies: Sequence[type[BaseModel]]) -> None:
+def _add_schemas(document: dict[str, Any], bodies: Sequence[type[BaseModel]]) -> None:
     wanted: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
         (model, "validation") for model in sorted(set(bodies), key=lambda model: model.__name__)
     ]
     wanted += [(model, "serialization") for model in (ErrorResponse, OAuthErrorResponse, ReadinessView)]
     _, schemas = models_json_schema(wanted, ref_template=_REF)
-    found = made["components"].setdefault("schemas", {})
+    components = document["components"].setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
-        found.pop(name, None)
+        components.pop(name, None)
     for name, schema in schemas["$defs"].items():
-        found.setdefault(name, schema)
+        components.setdefault(name, schema)

@@ -16,57 +16,56 @@ from pvdm.errors import Code, NotAllowedError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.roles import Rule
 
-_KEY: Final = "pvdm.context"
+_SCOPE_KEY: Final = "pvdm.context"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-NO_ROUTE: Final = "(none)"
 
-PREFIX: Final = "/catalog/"
+_CATALOG_PREFIX: Final = "/catalog/"
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known of a request; the door fills it in."""
+    """The facts of one request; the door sets them."""
 
     method: str
     request_id: str
     started: float = field(default_factory=time.monotonic)
-    route: str = NO_ROUTE
+    route: str = "(none)"
     rule: Rule | None = None
     grant: Grant | None = None
     body: bytes = b""
-    workload_id: str | None = None  # the workload that a person changes
-    of_catalog: bool = False  # errors are in Iceberg's form
+    workload_id: str | None = None  # for the log: the workload that an operator, auditor or attestor changes
+    of_catalog: bool = False  # whether errors are sent in Iceberg's form
 
 
-def begin(scope: MutableMapping[str, Any]) -> RequestContext:
-    """A new request; the caller's own id is taken if it is short and plain."""
+def begin_request(scope: MutableMapping[str, Any]) -> RequestContext:
+    """Create the context of a new request; the caller's request id is used if it is short and plain."""
     given = header(scope, b"x-request-id") or ""
     context = RequestContext(scope["method"], given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
-    scope[_KEY] = context
+    scope[_SCOPE_KEY] = context
     return context
 
 
 def context_of(scope: Mapping[str, Any]) -> RequestContext:
     """The context that the door put there."""
-    found = scope[_KEY]
-    assert isinstance(found, RequestContext)  # noqa: S101 - only `begin` writes it
+    found = scope[_SCOPE_KEY]
+    assert isinstance(found, RequestContext)  # noqa: S101 - only `begin_request` writes it
     return found
 
 
 def header(scope: Mapping[str, Any], name: bytes) -> str | None:
-    """The header's value; None if it occurs twice, since readers differ in which one they take."""
+    """The header's value; None if it is missing, or occurs twice, since a proxy might use the other value."""
     values = [value for key, value in scope["headers"] if key == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
 
 
 async def caller(request: Request) -> Grant:
-    """For routes: what the caller's token allows; the door has checked it."""
+    """A route's dependency on the caller's grant, which the door has checked."""
     return grant_of(request)
 
 
 def grant_of(request: Request) -> Grant:
-    """What the caller's token allows; not to have one is an error."""
+    """The caller's grant. Raises `token_missing` if there is none."""
     grant = context_of(request.scope).grant
     if grant is None:
         raise NotAllowedError(Code.TOKEN_MISSING, "this needs a token", expected="Authorization: Bearer", got="none")
@@ -74,29 +73,29 @@ def grant_of(request: Request) -> Grant:
 
 
 def is_catalog(path: str) -> bool:
-    """Whether the catalog answers here."""
-    return path.startswith(PREFIX)
+    """Whether the path is one of the catalog."""
+    return path.startswith(_CATALOG_PREFIX)
 
 
-def segments_kept(scope: Mapping[str, Any]) -> str:
-    """The path for the routes: each segment as the caller sent it, in one spelling; other paths as they are."""
+def routing_path(scope: Mapping[str, Any]) -> str:
+    """The path by which the route is found; in the catalog's paths each segment stays percent-encoded."""
     path: str = scope["path"]
-    raw: bytes = scope.get("raw_path") or b""
-    if not is_catalog(path) or not raw.startswith(PREFIX.encode()):
+    raw_path: bytes = scope.get("raw_path") or b""
+    if not is_catalog(path) or not raw_path.startswith(_CATALOG_PREFIX.encode()):
         return path
-    return "/".join(_spell_segment(segment) for segment in raw.partition(b"?")[0].split(b"/"))
+    return "/".join(_encode_segment(segment) for segment in raw_path.partition(b"?")[0].split(b"/"))
 
 
 def name_in(segment: str) -> str:
-    """The name that a segment of such a path holds."""
+    """Decode the name in a segment of such a path."""
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
         raise Code.NAME_INVALID("a name in the path cannot be read", expected="UTF-8") from None
 
 
-def _spell_segment(segment: bytes) -> str:
-    """Java spells a space as a plus sign and a plus sign in percent."""
+def _encode_segment(segment: bytes) -> str:
+    """The segment in one percent-encoding; Iceberg's Java client sends a space as a plus sign."""
     if _PLAIN.fullmatch(segment):
         return segment.decode("ascii")
     data = unquote_to_bytes(segment.replace(b"+", b" "))

@@ -27,7 +27,7 @@ Handler: TypeAlias = Callable[[Request], Response]
 
 @dataclass(frozen=True, slots=True)
 class FastPath:
-    """The handler, which runs in a thread, and the names that it knows in the query."""
+    """A route's handler, which runs in a thread, and the query parameters that it accepts."""
 
     handler: Handler
     query_names: frozenset[str]
@@ -36,11 +36,11 @@ class FastPath:
 def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
     """Mark a route for the fast path: the door calls it once the body is read and the caller is authenticated."""
 
-    def marked(handler: Handler) -> Handler:
+    def mark(handler: Handler) -> Handler:
         setattr(handler, _FAST_PATH, FastPath(handler, frozenset(query)))
         return handler
 
-    return marked
+    return mark
 
 
 def fast_path_of(route: APIRoute) -> FastPath | None:
@@ -51,7 +51,7 @@ def fast_path_of(route: APIRoute) -> FastPath | None:
 
 @dataclass(frozen=True, slots=True)
 class FoundRoute:
-    """The route of a request: its rule, the values in its path, the names it knows in the query, its fast path."""
+    """The route of a request: its rule, the values in its path, the query parameters it accepts, its fast path."""
 
     rule: Rule
     path_params: Mapping[str, str]
@@ -60,7 +60,7 @@ class FoundRoute:
 
 
 def methods_of(route: APIRoute) -> list[str]:
-    """The methods that the route answers."""
+    """The route's methods, sorted."""
     return sorted(route.methods or ())
 
 
@@ -71,11 +71,12 @@ class RouteTable:
         self._routes = [(route, method) for route in routes for method in methods_of(route)]
         require_complete(((method, route.path) for route, method in self._routes), rules)
         self._rules = rules
-        self._fast_paths = {id(route): fast_path_of(route) for route in routes}
+        fast_paths = {id(route): found for route in routes if (found := fast_path_of(route)) is not None}
+        self._fast_handlers = {key: found.handler for key, found in fast_paths.items()}
         self._query_names = {
             id(route): frozenset(field.alias for field in route.dependant.query_params) for route in routes
         }
-        self._query_names |= {key: found.query_names for key, found in self._fast_paths.items() if found is not None}
+        self._query_names |= {key: found.query_names for key, found in fast_paths.items()}
 
     def find(self, method: str, path: str, context: RequestContext) -> FoundRoute:
         """The route, which is also set in the context. Raises for an unknown path or method."""
@@ -87,10 +88,8 @@ class RouteTable:
             context.route = route.path
             if served == method:
                 context.rule = rule = self._rules[method, route.path]
-                marked = self._fast_paths[id(route)]
-                return FoundRoute(
-                    rule, match.groupdict(), self._query_names[id(route)], None if marked is None else marked.handler
-                )
+                handler = self._fast_handlers.get(id(route))
+                return FoundRoute(rule, match.groupdict(), self._query_names[id(route)], handler)
             allowed.append(served)
         if allowed:
             raise Code.METHOD_NOT_ALLOWED(
@@ -102,12 +101,12 @@ class RouteTable:
 
 
 def require_query(query: bytes, names: frozenset[str]) -> None:
-    """Raise unless the route knows every parameter, and each occurs once."""
+    """Raise unless the route accepts every parameter, and each occurs once."""
     if not query:
         return
-    given = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
-    for name in given:
-        if name not in names or given.count(name) > 1:
+    given_names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    for name in given_names:
+        if name not in names or given_names.count(name) > 1:
             raise Code.QUERY_INVALID(
                 expected=", ".join(sorted(names)) + ", each once" if names else "no parameters",
                 got="another one" if name not in names else f"{name} twice",

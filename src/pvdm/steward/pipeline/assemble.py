@@ -98,7 +98,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         extracts=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),
     )
-    work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, given_up=queue.given_up)
+    work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.given_up)
     give_up = partial(work.abort, STEWARD_GRANT)
     return Pipeline(
         sources,

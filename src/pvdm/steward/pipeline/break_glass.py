@@ -31,7 +31,7 @@ from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import STEWARD_GRANT, require_domain
 from pvdm.steward.cleanup.disposal import open_folder
 from pvdm.steward.pipeline.proposals import find_override_of, override_reason, read_verified
-from pvdm.steward.record.overrides import require_over_main, require_usable
+from pvdm.steward.record.overrides import get_override, require_over_main, require_usable
 from pvdm.steward.work.opened import staged_head
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.sources import levels_of
@@ -43,10 +43,7 @@ from pvdm.verify.fetch import Files
 
 @dataclass(eq=False)
 class OverridePublisher:
-    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains.
-
-    `give_up` rolls back an attempt that cannot be staged, with a reason.
-    """
+    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -54,52 +51,50 @@ class OverridePublisher:
     workloads: Workloads
     vault: Vault
     files: Files
-    give_up: Callable[[str, str], object]
+    give_up: Callable[[str, str], object]  # rolls back an attempt that cannot be staged, with a reason
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def bring_back(self, grant: Grant, override_id: str) -> Attempt:
+    def stage_override(self, grant: Grant, override_id: str) -> Attempt:
         """Stage exactly the bytes that the override names as a new attempt, to be verified and published.
 
         The same call again continues that attempt, or returns it once it was published.
         """
         with self.ledger.read() as unit:
-            require_domain(grant, _get_override(unit, override_id).domain)
+            require_domain(grant, get_override(unit, override_id).domain)
         # One at a time, so that a concurrent call finds the attempt of the first one.
         with self._lock:
             with self.ledger.read() as unit:
-                override = _get_override(unit, override_id)
-                core = read_signed(proofs.envelope(unit, override.record.fail_proof_id), Proof).core
+                override = get_override(unit, override_id)
+                core = read_signed(proofs.get_envelope(unit, override.record.fail_proof_id), Proof).core
                 attempt = _find_published(unit, override, core) or _find_live_attempt(unit, core, override_id)
             if attempt is None:
                 attempt = self._open_attempt(override, core)
             if attempt.state is not AttemptState.STAGING:
                 return attempt
             self._stage(attempt, core)
-            return self.workloads.staged(STEWARD_GRANT, attempt.attempt_id)
+            return self.workloads.end_staging(STEWARD_GRANT, attempt.attempt_id)
 
     def _open_attempt(self, override: StoredOverride, core: ProofCore) -> Attempt:
         """Open a new attempt, if the override is valid and its files are in quarantine."""
         override_id = override.record.override_id
         with self.ledger.read() as unit:
             require_usable(unit, override)
-            said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
+            statement = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
         with raise_not_allowed("override"):
-            require_unexpired(said.expires_at, self.clock.now_micros(), "override_expired", "the override")
-        require_over_main(said, self.catalog.states.of(self._row(core)).metadata.current_snapshot_id)
+            require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
+        require_over_main(statement, self.catalog.states.of(self._get_row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
-        failed, wanted = core.attempt, set(core.files.staged_hashes)
+        failed, hashes = core.attempt, set(core.files.staged_hashes)
         # All files must lie in quarantine; under `on-fail: delete` there are none.
         listed = self.vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
-        missing = wanted - {location.rpartition("/")[2] for location in listed}
+        missing = hashes - {location.rpartition("/")[2] for location in listed}
         if missing:
-            expected = f"{len(wanted)} files of attempt {failed.attempt_id}"
+            expected = f"{len(hashes)} files of attempt {failed.attempt_id}"
             raise Code.OVERRIDE_FILES_GONE(expected=expected, got=f"{len(missing)} of them missing")
+        workload_id, chunk_id, reason = failed.workload_id, failed.chunk_id, override_reason(override_id)
         try:
-            # It does not count as one of the producer's attempts, which may be used up.
-            reason = override_reason(override_id)
-            return self.workloads.next_attempt(
-                STEWARD_GRANT, failed.workload_id, failed.chunk_id, reason, most=ATTEMPTS_MAX
-            )
+            # The contract's limit is for the producer's attempts, and may be reached already.
+            return self.workloads.next_attempt(STEWARD_GRANT, workload_id, chunk_id, reason, most=ATTEMPTS_MAX)
         except ConflictError as error:
             if error.code != Code.ATTEMPT_LIVE:
                 raise
@@ -119,7 +114,7 @@ class OverridePublisher:
 
     def _stage(self, attempt: Attempt, core: ProofCore) -> None:
         """Stage the bytes on the attempt's branch, unless an earlier call has."""
-        row = self._row(core)
+        row = self._get_row(core)
         if staged_head(self.catalog.states.of(row).metadata, attempt.branch) is not None:
             return
         try:
@@ -139,19 +134,19 @@ class OverridePublisher:
         prefix = open_folder(self.catalog, self.files, row, folder)
         hashes = {each.published_path: (each.staged_sha256, each.staged_size_bytes) for each in core.files.added}
         added = []
-        for at, file in enumerate(files):
+        for number, file in enumerate(files):
             sha256, size = hashes[file.file_path]
             name = quarantine_name(core.attempt.attempt_id, sha256)
-            kept = self.vault.place(row.table_uuid, VaultKind.QUARANTINE, name)
+            quarantined = self.vault.place(row.table_uuid, VaultKind.QUARANTINE, name)
             # A new name, since an interrupted call may have left a file.
-            place = folder.child("data", f"{at:05d}-{secrets.token_hex(8)}.parquet")
-            prefix.write(place, self.vault.read(kept, sha256=sha256, most=size))
-            # The entry describes the published form of the file; for these bytes only the row facts hold.
+            place = folder.child("data", f"{number:05d}-{secrets.token_hex(8)}.parquet")
+            prefix.write(place, self.vault.read(quarantined, sha256=sha256, most=size))
+            # The entry describes the published form of the file. Sizes and offsets differ in the staged bytes.
             added.append(
                 replace(file, file_path=str(place), file_size_in_bytes=size, column_sizes=None, split_offsets=None)
             )
         metadata = self.catalog.states.of(row).metadata
-        made = next_snapshot(
+        snapshot = next_snapshot(
             metadata,
             SnapshotChange(tuple(added), frozenset(core.files.removed), {"pvdm.attempt": attempt.attempt_id}),
             branch=attempt.branch,
@@ -160,17 +155,17 @@ class OverridePublisher:
             place=lambda name: str(folder.child("metadata", name)),
             reader=self.files,
         )
-        for new in made.files:
+        for new in snapshot.files:
             prefix.write(parse_location(new.location), new.data)
         with self.ledger.read() as unit:
             levels = levels_of(unit, row)
         ref = metadata.refs.get(attempt.branch)
         head: Json = None if ref is None else ref.snapshot_id
-        # Concurrent calls still add one snapshot to the branch.
-        still: Json = {"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}
-        self.catalog.commits.commit(STEWARD_GRANT, [Change(levels, row.name, [still], list(made.updates))])
+        # Of concurrent calls only one adds its snapshot to the branch.
+        same_head: Json = {"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}
+        self.catalog.commits.commit(STEWARD_GRANT, [Change(levels, row.name, [same_head], list(snapshot.updates))])
 
-    def _row(self, core: ProofCore) -> TableRow:
+    def _get_row(self, core: ProofCore) -> TableRow:
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, core.target.table.uuid)
         if row is None:
@@ -178,33 +173,23 @@ class OverridePublisher:
         return row
 
 
-def _get_override(unit: Unit, override_id: str) -> StoredOverride:
-    found = proofs.find_override(unit, override_id)
-    if found is None:
-        raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
-    return found
-
-
 def _find_published(unit: Unit, override: StoredOverride, core: ProofCore) -> Attempt | None:
     """The attempt that the override has published: the one whose snapshot used its nonce."""
     used = nonces.find(unit, override.record.nonce)
     if used is None or used.state is not NonceState.COMMITTED or used.snapshot_id is None:
         return None
-    published = chunks.publications(unit, core.attempt.workload_id, [core.attempt.chunk_id])
+    published = chunks.list_publications(unit, core.attempt.workload_id, [core.attempt.chunk_id])
     ids = [each.attempt_id for each in published if each.snapshot_id == used.snapshot_id]
     return attempts.get(unit, ids[0]) if ids else None
 
 
 def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt | None:
     """The live attempt that was opened for this override; raises `attempt_live` for any other live one."""
-    tried = attempts.of_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
-    if not tried or tried[-1].state not in ATTEMPT.live():
+    of_chunk = attempts.of_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
+    last = of_chunk[-1] if of_chunk else None
+    if last is None or last.state not in ATTEMPT.live():
         return None
-    if find_override_of(unit, tried[-1]) == override_id:
-        return tried[-1]
-    raise Code.ATTEMPT_LIVE(
-        f"attempt {tried[-1].number} of chunk {core.attempt.chunk_id} has not ended",
-        expected="no live attempt",
-        got=tried[-1].state,
-        attempt_id=tried[-1].attempt_id,
-    )
+    if find_override_of(unit, last) == override_id:
+        return last
+    message = f"attempt {last.number} of chunk {last.chunk_id} has not ended"
+    raise Code.ATTEMPT_LIVE(message, expected="no live attempt", got=last.state, attempt_id=last.attempt_id)

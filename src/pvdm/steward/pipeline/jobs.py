@@ -19,7 +19,6 @@ from pvdm.ledger.record import receipts
 from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
@@ -31,8 +30,8 @@ JOB_RETRY_MAX_SECONDS: Final = 60
 LOOK_SECONDS: Final = 15
 _HELD_SECONDS: Final = 5
 _STOP_SECONDS: Final = 20
-# Older work was seen by an earlier look of this Steward, or at its start.
-_LOOKED_AT_MICROS: Final = 3_600 * 1_000_000
+# Older work was found by an earlier search of this Steward, or at its start.
+_SEARCH_BACK_MICROS: Final = 3_600 * 1_000_000
 
 Listener = Callable[[], None]
 
@@ -54,25 +53,21 @@ class _Job:
     state: JobState = JobState.QUEUED
     tries: int = 0
     due: float = 0.0
-    again: bool = False  # requested again while it ran
+    requested_again: bool = False  # while it ran
     error: PvdmError | None = None
-    error_is_current: bool = False  # whether the error is of this round of tries
+    error_is_current: bool = False  # false once the job was requested again
     since: float = field(default_factory=time.monotonic)
     place: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of their places
 
     def view(self) -> JobStatus:
-        waits = self.state is JobState.WAITING
-        again = max(0, math.ceil(self.due - time.monotonic())) if waits else None
-        # An error of an earlier round says nothing about the round that was requested since.
-        error, age = self.error if self.error_is_current else None, time.monotonic() - self.since
-        return JobStatus(self.kind, self.subject, self.state, self.tries, error, again, age)
+        now = time.monotonic()
+        retry_seconds = max(0, math.ceil(self.due - now)) if self.state is JobState.WAITING else None
+        error = self.error if self.error_is_current else None
+        return JobStatus(self.kind, self.subject, self.state, self.tries, error, retry_seconds, now - self.since)
 
 
 class Jobs:
-    """Worker threads over one set of jobs, which can always be rebuilt from the ledger.
-
-    `_condition` protects the jobs, by kind and subject, and is notified of every change.
-    """
+    """Worker threads over one set of jobs, which can always be rebuilt from the ledger."""
 
     def __init__(
         self,
@@ -87,8 +82,7 @@ class Jobs:
     ) -> None:
         """Calls `changed` for each attempt that changed; a retry waits `retry_seconds`, then twice that.
 
-        Every `look_seconds` the ledger is searched for unfinished work without a job, which another Steward may have
-        left.
+        Every `look_seconds` the ledger is searched for unfinished work without a job: another Steward may have left it.
         """
         self._ledger = ledger
         self._clock = clock
@@ -96,10 +90,10 @@ class Jobs:
         self._look_seconds = look_seconds
         self._tasks = tasks
         self._changed = changed
-        self._count = threads
+        self._thread_count = threads
         self._retry_seconds = retry_seconds
         self._jobs: dict[tuple[JobKind, str], _Job] = {}
-        self._condition = threading.Condition()
+        self._condition = threading.Condition()  # protects the jobs, and is notified of every change
         self._stopping = False
         self._threads: list[threading.Thread] = []
 
@@ -111,7 +105,7 @@ class Jobs:
             self._stopping = False
             self._threads = [
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
-                for number in range(self._count)
+                for number in range(self._thread_count)
             ]
             self._threads.append(threading.Thread(target=self._look_repeatedly, name="pvdm-job-look", daemon=True))
         self._queue(JobKind.SETTLE, "")
@@ -124,9 +118,9 @@ class Jobs:
             self._stopping = True
             self._condition.notify_all()
             threads, self._threads = self._threads, []
-        ends = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for thread in threads:
-            thread.join(max(0.0, ends - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def verify(self, attempt_id: str) -> None:
         """Queue the verification of the attempt."""
@@ -169,9 +163,9 @@ class Jobs:
     def _queue(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
         """Make the job due now. A new one is put last, or at the place of the job that it follows.
 
-        A publication follows its verification, and a clean-up both, so that an attempt is finished before the next one
-        is begun. Else the staging branches of all that wait would be live at once, and each change of the table costs
-        more with every one of them. A second verification is put last, so that no attempt keeps the others waiting.
+        A publication follows its verification, and a clean-up follows both, so that an attempt is finished before the
+        next one is begun. Otherwise many staging branches would be live at once, and each makes every change of the
+        table slower. A second verification is put last, so that no attempt keeps the others waiting.
         """
         with self._condition:
             job = self._jobs.get((kind, subject))
@@ -180,7 +174,7 @@ class Jobs:
                 if place is not None:
                     job.place = place
             if job.state is JobState.RUNNING:
-                job.again = True
+                job.requested_again = True
             else:
                 job.state, job.due, job.tries, job.error_is_current = JobState.QUEUED, 0.0, 0, False
             self._condition.notify_all()
@@ -190,7 +184,7 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                log_failure("job_met_a_bug", error, **self._facts(job))
+                log_failure("job_met_a_bug", error, **self._describe(job))
                 bug = Code.BUG("the Steward met a bug", got=type(error).__name__, hint="its log has more")
                 self._finish(job, JobState.FAILED, bug)
 
@@ -223,29 +217,29 @@ class Jobs:
         try:
             self._execute(job)
         except PvdmError as error:
-            held = error.code == Code.WORK_HELD  # another Steward does the work
-            log = log_event if held else log_warning
-            if self._is_due(job) is False:
-                log("job_refused", code=error.reason, **self._facts(job))
+            is_held = error.code == Code.WORK_HELD  # another Steward does the work
+            log = log_event if is_held else log_warning
+            if self._has_work(job) is False:
+                log("job_refused", code=error.reason, **self._describe(job))
                 self._finish(job, None, None)  # the refusal is in the ledger
-                unfinished = not held and isinstance(error, UnavailableError | StateUnknownError)
-                if job.kind is JobKind.PUBLISH and unfinished:
+                may_be_done = not is_held and isinstance(error, UnavailableError | StateUnknownError)
+                if job.kind is JobKind.PUBLISH and may_be_done:
                     # The commit may be done, but neither the receipt nor the clean-up.
                     self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
-                log("job_waits", code=error.reason, **self._facts(job))
+                log("job_waits", code=error.reason, **self._describe(job))
                 self._finish(job, JobState.WAITING, error)
             else:
-                log_failure("job_cannot_go_on", error, **self._facts(job))
+                log_failure("job_cannot_go_on", error, **self._describe(job))
                 self._finish(job, JobState.FAILED, error)
         else:
-            if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._is_due(job):
+            if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._has_work(job):
                 raise AssertionError("a job that is done has moved its attempt")
             if job.kind is not JobKind.SETTLE:  # it runs often and logs its own failures
-                log_event("job_done", **self._facts(job))
+                log_event("job_done", **self._describe(job))
             self._finish(job, None, None)
 
-    def _facts(self, job: _Job) -> Facts:
+    def _describe(self, job: _Job) -> Facts:
         """The facts that every log line about the job holds."""
         facts: Facts = {"job": job.kind.value, "tries": job.tries}
         if job.subject and LOGGER.isEnabledFor(logging.INFO):
@@ -255,12 +249,12 @@ class Jobs:
     def _execute(self, job: _Job) -> None:
         match job.kind:
             case JobKind.VERIFY:
-                if self._is_due(job) is not False:
+                if self._has_work(job) is not False:
                     self._tasks.verify(job.subject)
             case JobKind.PUBLISH:
                 if isinstance(job.error, StateUnknownError):
                     self._tasks.settle()
-                if due := self._due(job.subject):
+                if due := self._list_publishable(job.subject):
                     self._tasks.publish(due[0].workload_id, [each.attempt_id for each in due])
             case JobKind.DISPOSE:
                 self._tasks.dispose(job.subject)
@@ -272,21 +266,21 @@ class Jobs:
 
     def _finish(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; its successor is queued before it is forgotten."""
-        touched = self._queue_next(job) if state is None else []
+        moved = self._queue_next(job) if state is None else []
         with self._condition:
-            again, job.again = job.again, False
+            requested_again, job.requested_again = job.requested_again, False
             if state is None:
                 del self._jobs[job.kind, job.subject]
             else:
                 job.state, job.error, job.error_is_current = state, error, True
                 # Twice as long after each try, but constant while another Steward does the work.
-                held = error is not None and error.code == Code.WORK_HELD
+                is_held = error is not None and error.code == Code.WORK_HELD
                 wait = min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
-                job.due = time.monotonic() + (_HELD_SECONDS if held else wait)
+                job.due = time.monotonic() + (_HELD_SECONDS if is_held else wait)
             self._condition.notify_all()
-        if again:
+        if requested_again:
             self._queue(job.kind, job.subject)
-        for subject in dict.fromkeys((job.subject, *touched)):
+        for subject in dict.fromkeys((job.subject, *moved)):
             self._changed(subject)
 
     def _queue_next(self, job: _Job) -> list[str]:
@@ -295,21 +289,21 @@ class Jobs:
             return []
         try:
             with self._ledger.read() as unit:
-                one = attempts.find(unit, job.subject)
-                touched = attempts.list_live_of_workload(unit, job.subject) if one is None else [one]
-            for attempt in touched:
+                subject = attempts.find(unit, job.subject)
+                moved = attempts.list_live(unit, job.subject) if subject is None else [subject]
+            for attempt in moved:
                 self._queue_job(attempt, place=job.place)
         except PvdmError as error:
             # The ledger cannot be read now: settling is retried until it can, and then queues all unfinished work.
-            log_warning("job_followed_later", code=error.reason, **self._facts(job))
+            log_warning("job_followed_later", code=error.reason, **self._describe(job))
             self._queue(JobKind.SETTLE, "")
             return []
-        return [attempt.attempt_id for attempt in touched]
+        return [attempt.attempt_id for attempt in moved]
 
     def _queue_job(self, attempt: Attempt, *, place: float | None = None) -> None:
         if attempt.state is AttemptState.VERIFYING:
             self._queue(JobKind.VERIFY, attempt.attempt_id)
-        elif attempt.state is AttemptState.COMMITTING and (due := self._due(attempt.attempt_id)):
+        elif attempt.state is AttemptState.COMMITTING and (due := self._list_publishable(attempt.attempt_id)):
             subject = publication_of(attempt.workload_id, [each.attempt_id for each in due])
             self._queue(JobKind.PUBLISH, subject, place=place)
 
@@ -324,7 +318,7 @@ class Jobs:
             if self.of_attempt(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
                 self._queue_job(attempt)
 
-    def _is_due(self, job: _Job) -> bool | None:
+    def _has_work(self, job: _Job) -> bool | None:
         """Whether the job still has something to do; None if the ledger cannot be read."""
         try:
             match job.kind:
@@ -333,22 +327,22 @@ class Jobs:
                         found = attempts.find(unit, job.subject)
                     return found is not None and found.state is AttemptState.VERIFYING
                 case JobKind.PUBLISH:
-                    return bool(self._due(job.subject))
+                    return bool(self._list_publishable(job.subject))
                 case _:
                     return True
         except PvdmError:
             return None
 
-    def _due(self, subject: str) -> list[Attempt]:
+    def _list_publishable(self, subject: str) -> list[Attempt]:
         """The attempts to publish together; empty until all of them are proved."""
         with self._ledger.read() as unit:
-            one = attempts.find(unit, subject)
-            workload: Workload = workloads.get(unit, subject if one is None else one.workload_id)
-            if workload.opening.atomicity is Atomicity.CHUNK:
-                return [one] if one is not None and one.state is AttemptState.COMMITTING else []
-            live = attempts.list_live_of_workload(unit, workload.opening.workload_id)
+            attempt = attempts.find(unit, subject)
+            opening = workloads.get(unit, subject if attempt is None else attempt.workload_id).opening
+            if opening.atomicity is Atomicity.CHUNK:
+                return [attempt] if attempt is not None and attempt.state is AttemptState.COMMITTING else []
+            live = attempts.list_live(unit, opening.workload_id)
             proved = [each for each in live if each.state is AttemptState.COMMITTING]
-            return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
+            return proved if len(proved) == chunks.count(unit, opening.workload_id) else []
 
 
 def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
@@ -361,24 +355,24 @@ class UnfinishedWork:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._unsettled: frozenset[str] = frozenset()
-        self._settled: frozenset[str] = frozenset()
+        self._found_last: frozenset[str] = frozenset()
+        self._tried: frozenset[str] = frozenset()
         self._since_micros = 0
 
     def settling_is_due(self, now_micros: int) -> bool:
-        """Whether a receipt or a clean-up was missing at the last two looks, so that it is not just being made.
+        """Whether a receipt or a clean-up was missing at the last two calls, so that it is not just being made.
 
-        Each counts once: what settling cannot repair is not tried at every look.
+        Each counts once: what settling cannot repair is not tried again at every call.
         """
         with self._ledger.read() as unit:
             unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)
             uncleaned = disposals.list_undisposed(unit, since_micros=self._since_micros)
-        now = frozenset(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted)
-        now |= {each.attempt_id for each in uncleaned}
-        due = (now & self._unsettled) - self._settled
-        self._unsettled = now
-        self._settled = (self._settled & now) | due
-        self._since_micros = max(0, now_micros - _LOOKED_AT_MICROS)
+        found = frozenset(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted)
+        found |= {each.attempt_id for each in uncleaned}
+        due = (found & self._found_last) - self._tried
+        self._found_last = found
+        self._tried = (self._tried & found) | due
+        self._since_micros = max(0, now_micros - _SEARCH_BACK_MICROS)
         return bool(due)
 
 

@@ -19,7 +19,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import events, proofs, receipts, statements
 from pvdm.ledger.record.proofs import ProofRecord, StoredOverride
 from pvdm.ledger.record.receipts import ReceiptRecord
-from pvdm.ledger.schema.record import StatementKind, VerdictWord
+from pvdm.ledger.schema.record import StatementKind, StoredVerdict
 from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord
@@ -62,7 +62,7 @@ class Proposals:
             whole = bound.contract.atomicity is Atomicity.WORKLOAD
             found = [_read_attempt(unit, workload_id, attempt_id) for attempt_id in attempt_ids]
             # The whole plan is read only where all chunks are published together.
-            planned = _chunk_ids(unit, workload_id) if whole else [part.attempt.chunk_id for part, _ in found]
+            planned = _read_chunk_ids(unit, workload_id) if whole else [part.attempt.chunk_id for part, _ in found]
         # The files are read outside of the transaction.
         parts = tuple(replace(part, files=read_verified(self.vault, record)) for part, record in found)
         statement = self._sign_workload(workload, parts) if whole and parts else None
@@ -85,13 +85,13 @@ class Proposals:
 
     def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> Logged:
         """The workload statement over these proofs; equal proofs give an equal statement, which is signed once."""
-        listed, words = [], []
+        chunk_proofs, signed = [], []
         for part in parts:
             envelopes = [parse_envelope(each.envelope) for each in part.proofs]
-            ids = tuple(sorted(each.payload_sha256 for each in envelopes))
-            words += [read_statement(each.payload, Proof) for each in envelopes]
-            listed.append(ChunkProofs(part.attempt.chunk_id, part.attempt.attempt_id, part.nonce, ids))
-        issued = max(proof.notary.issued_at for proof in words)
+            proof_ids = tuple(sorted(each.payload_sha256 for each in envelopes))
+            signed += [read_statement(each.payload, Proof) for each in envelopes]
+            chunk_proofs.append(ChunkProofs(part.attempt.chunk_id, part.attempt.attempt_id, part.nonce, proof_ids))
+        issued_at = max(proof.notary.issued_at for proof in signed)
         return self.signer.bind(
             WorkloadStatement(
                 self.signer.notary,
@@ -99,16 +99,16 @@ class Proposals:
                 workload.opening.workload_id,
                 workload.opening.contract_hash,
                 workload.plan_hash,
-                words[0].core.target.table,
-                tuple(sorted(listed, key=lambda chunk: chunk.chunk_id)),
-                issued,
+                signed[0].core.target.table,
+                tuple(sorted(chunk_proofs, key=lambda chunk: chunk.chunk_id)),
+                issued_at,
                 # A proof may have expired before the last one was made; the gate then refuses it.
-                max(issued + 1, min(proof.notary.expires_at for proof in words)),
+                max(issued_at + 1, min(proof.notary.expires_at for proof in signed)),
             )
         )
 
 
-def _chunk_ids(unit: Unit, workload_id: str) -> list[str]:
+def _read_chunk_ids(unit: Unit, workload_id: str) -> list[str]:
     found: list[str] = []
     while page := chunks.page(unit, workload_id, after=len(found), rows=chunks.CHUNKS_PAGE_MAX_ROWS):
         found += page
@@ -120,19 +120,19 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, 
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
         raise Code.ATTEMPT_OF_OTHER_WORKLOAD(expected=workload_id, got=attempt.workload_id)
-    held = nonces.held_by(unit, attempt_id)
-    if attempt.state is not AttemptState.COMMITTING or held is None:
+    nonce = nonces.find_held(unit, attempt_id)
+    if attempt.state is not AttemptState.COMMITTING or nonce is None:
         raise Code.ATTEMPT_MOVED(
             "the attempt does not wait for publication",
             expected=AttemptState.COMMITTING,
             got=attempt.state,
             attempt_id=attempt_id,
         )
-    said = proofs.of_nonce(unit, held.nonce)
-    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in said)
-    failed = any(each.verdict is VerdictWord.FAIL for each in said)
+    records = proofs.of_nonce(unit, nonce.nonce)
+    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in records)
+    failed = any(each.verdict is StoredVerdict.FAIL for each in records)
     waiver = _waiver(unit, attempt, envelopes) if failed else None
-    record = verified.get(unit, held.nonce)
+    record = verified.get(unit, nonce.nonce)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record
 
 
@@ -153,19 +153,19 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
     An attempt that was opened for an override uses that one alone. Any other attempt at the chunk uses one for exactly
     its bytes and its base; of several, the one that expires last.
     """
-    wanted = find_override_of(unit, attempt)
+    opened_for = find_override_of(unit, attempt)
     found: list[tuple[int, StoredOverride, ProofRecord]] = []
-    for tried in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
-        for record in proofs.of_attempt(unit, tried.attempt_id):
+    for earlier in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
+        for record in proofs.of_attempt(unit, earlier.attempt_id):
             override_id = proofs.find_live_override(unit, record.proof_id)
             stored = None if override_id is None else proofs.find_override(unit, override_id)
             if stored is None or stored.state is not NonceState.RESERVED:
                 continue
-            said = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
-            same_base = said.base_snapshot_id == core.target.base_snapshot_id
-            given = same_base if wanted is None else stored.record.override_id == wanted
-            if given and said.file_hashes == core.files.staged_hashes:
-                found.append((said.expires_at, stored, record))
+            statement = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+            same_base = statement.base_snapshot_id == core.target.base_snapshot_id
+            is_for_attempt = same_base if opened_for is None else stored.record.override_id == opened_for
+            if is_for_attempt and statement.file_hashes == core.files.staged_hashes:
+                found.append((statement.expires_at, stored, record))
     if not found:
         return None
     _, override, failed = max(found, key=lambda each: each[0])
@@ -186,8 +186,8 @@ def find_override_of(unit: Unit, attempt: Attempt) -> str | None:
     """The override that the attempt was opened for; None for one of a producer."""
     first = events.history(unit, "attempts", attempt.attempt_id, count=1)
     reason = str(first[0].new["reason"]) if first and first[0].new is not None else ""
-    word, _, override_id = reason.partition(" ")
-    return override_id if word == _BREAK_GLASS and _OVERRIDE_ID.fullmatch(override_id) else None
+    prefix, _, override_id = reason.partition(" ")
+    return override_id if prefix == _BREAK_GLASS and _OVERRIDE_ID.fullmatch(override_id) else None
 
 
 def verified_manifest(metadata: TableMetadata, files: Sequence[DataFile], nonce: str) -> bytes:
@@ -234,26 +234,26 @@ class StatementSigner:
             return error.statement_id
         return record.receipt_id
 
-    def bind(self, said: WorkloadStatement) -> Logged:
+    def bind(self, workload: WorkloadStatement) -> Logged:
         """Sign and log a workload statement; an equal one is returned as it is."""
-        envelope = sign_statement(said, self.keys.signer(KeyRole.SIGNING, said.epoch))
+        envelope = sign_statement(workload, self.keys.signer(KeyRole.SIGNING, workload.epoch))
         data, statement_id = envelope.to_bytes(), envelope.payload_sha256
         with self.ledger.read() as unit:
-            known = statements.find(unit, statement_id)
+            stored = statements.find(unit, statement_id)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             if statements.find(unit, statement_id) is not None:
                 raise RecordedMeanwhileError(statement_id)
             statements.put(unit, StatementKind.WORKLOAD, statement_id, data, log_index=places[0])
 
-        if known is None:
+        if stored is None:
             try:
                 self.recorder.record([Document(StatementKind.WORKLOAD, statement_id, data)], work)
             except RecordedMeanwhileError:
                 self.recorder.cover()
             with self.ledger.read() as unit:
-                known = statements.get(unit, statement_id)
-        return logged(known)
+                stored = statements.get(unit, statement_id)
+        return logged(stored)
 
 
 def logged(statement: statements.Statement) -> Logged:

@@ -41,16 +41,13 @@ from pvdm.steward.work.opened import Facts, describe_workload, encode_refusal
 from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
-_UNTRUSTED: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
+_TRUST_ROOT_CODES: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
 _CHECK_OF_NOTARIES: Final = 2
 
 
 @dataclass(eq=False)
 class Publishing:
-    """Submits proved attempts to the gate; calls are idempotent, and `settle` finishes what a crash interrupted.
-
-    `dispose` cleans up after an ended attempt, now or later.
-    """
+    """Submits proved attempts to the gate; calls are idempotent, and `settle` finishes what a crash interrupted."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -60,7 +57,7 @@ class Publishing:
     vault: Vault
     files: Files
     origin: str
-    dispose: Callable[[str], object]
+    dispose: Callable[[str], object]  # cleans up after an ended attempt, now or later
     proposals: Proposals
     signer: StatementSigner
     seals: Seals | None = None
@@ -84,11 +81,11 @@ class Publishing:
         except PvdmError as error:
             raise _untrusted_error(error) from error
         with self.ledger.read() as unit:
-            held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
-        judged = {str(each.attempt_id): each.nonce for each in held if each is not None}  # before the gate judges them
+            held_nonces = [nonces.find_held(unit, attempt_id) for attempt_id in attempt_ids]
+        nonces_before = {str(each.attempt_id): each.nonce for each in held_nonces if each is not None}
         try:
             proposal = self.proposals.collect(workload_id, attempt_ids)
-            done = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
+            result = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
         except PvdmError as error:
             # Another call may have published the same attempts meanwhile; then its result counts.
             earlier = self._find_earlier(attempt_ids)
@@ -96,14 +93,14 @@ class Publishing:
                 return earlier
             if error.code in TABLE_IN_DOUBT_CODES:
                 raise table_in_doubt(error) from error
-            # An expired key of a notary is the trust root's fault, any other expired key a statement's.
-            of_notary = error.code == Code.KEY_EXPIRED and error.check == _CHECK_OF_NOTARIES
-            if of_notary or error.code in _UNTRUSTED:
+            # For an expired key of a notary the trust root is renewed; any other expired key refuses the attempt.
+            is_notary_key = error.code == Code.KEY_EXPIRED and error.check == _CHECK_OF_NOTARIES
+            if is_notary_key or error.code in _TRUST_ROOT_CODES:
                 raise _untrusted_error(error) from error
-            self._move(error, judged)
+            self._move(error, nonces_before)
             raise
         self._clean_up(attempt_ids)
-        return done
+        return result
 
     def settle(self) -> list[PublicationResult]:
         """Make the receipts that a crash prevented, for publications that `main` shows.
@@ -113,35 +110,35 @@ class Publishing:
         """
         self._settle_announced()
         with self.ledger.read() as unit:
-            waiting = receipts.list_missing(unit)
-        found = []
-        for each in waiting:
+            unreceipted = receipts.list_missing(unit)
+        results = []
+        for each in unreceipted:
             try:
-                found.append(self._require_receipt(each))
+                results.append(self._require_receipt(each))
             except PvdmError as error:
                 # The others are still settled; this one is tried again, and an audit reports it.
-                log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._facts(each))
-        return found
+                log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._describe(each))
+        return results
 
     def require_settled(self) -> None:
         """Raise `receipts_missing` while a publication has no receipt, so that settling is tried again."""
         with self.ledger.read() as unit:
-            waiting = receipts.list_missing(unit)
-        if waiting:
-            raise Code.RECEIPTS_MISSING(got=f"{len(waiting)} without one")
+            unreceipted = receipts.list_missing(unit)
+        if unreceipted:
+            raise Code.RECEIPTS_MISSING(got=f"{len(unreceipted)} without one")
 
     def _settle_announced(self) -> None:
         with self.ledger.read() as unit:
-            standing = announced.list_open(unit)
-        for each in standing:
+            still_open = announced.list_open(unit)
+        for each in still_open:
             try:
                 UpstreamTarget(self.ledger, self.clock, self.catalog, each.table_uuid).settle(each)
             except PvdmError as error:
                 # It stays open and blocks other publications to its table until a later try succeeds.
-                log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))
+                log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._describe(each))
 
-    def _facts(self, of: Publication | Announced) -> Facts:
-        return describe_workload(self.ledger, of.workload_id, of.table_uuid)
+    def _describe(self, subject: Publication | Announced) -> Facts:
+        return describe_workload(self.ledger, subject.workload_id, subject.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
         return Gate(
@@ -163,43 +160,48 @@ class Publishing:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             if not found or any(each.state is not AttemptState.COMMITTED for each in found):
                 return None
-            said = receipts.publication_of(unit, [each.attempt_id for each in found])
-        done = self._require_receipt(said)
+            publication = receipts.publication_of(unit, [each.attempt_id for each in found])
+        result = self._require_receipt(publication)
         self._clean_up(attempt_ids)
-        return done
+        return result
 
     def _require_receipt(self, each: Publication) -> PublicationResult:
         """Checks 14 and 15 for a committed publication; an existing receipt is returned."""
         with self.ledger.read() as unit:
-            (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
-            of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
+            event = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)[0]
+            proof_ids = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
             receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
-        facts = dict(noted.new or {})
-        shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
+        published = PublishedSnapshot.from_facts(
+            dict(event.new or {}), proof_ids=tuple(sorted(proof_ids)), published_at=each.published_micros
+        )
         if receipt is not None:
             self.signer.recorder.cover()
-            return PublicationResult(shown, receipt.receipt_id)
+            return PublicationResult(published, receipt.receipt_id)
         with translate_errors_after_commit():
-            return confirm_publication(shown, self._gate(each.table_uuid))
+            return confirm_publication(published, self._gate(each.table_uuid))
 
-    def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
-        """Move the attempts that the gate's refusal is about: the one that it names, or all."""
-        again = error.code in VERIFY_AGAIN_CODES
-        if not again and not isinstance(error, VerificationError | NotAllowedError):
+    def _move(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
+        """Move the attempts that the gate's refusal is about: the one that it names, or all.
+
+        An attempt whose state or nonce has changed since stays as it is: the refusal is about an earlier state.
+        """
+        verify_again = error.code in VERIFY_AGAIN_CODES
+        if not verify_again and not isinstance(error, VerificationError | NotAllowedError):
             return
-        about = error.details.get("attempt_id")
-        hit = {attempt_id: nonce for attempt_id, nonce in judged.items() if about in (None, attempt_id)}
+        named_attempt = error.details.get("attempt_id")
+        refused = {
+            attempt_id: nonce for attempt_id, nonce in nonces_before.items() if named_attempt in (None, attempt_id)
+        }
         reason = encode_refusal(error)
 
         def work(unit: Unit) -> list[str]:
             ended = []
-            for attempt_id, judged_nonce in hit.items():
+            for attempt_id, nonce_before in refused.items():
                 attempt = attempts.lock(unit, attempt_id)
-                held = nonces.held_by(unit, attempt_id)
-                # It was moved meanwhile, so this refusal is about an earlier state.
-                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != judged_nonce:
+                held = nonces.find_held(unit, attempt_id)
+                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != nonce_before:
                     continue
-                if again:
+                if verify_again:
                     staged, nonce = attempt.staged_snapshot_id, secrets.token_hex(16)
                     attempts.begin_verifying(unit, attempt_id, nonce=nonce, staged_snapshot_id=staged, reason=reason)
                 else:

@@ -22,8 +22,8 @@ from pvdm.verify.spark.reader import SparkReader
 from pvdm.verify.spark.settings import SparkSettings
 from pvdm.verify.spark.task import KeyDoor
 
-OWN_TOKEN: Final = "worker.token"  # noqa: S105 - the name of its file
-_NAME: Final = "spark-workers"
+_TOKEN_FILE: Final = "worker.token"  # noqa: S105 - the name of its file
+_GRANT_NAME: Final = "spark-workers"
 
 
 class SparkVerifier:
@@ -35,12 +35,12 @@ class SparkVerifier:
         self._lock = threading.Lock()
         self._address = settings.address
         self._token_id: str | None = None
-        self._issued = 0.0
+        self._issued_at = 0.0
         self.application = Application(settings, store.config)
-        self.reader = SparkReader(settings, self.application, files, self._door, store)
-        self.extraction = SparkExtraction(settings, self.application, files, self._door, store)
+        self.reader = SparkReader(settings, self.application, files, self._make_key_door, store)
+        self.extraction = SparkExtraction(settings, self.application, files, self._make_key_door, store)
 
-    def served_at(self, url: str) -> None:
+    def set_service_address(self, url: str) -> None:
         """Set the Steward's address for the workers; an address in the configuration has precedence."""
         if self._settings.address is None:
             self._address = url
@@ -55,9 +55,9 @@ class SparkVerifier:
                 self._token_file().unlink(missing_ok=True)
                 self._token_id = None
 
-    def _door(self, job_id: str, handle: str) -> KeyDoor:
+    def _make_key_door(self, job_id: str, handle: str) -> KeyDoor:
         if self._address is None:
-            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="one that does not serve")
+            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="a Steward that does not serve")
         authorities = None if self._settings.authorities is None else str(self._settings.authorities)
         token = str(self._settings.worker_token or self._write_token())
         return KeyDoor(self._address, job_id, handle, token, authorities)
@@ -69,14 +69,14 @@ class SparkVerifier:
         """
         lifetime = 4 * self._settings.job_seconds
         with self._lock:
-            if self._token_id is None or time.monotonic() - self._issued > lifetime / 2:
+            if self._token_id is None or time.monotonic() - self._issued_at > lifetime / 2:
                 token, grant = self._access.issue(
-                    Role.WORKER, domain=EVERY_DOMAIN, name=_NAME, lifetime_seconds=lifetime
+                    Role.WORKER, domain=EVERY_DOMAIN, name=_GRANT_NAME, lifetime_seconds=lifetime
                 )
                 self._settings.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
                 disk.write(self._token_file(), Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE)
-                self._token_id, self._issued = grant.token_id, time.monotonic()
+                self._token_id, self._issued_at = grant.token_id, time.monotonic()
             return self._token_file()
 
     def _token_file(self) -> Path:
-        return self._settings.scratch / OWN_TOKEN
+        return self._settings.scratch / _TOKEN_FILE

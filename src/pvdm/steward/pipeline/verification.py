@@ -10,25 +10,22 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
-from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.snapshots import MAIN, Snapshot
+from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader, live_entries
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import attempts, chunks, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
-from pvdm.ledger.work.workloads import Workload
 from pvdm.metadata.gate.proposal import raise_table_in_doubt, require_seen
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract
+from pvdm.model.printable import counted
 from pvdm.model.statements.core import Attempt as ProvedAttempt
-from pvdm.model.statements.core import ProofCore, RowCounts
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
@@ -36,7 +33,7 @@ from pvdm.steward.locks import hold_work
 from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, verified_manifest
 from pvdm.steward.record.proofs import Proofs, Recorded
 from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
-from pvdm.steward.work.sources import Sources, named
+from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
 from pvdm.verify.source import source_found, unusable
@@ -46,22 +43,9 @@ VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """An attempt in VERIFYING, with everything that its verdict depends on."""
-
-    attempt: Attempt
-    workload: Workload
-    row: TableRow
-    job: VerifyJob
-
-
 @dataclass(eq=False)
 class Verification:
-    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped.
-
-    `dispose` cleans up after an ended attempt, now or later.
-    """
+    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -70,7 +54,7 @@ class Verification:
     proofs: Proofs
     vault: Vault
     tools: Tools
-    dispose: Callable[[str], object]
+    dispose: Callable[[str], object]  # cleans up after an ended attempt, now or later
     seals: Seals | None = None
 
     def verify(self, attempt_id: str) -> None:
@@ -81,7 +65,7 @@ class Verification:
         """
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
-            held = nonces.held_by(unit, attempt_id)
+            held = nonces.find_held(unit, attempt_id)
         if attempt.state is AttemptState.VERIFYING and held is not None:
             try:
                 with hold_work(self.ledger, attempt_id):
@@ -102,60 +86,60 @@ class Verification:
         """The verification job of this attempt, under a new job id; nothing is executed."""
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
-            held = nonces.held_by(unit, attempt_id)
+            held = nonces.find_held(unit, attempt_id)
         if attempt.state is not AttemptState.VERIFYING or held is None:
             raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
-        return self._load(attempt, held.nonce).job
+        return self._load_job(attempt, held.nonce)
 
     def _verify(self, attempt: Attempt, nonce: str) -> None:
-        said = self.proofs.find_recorded(nonce)
-        if said is None:
-            loaded = self._load(attempt, nonce)
-            if loaded.job.storage is Storage.SEALED:
+        proof = self.proofs.find_recorded(nonce)
+        if proof is None:
+            job = self._load_job(attempt, nonce)
+            if job.storage is Storage.SEALED:
                 # The producer's write access ends at the store before files are read.
                 if self.seals is None:
                     raise Code.SEAL_IMPOSSIBLE(got=attempt.prefix)
                 self.seals.close(parse_location(attempt.prefix))
-            found = verify(loaded.job, self.tools)
-            if found.core.verdict.passed:
-                removed = found.core.files.removed
-                require_not_outdated(self.ledger, loaded.workload, loaded.job, removed, self.tools.files)
-            self._keep(loaded, found)
+            result = verify(job, self.tools)
+            if result.core.verdict.passed:
+                require_not_outdated(self.ledger, job, result.core.files.removed, self.tools.files)
+            self._store_result(job, result)
             fault.point("verify.after_manifest")
             recorded = self.proofs.record(
-                found.core,
-                found.commitments,
-                storage=loaded.job.storage,
-                lifetime_micros=loaded.job.bound.contract.governance.proof_lifetime_seconds * _MICROS,
-                context=found.context,
+                result.core,
+                result.commitments,
+                storage=job.storage,
+                lifetime_micros=job.bound.contract.governance.proof_lifetime_seconds * _MICROS,
+                context=result.context,
             )
-            said = recorded, found.core
+            proof = recorded, result.core
         fault.point("verify.after_proof")
-        self._move(attempt, *said)
+        self._move(attempt, *proof)
         fault.point("verify.after_verdict")
 
-    def _keep(self, loaded: _Loaded, found: Verified) -> None:
+    def _store_result(self, job: VerifyJob, result: Verified) -> None:
         """Store the verified entries before the proof, so that they are not read again after a crash."""
         location = sha256 = None
-        nonce = loaded.job.attempt.nonce
-        if found.files is not None:
-            data = verified_manifest(loaded.job.metadata, found.files, nonce)
+        nonce = job.attempt.nonce
+        if result.files is not None:
+            data = verified_manifest(job.metadata, result.files, nonce)
             sha256 = hashlib.sha256(data).hexdigest()
             name = f"verified-{nonce}-{sha256[:16]}.avro"
-            location = self.vault.write(loaded.row.table_uuid, VaultKind.METADATA, name, data)
+            location = self.vault.write(job.table.uuid, VaultKind.METADATA, name, data)
+        findings = [
+            StoredFinding(each.failure.value, each.code, each.message, each.expected, each.got, each.file)
+            for each in result.findings
+        ]
         record = VerifiedRecord(
             nonce,
-            loaded.attempt.attempt_id,
-            hashlib.sha256(found.core.to_bytes()).hexdigest(),
+            job.attempt.attempt_id,
+            hashlib.sha256(result.core.to_bytes()).hexdigest(),
             location,
             sha256,
-            len(found.core.files.added),
-            found.core.rows.staged,
-            tuple(
-                StoredFinding(each.failure.value, each.code, each.message, each.expected, each.got, each.file)
-                for each in found.findings
-            ),
-            located=found.located,
+            len(result.core.files.added),
+            result.core.rows.staged,
+            tuple(findings),
+            located=result.located,
         )
         self.ledger.transact(lambda unit: verified.put(unit, record), at_micros=self.clock.now_micros())
 
@@ -193,7 +177,7 @@ class Verification:
         waivable = is_waivable(unit, attempt, found[0], self.clock.now_micros())
         return found[0].record.override_id if waivable else None
 
-    def _load(self, attempt: Attempt, nonce: str) -> _Loaded:
+    def _load_job(self, attempt: Attempt, nonce: str) -> VerifyJob:
         catalog = self.catalog
         with self.ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
@@ -202,22 +186,36 @@ class Verification:
                 raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
             bound = bound_contract(unit, workload)
             planned = chunks.find(unit, attempt.workload_id, attempt.chunk_id)
-            table = named(unit, catalog.name, row)
+            table = table_ref(unit, catalog.name, row)
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
         with raise_table_in_doubt():
             metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_seen(metadata, staged, upstream=row.upstream)
-        head, missing = _head(metadata, attempt)
+        head = None if staged is None else metadata.snapshot(staged)
+        findings: list[Finding] = []
+        if staged is not None and head is None:
+            message = "the staged snapshot is not in the table any more"
+            findings.append(Finding(FailureClass.METADATA, "staged_snapshot_gone", message, str(staged), "none"))
         adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
         # The id before the source: the key handles of earlier runs end, whether the source is found or not.
-        job_id, proved = self._job_id(nonce), _proved_attempt(attempt, workload, bound, nonce)
+        job_id = self._end_earlier_runs(nonce)
         with source_found():
             source = self.sources.pin_again(workload, bound)
-        job = VerifyJob(
+        findings += find_overtaken(metadata, operation, bound.partition, head, self.tools.files)
+        return VerifyJob(
             job_id=job_id,
-            attempt=proved,
+            attempt=ProvedAttempt(
+                contract_sha256=bound.contract.sha256,
+                parameters=bound.parameters,
+                workload_id=attempt.workload_id,
+                plan_sha256=workload.plan_hash,
+                chunk_id=attempt.chunk_id,
+                attempt_id=attempt.attempt_id,
+                number=attempt.number,
+                nonce=nonce,
+            ),
             epoch=workload.epoch,
             bound=bound,
             chunk=ChunkDefinition.from_bytes(planned.definition),
@@ -230,29 +228,28 @@ class Verification:
             places=(parse_location(row.location if adopted else attempt.prefix),),
             source=source,
             storage=Storage.COPIED if adopted else bound.contract.storage,
-            found=(*missing, *find_overtaken(metadata, operation, bound.partition, head, self.tools.files)),
+            found=tuple(findings),
         )
-        return _Loaded(attempt, workload, row, job)
 
-    def _job_id(self, nonce: str) -> str:
-        """A job id that was not used before; the key handles of earlier runs end here.
+    def _end_earlier_runs(self, nonce: str) -> str:
+        """End the key handles of earlier runs; returns a job id that was not used before.
 
         Runs are numbered without a gap, so a binary search finds the first free number. There may be thousands, since a
-        store that is away for days means a retry every minute.
+        store that is unavailable for days means a retry every minute.
         """
-        free, most = 0, 1
-        while self._end_run(nonce, most - 1):
-            free, most = most, 2 * most
-        most -= 1
-        while free < most:
-            middle = (free + most) // 2
-            free, most = (middle + 1, most) if self._end_run(nonce, middle) else (free, middle)
-        if free < VERIFY_RUNS_MAX:
-            return _run_id(nonce, free)
+        low, high = 0, 1
+        while self._end_run(nonce, high - 1):
+            low, high = high, 2 * high
+        high -= 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._end_run(nonce, middle) else (low, middle)
+        if low < VERIFY_RUNS_MAX:
+            return _run_id(nonce, low)
         raise Code.VERIFY_RUNS_TOO_MANY(expected=str(VERIFY_RUNS_MAX))
 
     def _end_run(self, nonce: str, run: int) -> bool:
-        """Whether there was such a run; its handle is ended."""
+        """End the key handle of this run; returns whether there was such a run."""
         try:
             self.tools.handles.end(_run_id(nonce, run))
         except NotAllowedError as error:
@@ -264,7 +261,7 @@ class Verification:
 
 def _is_verifying(unit: Unit, attempt: Attempt, nonce: str) -> bool:
     """Whether the attempt is still being verified under this nonce."""
-    held = nonces.held_by(unit, attempt.attempt_id)
+    held = nonces.find_held(unit, attempt.attempt_id)
     return attempt.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce
 
 
@@ -274,7 +271,11 @@ def _run_id(nonce: str, run: int) -> str:
 
 def failure(core: ProofCore, proof_id: str) -> PvdmError:
     """The error that a producer gets for a FAIL: its classes, and row counts where rows were counted."""
-    expected, got = _counts(core.rows)
+    expected = got = None
+    if core.rows.intent is not None:
+        expected = f"{counted(core.rows.intent, 'row')} as intended"
+        staged = core.rows.staged
+        got = "files that could not be read" if staged is None else f"{counted(staged, 'row')} staged"
     return Code.VERIFICATION_FAILED(
         f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
         expected=expected,
@@ -284,46 +285,7 @@ def failure(core: ProofCore, proof_id: str) -> PvdmError:
     )
 
 
-def _head(metadata: TableMetadata, attempt: Attempt) -> tuple[Snapshot | None, tuple[Finding, ...]]:
-    """The staged snapshot of the attempt; a finding where the table no longer has it."""
-    if attempt.staged_snapshot_id is None:
-        return None, ()
-    head = metadata.snapshot(int(attempt.staged_snapshot_id))
-    if head is not None:
-        return head, ()
-    message = "the staged snapshot is not in the table any more"
-    gone = Finding(FailureClass.METADATA, "staged_snapshot_gone", message, attempt.staged_snapshot_id, "none")
-    return None, (gone,)
-
-
-def _proved_attempt(attempt: Attempt, workload: Workload, bound: BoundContract, nonce: str) -> ProvedAttempt:
-    return ProvedAttempt(
-        contract_sha256=bound.contract.sha256,
-        parameters=bound.parameters,
-        workload_id=attempt.workload_id,
-        plan_sha256=workload.plan_hash,
-        chunk_id=attempt.chunk_id,
-        attempt_id=attempt.attempt_id,
-        number=attempt.number,
-        nonce=nonce,
-    )
-
-
-def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
-    """Intended and staged rows as text; None before rows were read."""
-    if rows.intent is None:
-        return None, None
-    staged = "files that could not be read" if rows.staged is None else f"{_rows(rows.staged)} staged"
-    return f"{_rows(rows.intent)} as intended", staged
-
-
-def _rows(count: int) -> str:
-    return f"{count} {'row' if count == 1 else 'rows'}"
-
-
-def require_not_outdated(
-    ledger: Ledger, workload: Workload, job: VerifyJob, removed: Collection[str], reader: FileReader
-) -> None:
+def require_not_outdated(ledger: Ledger, job: VerifyJob, removed: Collection[str], reader: FileReader) -> None:
     """Refuse to replace files that were published from a snapshot of the source that is newer than the pinned one.
 
     A workload may continue after another one has corrected the same rows. A snapshot that the source no longer has
@@ -332,15 +294,15 @@ def require_not_outdated(
     source, base = job.source.metadata, None if job.base_id is None else job.metadata.snapshot(job.base_id)
     if not removed or source is None or base is None:
         return
-    gone = frozenset(removed)
     entries = live_entries(job.metadata, base, reader)
-    shown_by = {str(each.snapshot_id) for each in entries if each.data_file.file_path in gone}
+    replaced = {str(each.snapshot_id) for each in entries if each.data_file.file_path in frozenset(removed)}
     with ledger.read() as unit:
-        replaced = workloads.list_publishers(unit, workload.opening.table_uuid, shown_by)
+        own_source = workloads.get(unit, job.attempt.workload_id).opening.source
+        publishers = workloads.list_publishers(unit, job.table.uuid, replaced)
     older = {each.snapshot_id for each in source.ancestry(job.source.snapshot_id)}
-    for other in replaced:
+    for other in publishers:
         pinned = int(other.source_snapshot_id or 0)
-        if other.opening.source != workload.opening.source or pinned in older or source.snapshot(pinned) is None:
+        if other.opening.source != own_source or pinned in older or source.snapshot(pinned) is None:
             continue
         raise unusable(
             Code.SOURCE_REFUSED(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.api.proofs import AttestationView, Challenge, ProjectionKeys
@@ -19,7 +19,7 @@ from pvdm.model import canonical_json
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.trust.attestation import WantedAttestation, verify_attestation
+from pvdm.trust.attestation import RequiredAttestation, verify_attestation
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import Fingerprints, SourceContext
 from pvdm.trust.keys.service import KeyService
@@ -53,22 +53,30 @@ class Attestations:
     recorder: Recorder
     trust: TrustRoots
 
-    def challenge(self, grant: Grant, asked: ChallengeRequest) -> Challenge:
+    def challenge(self, grant: Grant, request: ChallengeRequest) -> Challenge:
         """Issue keys for one snapshot to a registered attestor; the same request again returns the same."""
         now = self.clock.now_micros()
         require_registered(self.trust.current(), grant.name, now)
         epoch = self.keys.epoch_for(None)
-        context = _context(grant.name, epoch, asked)
-        record = ChallengeRecord(
-            asked.nonce, grant.name, epoch, _request_text(context), now + CHALLENGE_SECONDS * _MICROS
+        context = SourceContext(
+            epoch,
+            request.catalog,
+            request.table_uuid,
+            request.snapshot_id,
+            grant.name,
+            request.nonce,
+            request.mode,
+            request.fingerprints,
         )
-        drawn = self.ledger.transact(lambda unit: statements.add_challenge(unit, record), at_micros=now)
-        require_in_time(drawn, now)
-        context = _context(grant.name, drawn.epoch, asked)
+        expires_micros = now + CHALLENGE_SECONDS * _MICROS
+        record = ChallengeRecord(request.nonce, grant.name, epoch, _encode_request(context), expires_micros)
+        stored = self.ledger.transact(lambda unit: statements.add_challenge(unit, record), at_micros=now)
+        require_in_time(stored, now)
+        context = replace(context, epoch=stored.epoch)
         return Challenge(
-            nonce=drawn.nonce,
-            epoch=drawn.epoch,
-            expires_at=drawn.expires_micros,
+            nonce=stored.nonce,
+            epoch=stored.epoch,
+            expires_at=stored.expires_micros,
             keys={
                 name: ProjectionKeys(self.keys.row_hash_key(context, name), self.keys.commitment_key(context, name))
                 for name, _ in context.fingerprints
@@ -78,20 +86,25 @@ class Attestations:
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
         """Verify and log an attestation, and use its nonce up."""
         parsed = parse_envelope(envelope)
-        said = read_statement(parsed.payload, SourceAttestation)
-        if said.attestor != grant.name:
-            raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=said.attestor)
+        attestation = read_statement(parsed.payload, SourceAttestation)
+        if attestation.attestor != grant.name:
+            raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=attestation.attestor)
         with self.ledger.read() as unit:
-            challenge = statements.get_challenge(unit, said.nonce)
-        known = self._known(parsed.payload_sha256)
-        if known is not None:
-            return known
+            challenge = statements.get_challenge(unit, attestation.nonce)
+        earlier = self._find_view(parsed.payload_sha256)
+        if earlier is not None:
+            return earlier
         now = self.clock.now_micros()
         require_in_time(challenge, now)
         self.keys.epoch_for(challenge.epoch)
-        _verify(envelope, said, self.trust.current(), challenge, now)
+        _verify(envelope, attestation, self.trust.current(), challenge, now)
         record = AttestationRecord(
-            parsed.payload_sha256, said.nonce, said.attestor, said.table.catalog, said.table.uuid, str(said.snapshot_id)
+            parsed.payload_sha256,
+            attestation.nonce,
+            attestation.attestor,
+            attestation.table.catalog,
+            attestation.table.uuid,
+            str(attestation.snapshot_id),
         )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
@@ -101,12 +114,12 @@ class Attestations:
             self.recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
         except ConflictError:
             # A concurrent call with the same bytes was first; any other attestation is a conflict.
-            known = self._known(record.attestation_id)
-            if known is None:
+            earlier = self._find_view(record.attestation_id)
+            if earlier is None:
                 raise
-            return known
+            return earlier
         with self.ledger.read() as unit:
-            return _view(statements.get(unit, record.attestation_id))
+            return _make_view(statements.get(unit, record.attestation_id))
 
     def listed(
         self, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: int | None = None
@@ -117,28 +130,28 @@ class Attestations:
             found = statements.list_newest_attestations(
                 unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot
             )
-            return [_view(statements.get(unit, record.attestation_id)) for record in found]
+            return [_make_view(statements.get(unit, record.attestation_id)) for record in found]
 
-    def _known(self, attestation_id: str) -> AttestationView | None:
+    def _find_view(self, attestation_id: str) -> AttestationView | None:
         with self.ledger.read() as unit:
             if statements.find_attestation(unit, attestation_id) is None:
                 return None
             stored = statements.get(unit, attestation_id)
         self.recorder.cover()
-        return _view(stored)
+        return _make_view(stored)
 
 
-def _view(statement: Statement) -> AttestationView:
-    said = read_signed(statement.envelope, SourceAttestation)
+def _make_view(statement: Statement) -> AttestationView:
+    attestation = read_signed(statement.envelope, SourceAttestation)
     return AttestationView(
         statement_id=statement.statement_id,
-        attestor=said.attestor,
-        catalog=said.table.catalog,
-        table_uuid=said.table.uuid,
-        snapshot_id=said.snapshot_id,
-        row_count=said.row_count,
-        projection=said.projection,
-        issued_at=said.issued_at,
+        attestor=attestation.attestor,
+        catalog=attestation.table.catalog,
+        table_uuid=attestation.table.uuid,
+        snapshot_id=attestation.snapshot_id,
+        row_count=attestation.row_count,
+        projection=attestation.projection,
+        issued_at=attestation.issued_at,
         log_index=statement.log_index,
     )
 
@@ -158,7 +171,9 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
         raise Code.CHALLENGE_EXPIRED(expected=f"before {challenge.expires_micros}", got=str(now))
 
 
-def _verify(envelope: bytes, said: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int) -> None:
+def _verify(
+    envelope: bytes, attestation: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int
+) -> None:
     """Verify an attestation by its challenge; it must be of a projection and schema whose keys were issued."""
     match canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576):
         case {
@@ -168,10 +183,10 @@ def _verify(envelope: bytes, said: SourceAttestation, root: TrustRoot, challenge
             "mode": str(mode),
             "fingerprints": Mapping() as fingerprints,
         }:
-            asked = (mode, fingerprints.get(said.projection.value))
+            issued = (mode, fingerprints.get(attestation.projection.value))
         case _:
             raise AssertionError("a stored request has a source, a mode and fingerprints")
-    wanted = WantedAttestation(
+    wanted = RequiredAttestation(
         attestors=(challenge.attestor,),
         catalog=catalog,
         table_uuid=table_uuid,
@@ -181,21 +196,15 @@ def _verify(envelope: bytes, said: SourceAttestation, root: TrustRoot, challenge
         age_max_micros=CHALLENGE_SECONDS * _MICROS,
     )
     verify_attestation(envelope, root, wanted, now=now)
-    if asked != (said.mode, said.schema_fingerprint):
+    if issued != (attestation.mode, attestation.schema_fingerprint):
         raise Code.ATTESTATION_INVALID(
             reason="attestation_kind_differs",
-            expected=f"{asked[0]} {asked[1]}",
-            got=f"{said.mode} {said.schema_fingerprint}",
+            expected=f"{issued[0]} {issued[1]}",
+            got=f"{attestation.mode} {attestation.schema_fingerprint}",
         )
 
 
-def _context(attestor: str, epoch: int, asked: ChallengeRequest) -> SourceContext:
-    return SourceContext(
-        epoch, asked.catalog, asked.table_uuid, asked.snapshot_id, attestor, asked.nonce, asked.mode, asked.fingerprints
-    )
-
-
-def _request_text(context: SourceContext) -> str:
+def _encode_request(context: SourceContext) -> str:
     return canonical_json.dump(
         {
             "catalog": context.catalog,

@@ -33,31 +33,30 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 AUDIT_PAGE_MAX_BYTES: Final = 33_554_432
-# A receipt follows its commit within moments; an audit in between waits for it.
-_RECEIPT_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.05
+# A receipt is signed shortly after its commit; an audit in between waits for it.
+_RECEIPT_WAIT_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class _TableFiles:
-    """Reads files of one table, and remembers the bytes of the last one."""
+    """Reads files of one table in the allowed folders, or in all if there are none; `last` has the last bytes."""
 
     files: Files
-    homes: tuple[Location, ...] | None
-    read_last: list[bytes]
+    folders: tuple[Location, ...] | None
+    last: list[bytes]
 
     def read(self, location: str, *, most: int) -> bytes:
         place = parse_location(location)
-        if self.homes is not None and not any(place.is_under(home) for home in self.homes):
+        if self.folders is not None and not any(place.is_under(folder) for folder in self.folders):
             raise Code.LOCATION_OUTSIDE(
-                "the file is outside the table's places",
-                expected=" or ".join(str(home) for home in self.homes),
+                "the file is outside the table's folders",
+                expected=" or ".join(str(folder) for folder in self.folders),
                 got=str(place)[:200],
                 hint="an auditor of every domain may read it",
             )
-        data = self.files.read(location, most=most)
-        self.read_last[:] = [data]
-        return data
+        self.last[:] = [self.files.read(location, most=most)]
+        return self.last[0]
 
 
 class Audits:
@@ -71,7 +70,7 @@ class Audits:
         vault: Place,
         stores: Stores | None = None,
     ) -> None:
-        """`require_covered` returns once the outside covers a log of that size."""
+        """`require_covered` returns once the outside checkpoint covers a log of that size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
@@ -126,45 +125,42 @@ class Audits:
         """The manifest list of a snapshot of `main`, or a manifest that it lists; no other file."""
         state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
-        shown = () if head is None else metadata.ancestry(head)
-        snapshot = next((each for each in shown if each.snapshot_id == snapshot_id), None)
+        main_history = () if head is None else metadata.ancestry(head)
+        snapshot = next((each for each in main_history if each.snapshot_id == snapshot_id), None)
         if snapshot is None:
             raise Code.AUDIT_SNAPSHOT_UNKNOWN(got=str(snapshot_id))
         # An auditor of one domain reads in the table's folders only: a table could name foreign files.
-        homes = (parse_location(state.row.location), self._vault.child(state.row.table_uuid))
-        reader = _TableFiles(self._files, None if grant.domain == EVERY_DOMAIN else homes, [])
+        folders = (parse_location(state.row.location), self._vault.child(state.row.table_uuid))
+        reader = _TableFiles(self._files, None if grant.domain == EVERY_DOMAIN else folders, [])
         listed = manifest_list(metadata, snapshot, reader)
         if manifest is None:
-            return reader.read_last[0]
+            return reader.last[0]
         found = next((each for each in listed.manifests if each.manifest_path == manifest), None)
         if found is None:
             raise Code.AUDIT_REQUEST_INVALID(reason="audit_manifest_unknown", got=ascii(manifest[:200]))
         read_listed(metadata, found, reader)
-        return reader.read_last[0]
+        return reader.last[0]
 
     def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, once its head has a receipt or the wait for it is over; an audit reports a missing one."""
-        ends = time.monotonic() + _RECEIPT_SECONDS
+        deadline = time.monotonic() + _RECEIPT_WAIT_SECONDS
         while True:
             state = self._catalog.tables.load(grant, levels, name)
             head = state.metadata.current_snapshot_id
             with self._ledger.read() as unit:
-                found = head is None or receipts.of_snapshot(unit, state.row.table_uuid, str(head)) is not None
-            if found or not state.row.protected or time.monotonic() >= ends:
+                has_receipt = head is None or receipts.of_snapshot(unit, state.row.table_uuid, str(head)) is not None
+            if has_receipt or not state.row.protected or time.monotonic() >= deadline:
                 return state
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     @staticmethod
     def _require_size(unit: Unit, size: int) -> None:
         """Refuse a log size that the log has not reached."""
-        known = LedgerLog(unit).size()
-        if not 0 < size <= known:
-            raise Code.LOG_REQUEST_INVALID(
-                "no proof can be made for a log of this size",
-                reason="log_sizes_invalid",
-                expected=f"1 to {known}",
-                got=str(size),
-            )
+        log_size = LedgerLog(unit).size()
+        if not 0 < size <= log_size:
+            message = "no proof can be made for a log of this size"
+            expected = f"1 to {log_size}"
+            raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(size))
 
     @staticmethod
     def _read_logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:

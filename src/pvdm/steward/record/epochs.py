@@ -13,7 +13,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import shared_settings, statements
 from pvdm.ledger.record.shared_settings import StoredHandle
 from pvdm.ledger.schema.record import StatementKind
-from pvdm.ledger.schema.work import HandleWord
+from pvdm.ledger.schema.work import StoredHandleState
 from pvdm.model import canonical_json
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
@@ -45,29 +45,26 @@ class Epochs:
 
     def create(self, reason: str) -> tuple[EpochChange, ...]:
         """Create the next epoch with four new keys, CREATED; its keys sign nothing before it is activated."""
-        changes = self.keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
-        self.log_missing(reason)
-        return changes
+        last = max(self._require_book_current(), default=0)
+        return self._log_after(self.keys.create_epoch(reason, above=last), reason)
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """CREATED → ACTIVE; the trust root must name its keys, so that others can check its signatures."""
         self._require_book_current()
         self.trust.require_trusted(number)
-        changes = self.keys.activate_epoch(number, reason)
-        self.log_missing(reason)
-        return changes
+        return self._log_after(self.keys.activate_epoch(number, reason), reason)
 
     def retire(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """ACTIVE → RETIRED."""
         self._require_book_current()
-        changes = self.keys.retire_epoch(number, reason)
-        self.log_missing(reason)
-        return changes
+        return self._log_after(self.keys.retire_epoch(number, reason), reason)
 
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
         self._require_book_current()
-        changes = self.keys.revoke_epoch(number, reason, keep_a_signing_epoch=True)
+        return self._log_after(self.keys.revoke_epoch(number, reason, keep_a_signing_epoch=True), reason)
+
+    def _log_after(self, changes: tuple[EpochChange, ...], reason: str) -> tuple[EpochChange, ...]:
         self.log_missing(reason)
         return changes
 
@@ -85,12 +82,12 @@ class Epochs:
             return
         documents = [self._sign_step(epoch, before, after, reason) for epoch, before, after in steps]
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no other Steward can log these steps meanwhile.
             if statements.ids_of_kind(unit, StatementKind.EPOCH) != seen:
                 raise Code.EPOCH_STEPS_MOVED()
-            for document, place in zip(documents, places, strict=True):
-                statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=place)
+            for document, log_index in zip(documents, log_indexes, strict=True):
+                document.store(unit, log_index)
 
         try:
             self.recorder.record(documents, work)
@@ -126,8 +123,8 @@ class Epochs:
         last_restore = max((statement.log_index for statement in restored), default=-1)
         found: dict[int, LoggedEpoch] = {}
         for statement in stored:
-            said = read_signed(statement.envelope, EpochStatement)
-            found[said.epoch] = LoggedEpoch(said.after, said.key_ids, statement.log_index < last_restore)
+            step = read_signed(statement.envelope, EpochStatement)
+            found[step.epoch] = LoggedEpoch(step.after, step.key_ids, statement.log_index < last_restore)
         return tuple(statement.statement_id for statement in stored), found
 
 
@@ -142,16 +139,16 @@ class LoggedEpoch:
 
 def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> None:
     """Refuse a book that lacks a logged epoch, has other keys for it, or has it in an earlier stage."""
-    held = {epoch.number: epoch for epoch in book.epochs}
+    in_book = {epoch.number: epoch for epoch in book.epochs}
     for number, last in logged.items():
-        epoch = held.get(number)
+        epoch = in_book.get(number)
         if epoch is None:
-            behind = not last.lost
+            is_behind = not last.lost
         else:
-            earlier = _STAGES.index(epoch.state) < _STAGES.index(last.stage)
-            revived = earlier and last.stage is EpochStage.REVOKED
-            behind = revived or ((earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
-        if behind:
+            is_earlier = _STAGES.index(epoch.state) < _STAGES.index(last.stage)
+            is_revived = is_earlier and last.stage is EpochStage.REVOKED
+            is_behind = is_revived or ((is_earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
+        if is_behind:
             raise Code.EPOCH_BOOK_ROLLED_BACK(
                 "the epoch book is older than the log",
                 expected=f"epoch {number} {last.stage.value} with the keys that were logged",
@@ -223,20 +220,20 @@ class LedgerHandles:
 
     def add(self, record: HandleRecord) -> None:
         """Keep a new handle; a job that has one already is refused."""
-        stored = _stored(record)
+        stored = _to_stored(record)
         self._ledger.transact(lambda unit: shared_settings.add_handle(unit, stored), at_micros=self._clock.now_micros())
 
     def find(self, handle_sha256: str) -> HandleRecord | None:
         """The handle of that hash, if it was ever issued."""
         with self._ledger.read() as unit:
             found = shared_settings.find_handle(unit, handle_sha256)
-        return None if found is None else _record(found)
+        return None if found is None else _from_stored(found)
 
     def find_job(self, job_id: str) -> HandleRecord | None:
         """The handle of that job, if it has one."""
         with self._ledger.read() as unit:
             found = shared_settings.find_handle_of_job(unit, job_id)
-        return None if found is None else _record(found)
+        return None if found is None else _from_stored(found)
 
     def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
         """Replace the record by what `step` makes of it; if `step` raises, nothing changes."""
@@ -245,23 +242,23 @@ class LedgerHandles:
             old = shared_settings.lock_handle(unit, handle_sha256)
             if old is None:
                 raise Code.HANDLE_UNKNOWN(got="another")
-            changed = step(_record(old))
-            shared_settings.change_handle(unit, old, _stored(changed))
+            changed = step(_from_stored(old))
+            shared_settings.change_handle(unit, old, _to_stored(changed))
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
 
-def _stored(record: HandleRecord) -> StoredHandle:
+def _to_stored(record: HandleRecord) -> StoredHandle:
     context = None if record.context is None else canonical_json.dump(record.context.to_json()).decode()
-    state = HandleWord(record.state.value)
+    state = StoredHandleState(record.state.value)
     return StoredHandle(record.handle_sha256, record.job_id, record.redemptions, state, context, record.workers)
 
 
-def _record(stored: StoredHandle) -> HandleRecord:
+def _from_stored(stored: StoredHandle) -> HandleRecord:
     context = None
     if stored.context is not None:
-        value = canonical_json.parse(stored.context.encode(), size_max_bytes=len(stored.context.encode()))
-        context = AttemptContext.from_json(value)
+        data = stored.context.encode()
+        context = AttemptContext.parse(canonical_json.parse(data, size_max_bytes=len(data)))
     state = HandleState(stored.state.value)
     return HandleRecord(stored.handle_sha256, stored.job_id, stored.redemptions, state, context, stored.workers)

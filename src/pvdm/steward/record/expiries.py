@@ -21,13 +21,9 @@ from pvdm.steward.record.roots import TrustRoots
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.root import RootRole, TrustRoot
 
-_KEPT_SECONDS: Final = 60.0
+_CACHE_SECONDS: Final = 60.0
 _CERTIFICATE_MAX_BYTES: Final = 1_048_576
-# Keys of people. Of the Steward's own notary and log keys those of the active epoch count.
-_PEOPLE: Final = (RootRole.ROOT, RootRole.OPERATOR, RootRole.BREAK_GLASS, RootRole.ATTESTOR)
-
-Ends = dict[str, int]
-"""When the first of each kind expires, in microseconds."""
+_ROLES_OF_PEOPLE: Final = (RootRole.ROOT, RootRole.OPERATOR, RootRole.BREAK_GLASS, RootRole.ATTESTOR)
 
 
 @dataclass(eq=False)
@@ -42,7 +38,7 @@ class Expiries:
     monotonic: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _read_at: float = field(default=float("-inf"), init=False)
-    _ends: Ends = field(default_factory=dict, init=False)
+    _expiry_micros: dict[str, int] = field(default_factory=dict, init=False)
 
     def seconds(self) -> dict[str, float]:
         """Seconds until the nearest expiry of each kind that exists; negative where it has passed.
@@ -50,47 +46,46 @@ class Expiries:
         Raises PvdmError where ledger, key home or certificate cannot be read.
         """
         with self._lock:
-            if self.monotonic() - self._read_at >= _KEPT_SECONDS:
-                self._ends = dict(self._read())
+            if self.monotonic() - self._read_at >= _CACHE_SECONDS:
+                self._expiry_micros = dict(self._read())
                 self._read_at = self.monotonic()
-            ends = self._ends
+            expiry_micros = self._expiry_micros
         now = self.clock.trusted_micros()
-        return {kind: (end - now) / 1e6 for kind, end in ends.items()}
+        return {kind: (expires - now) / 1e6 for kind, expires in expiry_micros.items()}
 
     def _read(self) -> Iterator[tuple[str, int]]:
+        """Each kind with the time at which the first of it expires, in microseconds."""
         root = self.trust.find()
         if root is not None:
             yield "trust_root", root.expires_at
-            yield from _of_keys(root, self.book())
-        yield from self._of_tokens()
+            yield from _read_keys(root, self.book())
+        with self.ledger.read() as unit:
+            valid = tokens.list_ends(unit, now_micros=self.clock.trusted_micros())
+        if valid:
+            yield "token", min(each.end_micros for each in valid)
+        operators = [each for each in valid if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
+        if operators:
+            # The last one: until it expires, an operator can log in.
+            yield "last_operator_token", max(each.end_micros for each in operators)
         if self.certificate is not None:
             yield "tls_certificate", certificate_end(self.certificate)
 
-    def _of_tokens(self) -> Iterator[tuple[str, int]]:
-        with self.ledger.read() as unit:
-            found = tokens.list_ends(unit, now_micros=self.clock.trusted_micros())
-        if found:
-            yield "token", min(each.end_micros for each in found)
-        wide = [each for each in found if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
-        if wide:
-            # The last one: until it expires, an operator can log in.
-            yield "last_operator_token", max(each.end_micros for each in wide)
 
-
-def _of_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
+def _read_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
+    """The Steward's own keys of the active epoch, and of each person the key that is valid longest."""
     if book.active is not None:
-        for role in (KeyRole.SIGNING, KeyRole.LOG):
-            public = book.active.key(role).public
-            named = None if public is None else root.find(public.key_id)
-            if named is not None:
-                yield ("notary_key" if role is KeyRole.SIGNING else "log_key"), named.valid_until
-    for held in _PEOPLE:
-        longest: dict[str, int] = {}  # of each holder the key that is valid longest; older ones do not matter
+        for kind, key_role in (("notary_key", KeyRole.SIGNING), ("log_key", KeyRole.LOG)):
+            public = book.active.key(key_role).public
+            own_key = None if public is None else root.find(public.key_id)
+            if own_key is not None:
+                yield kind, own_key.valid_until
+    for role in _ROLES_OF_PEOPLE:
+        longest: dict[str, int] = {}
         for key in root.keys:
-            if held in key.roles and key.revoked_at is None:
+            if role in key.roles and key.revoked_at is None:
                 longest[key.identity] = max(longest.get(key.identity, 0), key.valid_until)
         if longest:
-            yield f"{held.value.replace('-', '_')}_key", min(longest.values())
+            yield f"{role.value.replace('-', '_')}_key", min(longest.values())
 
 
 def certificate_end(path: Path) -> int:

@@ -35,7 +35,7 @@ class LogQueries:
     """Answers queries about the log; entries that the outside checkpoint does not cover yet are covered first."""
 
     def __init__(self, ledger: Ledger, require_covered: Callable[[int], None]) -> None:
-        """`require_covered` returns once the outside covers a log of that size."""
+        """`require_covered` returns once the outside checkpoint covers a log of that size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._reader = LedgerLogReader(ledger)
@@ -78,9 +78,11 @@ class LogQueries:
         """The proof that the tree of `new` entries extends the tree of `old` ones."""
         size = self._reader.size()
         if not 0 <= old <= new <= size:
-            message, expected = "no proof can be made between these sizes", f"0 to {size}, in order"
             raise Code.LOG_REQUEST_INVALID(
-                message, reason="log_sizes_invalid", expected=expected, got=f"{old} and {new}"
+                "no proof can be made between these sizes",
+                reason="log_sizes_invalid",
+                expected=f"0 to {size}, in order",
+                got=f"{old} and {new}",
             )
         self._require_covered(new)
         return merkle.prove_consistency(self._reader, old_size=old, new_size=new)
@@ -120,66 +122,43 @@ class LedgerLogReader:
 class PinnedLogReader(LedgerLogReader):
     """The log as it was when its size was first read.
 
-    No transaction stays open, since the key service may read its epoch book from the same ledger meanwhile.
+    Size, checkpoint and the hashes that an append needs are read in one transaction. It does not stay open, since the
+    key service may read its epoch book from the same ledger meanwhile.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
-        self._pinned: tuple[int, bytes | None] | None = None
-
-    def size(self) -> int:
-        """How many entries the log had."""
-        return self._pin()[0]
-
-    def newest_checkpoint(self) -> bytes | None:
-        """The signed note of that size."""
-        return self._pin()[1]
-
-    def _pin(self) -> tuple[int, bytes | None]:
-        if self._pinned is None:
-            with self._ledger.read() as unit:
-                log = LedgerLog(unit)
-                self._pinned = (log.size(), log.newest_checkpoint())
-        return self._pinned
-
-
-@dataclass(frozen=True, slots=True)
-class LogEdge:
-    """What an append needs of a log, read in one transaction: its right edge and its newest checkpoint."""
-
-    entries: int
-    hashes: Mapping[Node, bytes]
-    note: bytes | None
+        self._size: int | None = None
+        self._frontier: Mapping[Node, bytes] = {}
+        self._checkpoint: bytes | None = None
 
     @classmethod
-    def of(cls, ledger: Ledger) -> LogEdge:
-        """Read the edge now."""
-        with ledger.read() as unit:
-            log = LedgerLog(unit)
-            size = log.size()
-            nodes = frontier(size)
-            hashes = log.read_hashes(nodes) if nodes else []
-            return cls(size, dict(zip(nodes, hashes, strict=True)), log.newest_checkpoint())
+    def pinned(cls, ledger: Ledger) -> PinnedLogReader:
+        """The log as it is now."""
+        reader = cls(ledger)
+        reader.size()
+        return reader
 
     def size(self) -> int:
         """How many entries the log had."""
-        return self.entries
+        if self._size is None:
+            with self._ledger.read() as unit:
+                log = LedgerLog(unit)
+                self._size, self._checkpoint = log.size(), log.newest_checkpoint()
+                nodes = frontier(self._size)
+                self._frontier = dict(zip(nodes, log.read_hashes(nodes) if nodes else [], strict=True))
+        return self._size
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """Hashes of the edge, and no others."""
-        return [self.hashes[node] for node in nodes]
-
-    def read_entries(self, start: int, end: int) -> Sequence[bytes]:
-        """Refused: an edge holds no entries."""
-        raise Code.LOG_READ_ONLY("the edge of a log holds no entries", got=f"{start} to {end}")
+        """The hashes of complete subtrees; those that an append needs were read with the size."""
+        if self._frontier.keys() >= set(nodes):
+            return [self._frontier[node] for node in nodes]
+        return super().read_hashes(nodes)
 
     def newest_checkpoint(self) -> bytes | None:
         """The signed note of that size."""
-        return self.note
-
-    def append(self, **_: object) -> None:
-        """Refused: an edge is only read."""
-        raise Code.LOG_READ_ONLY("the edge of a log only reads")
+        self.size()
+        return self._checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,25 +183,25 @@ class Archive:
     def __init__(self, ledger: Ledger, folder: FilePath) -> None:
         self._ledger = ledger
         self._folder = folder
-        self._lock = threading.Lock()
-        self._reached = 0
+        self._lock = threading.RLock()
+        self._covered_size = 0
 
     def cover(self, size: int) -> None:
         """Return when the folder holds the log up to this size."""
         with self._lock:
-            if self._reached < size:
-                self._reached = self._follow().size
+            if self._covered_size < size:
+                self.follow()
 
     def follow(self) -> Archived:
         """Bring the folder up to the newest checkpoint."""
         with self._lock:
-            done = self._follow()
-            self._reached = done.size
-            return done
+            archived = self._follow()
+            self._covered_size = archived.size
+            return archived
 
     def verify(self) -> Repaired:
         """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
-        with self._lock, self._alone():
+        with self._lock, self._lock_folder():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
             return Repaired(export(log, log_folder(self._folder), verify=True).files_written, written)
@@ -230,9 +209,9 @@ class Archive:
     def _follow(self) -> Archived:
         for left in reversed(range(_TRIES)):
             try:
-                with self._alone():
-                    # Envelopes before the checkpoint, which must not cover missing ones. For the same reason the log
-                    # is pinned: it may grow meanwhile.
+                with self._lock_folder():
+                    # Envelopes are written before the checkpoint, which must not cover missing ones. The log is pinned
+                    # for the same reason: it may grow meanwhile.
                     log = PinnedLogReader(self._ledger)
                     written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
                     return Archived(export(log, log_folder(self._folder)).size, written)
@@ -243,7 +222,7 @@ class Archive:
         raise AssertionError("the last try raises")
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock_folder(self) -> Iterator[None]:
         """Hold the folder's lock, since several Stewards may share it.
 
         In an object store they write concurrently: tiles and envelopes are the same from each, and the checkpoint is
@@ -262,12 +241,13 @@ class Archive:
                 f"the archive cannot be written: {error.strerror or type(error).__name__}"
             ) from None
 
-    def _write_envelopes(self, start: int, reached: int, *, verify: bool) -> int:
+    def _write_envelopes(self, start: int, end: int, *, verify: bool) -> int:
+        """Write the missing envelopes of these entries; returns how many. `verify` compares the existing ones."""
         written = 0
-        for first in range(start, reached, ARCHIVE_PAGE_ENTRIES):
+        for first in range(start, end, ARCHIVE_PAGE_ENTRIES):
             with self._ledger.read() as unit:
-                page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, reached))
-            touched = set()
+                page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, end))
+            folders = set()
             for statement in page:
                 path = envelope_path(self._folder, hashlib.sha256(statement.envelope).hexdigest())
                 if not path.exists():
@@ -282,25 +262,21 @@ class Archive:
                         hint="keep the file as evidence, remove it from the archive, then run this again",
                         place=f"{_STATEMENTS}/{path.parent.name}/{path.name}",
                     )
-                touched.add(path.parent)
-            for folder in touched:
+                folders.add(path.parent)
+            for folder in folders:
                 sync_folder(folder)
         return written
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """An archive as a restore reads it; entries count only once the tree's root confirms them."""
+    """An archive as a restore reads it; the caller compares the entries with the root of a checkpoint."""
 
     folder: FilePath
 
-    def size(self) -> int:
-        """How far its own checkpoint reaches."""
-        return archived_size(self.folder)
-
     def entries(self, start: int, end: int) -> list[bytes]:
         """The entries from `start` up to `end`."""
-        return StaticTiles(log_folder(self.folder), self.size()).read_entries(start, end)
+        return StaticTiles(log_folder(self.folder), archived_size(self.folder)).read_entries(start, end)
 
     def envelope(self, sha256: str) -> bytes | None:
         """The envelope of that hash, if it is there and has not changed."""

@@ -19,10 +19,10 @@ from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import nonces
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.states import NonceState
-from pvdm.steward.access import require_domain, scope
+from pvdm.steward.access import require_domain, visible_domain
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.trust.approval import MAIN_MOVED, raise_not_allowed, verify_override
+from pvdm.trust.approval import MAIN_MOVED_HINT, raise_not_allowed, verify_override
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
@@ -42,12 +42,12 @@ class Overrides:
         """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
         with raise_not_allowed("override"):
             parsed = parse_envelope(envelope)
-            said = read_statement(parsed.payload, BreakGlass)
+            override = read_statement(parsed.payload, BreakGlass)
         override_id = parsed.payload_sha256
         earlier = self._find_same(override_id, envelope)
         if earlier is None:
             try:
-                self._accept(envelope, said, grant)
+                self._accept(envelope, override, grant)
             except NotAllowedError as error:
                 # A concurrent call with the same bytes may have been first; that is no replay.
                 earlier = self._find_same(override_id, envelope)
@@ -60,55 +60,52 @@ class Overrides:
             require_usable(unit, earlier)  # a repeated call is refused once the override was used
             stored = statements.get(unit, override_id)
         self.recorder.cover()
-        return _view(earlier, stored)
+        return _make_view(earlier, stored)
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
         """One override of the caller's domain."""
         with self.ledger.read() as unit:
-            found = proofs.find_override(unit, override_id)
-            if found is None:
-                raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
+            found = get_override(unit, override_id)
             require_domain(grant, found.domain)
-            return _view(found, statements.get(unit, override_id))
+            return _make_view(found, statements.get(unit, override_id))
 
     def listed(self, grant: Grant) -> list[OverrideView]:
         """Every override of the caller's domain, newest first."""
         with self.ledger.read() as unit:
-            found = proofs.list_newest_overrides(unit, domain=scope(grant))
-            return [_view(each, statements.get(unit, each.record.override_id)) for each in found]
+            found = proofs.list_newest_overrides(unit, domain=visible_domain(grant))
+            return [_make_view(each, statements.get(unit, each.record.override_id)) for each in found]
 
-    def _accept(self, envelope: bytes, said: BreakGlass, grant: Grant) -> None:
+    def _accept(self, envelope: bytes, override: BreakGlass, grant: Grant) -> None:
         with self.ledger.read() as unit:
-            require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
+            require_domain(grant, proofs.domain_of(unit, override.fail_proof_id))
         now = self.clock.now_micros()
-        judged_by = self.trust.ids()
+        root_ids = self.trust.ids()
         root = self.trust.current()
-        override = verify_override(
-            envelope, root, failed=self._verify_fail_proof(said.fail_proof_id), now=now, used=self._is_used
-        )
+        failed = self._verify_fail_proof(override.fail_proof_id)
+        verified = verify_override(envelope, root, failed=failed, now=now, used=self._is_used)
         with self.ledger.read() as unit:
-            row = tables.find_by_uuid(unit, said.table.uuid)
+            row = tables.find_by_uuid(unit, override.table.uuid)
         if row is not None:  # for a dropped table the gate refuses it
-            require_over_main(said, self.catalog.states.of(row).metadata.current_snapshot_id)
-        record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
+            require_over_main(override, self.catalog.states.of(row).metadata.current_snapshot_id)
+        record = override_record(verified.statement_id, override)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
-            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
+            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != root_ids:
                 raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
-            held = nonces.find(unit, said.nonce)
-            if held is not None:
-                _require_not_void(unit, said, held.state)
-                raise Code.OVERRIDE_REPLAYED(got=said.nonce)
-            other = proofs.find_live_override(unit, said.fail_proof_id)
+            nonce = nonces.find(unit, override.nonce)
+            if nonce is not None:
+                _require_not_void(unit, override, nonce.state)
+                raise Code.OVERRIDE_REPLAYED(got=override.nonce)
+            other = proofs.find_live_override(unit, override.fail_proof_id)
             if other is not None:
                 raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
-            restores.require_issued_after(unit, said.issued_at)
+            restores.require_issued_after(unit, override.issued_at)
             unit.add_request_facts(override_id=record.override_id)
             try:
-                proofs.put_override(unit, record, envelope, log_index=places[0])
+                proofs.put_override(unit, record, envelope, log_index=log_indexes[0])
             except ConflictError as error:
-                raise Code.OVERRIDE_REPLAYED(got=said.nonce) if error.code == Code.NONCE_TAKEN else error from None
+                raise Code.OVERRIDE_REPLAYED(got=override.nonce) if error.code == Code.NONCE_TAKEN else error from None
 
         self.recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
@@ -126,49 +123,63 @@ class Overrides:
             stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
         root, now = self.trust.current(), max(statement.at_micros for statement in stored)
         envelopes = [statement.envelope for statement in stored]
-        return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
+        return verify_threshold(envelopes, root, threshold=root.thresholds.notary, now=now)
 
     def _is_used(self, nonce: str) -> bool:
         """Whether the nonce is reserved or committed; an aborted one is judged in the transaction."""
         with self.ledger.read() as unit:
-            held = nonces.find(unit, nonce)
-        return held is not None and held.state is not NonceState.ABORTED
+            found = nonces.find(unit, nonce)
+        return found is not None and found.state is not NonceState.ABORTED
 
 
-def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
-    said = read_signed(statement.envelope, BreakGlass)
+def get_override(unit: Unit, override_id: str) -> StoredOverride:
+    """The override; raises `override_unknown`."""
+    found = proofs.find_override(unit, override_id)
+    if found is None:
+        raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
+    return found
+
+
+def override_record(override_id: str, override: BreakGlass) -> OverrideRecord:
+    """The override as the ledger stores it."""
+    return OverrideRecord(override_id, override.fail_proof_id, override.nonce, override.operator, override.expires_at)
+
+
+def _make_view(stored: StoredOverride, statement: Statement) -> OverrideView:
+    override = read_signed(statement.envelope, BreakGlass)
     return OverrideView(
         override_id=stored.record.override_id,
-        operator=said.operator,
-        reason=said.reason,
-        table=said.table.name,
-        table_uuid=said.table.uuid,
-        fail_proof_id=said.fail_proof_id,
-        nonce=said.nonce,
+        operator=override.operator,
+        reason=override.reason,
+        table=override.table.name,
+        table_uuid=override.table.uuid,
+        fail_proof_id=override.fail_proof_id,
+        nonce=override.nonce,
         state=stored.state,
-        issued_at=said.issued_at,
-        expires_at=said.expires_at,
+        issued_at=override.issued_at,
+        expires_at=override.expires_at,
         log_index=statement.log_index,
     )
 
 
-def require_over_main(said: BreakGlass, shown: int | None) -> None:
+def require_over_main(override: BreakGlass, main_snapshot_id: int | None) -> None:
     """Require that the override's base snapshot is what `main` shows now."""
-    if said.base_snapshot_id != shown:
-        wanted, base = ("none" if each is None else str(each) for each in (shown, said.base_snapshot_id))
-        expected, got = f"an override over snapshot {wanted}", f"over snapshot {base}"
-        raise Code.OVERRIDE_REFUSED(reason="override_base_moved", expected=expected, got=got, hint=MAIN_MOVED)
+    base_id = override.base_snapshot_id
+    if base_id != main_snapshot_id:
+        expected = f"an override over snapshot {'none' if main_snapshot_id is None else main_snapshot_id}"
+        got = f"over snapshot {'none' if base_id is None else base_id}"
+        raise Code.OVERRIDE_REFUSED(reason="override_base_moved", expected=expected, got=got, hint=MAIN_MOVED_HINT)
 
 
-def require_usable(unit: Unit, override: StoredOverride) -> None:
+def require_usable(unit: Unit, stored: StoredOverride) -> None:
     """Raise `override_replayed` for a used override, and `override_before_restore` for one that a restore voided."""
-    if override.state is not NonceState.RESERVED:
-        said = read_signed(statements.get(unit, override.record.override_id).envelope, BreakGlass)
-        _require_not_void(unit, said, override.state)
-        raise Code.OVERRIDE_REPLAYED(got=said.nonce)
+    if stored.state is not NonceState.RESERVED:
+        override = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+        _require_not_void(unit, override, stored.state)
+        raise Code.OVERRIDE_REPLAYED(got=override.nonce)
 
 
-def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
+def _require_not_void(unit: Unit, override: BreakGlass, state: NonceState) -> None:
     """Raise `override_before_restore` where a restore aborted the nonce of an unused override."""
     if state is NonceState.ABORTED:
-        restores.require_issued_after(unit, said.issued_at)
+        restores.require_issued_after(unit, override.issued_at)

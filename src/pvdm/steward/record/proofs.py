@@ -13,7 +13,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs, statements
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind, VerdictWord
+from pvdm.ledger.schema.record import StatementKind, StoredVerdict
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
@@ -21,7 +21,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
-from pvdm.steward.access import require_attempt, require_domain, scope
+from pvdm.steward.access import require_attempt, require_domain, visible_domain
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
@@ -67,34 +67,25 @@ class Proofs:
             earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
         if earlier is not None:
-            return self._same(earlier.proof_id, core)
+            return self._require_same_core(earlier.proof_id, core)
         now = self.clock.now_micros()
         part = NotaryPart(self.notary, epoch, commitments, self.isolation, storage, now, now + lifetime_micros)
         envelope = sign_statement(Proof(core, part), self.keys.signer(KeyRole.SIGNING, epoch))
         data = envelope.to_bytes()
-        record = ProofRecord(
-            envelope.payload_sha256,
-            core.attempt.attempt_id,
-            core.attempt.nonce,
-            VerdictWord(core.verdict.outcome.value),
-            self.notary,
-            part.expires_at,
-            summary_of(core, part),
-            _context_text(context, core, epoch),
-        )
+        record = proof_record(envelope.payload_sha256, core, part, context=_context_text(context, core, epoch))
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            said = proofs.find_by_notary(unit, record.nonce, self.notary)
-            if said is not None:
-                raise RecordedMeanwhileError(said.proof_id)
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
+            concurrent = proofs.find_by_notary(unit, record.nonce, self.notary)
+            if concurrent is not None:
+                raise RecordedMeanwhileError(concurrent.proof_id)
             _require_verifying(unit, core)
-            proofs.put(unit, record, data, log_index=places[0])
+            proofs.put(unit, record, data, log_index=log_indexes[0])
 
         try:
-            places = self.recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
+            log_indexes = self.recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
         except RecordedMeanwhileError as error:
-            return self._same(error.statement_id, core)
-        return Recorded(record.proof_id, data, places[0])
+            return self._require_same_core(error.statement_id, core)
+        return Recorded(record.proof_id, data, log_indexes[0])
 
     def find_recorded(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
         """The existing proof of this notary for the nonce, covered outside."""
@@ -110,12 +101,12 @@ class Proofs:
     def get(self, proof_id: str, grant: Grant) -> ProofView:
         """One proof of the caller's domain."""
         with self.ledger.read() as unit:
-            self._require(unit, proof_id, grant)
+            self._require_readable(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
             index = statements.get(unit, proof_id).log_index
-            waived = proofs.overrides_of_proofs(unit, [proof_id])
+            waived = proofs.find_overrides_of_proofs(unit, [proof_id])
         self.recorder.require_covered(index + 1)
-        return _view(found, index, waived, grant)
+        return _make_view(found, index, waived, grant)
 
     def listed(
         self,
@@ -131,16 +122,21 @@ class Proofs:
         require_attempt(grant, wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
-                unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, before_index=after, count=count
+                unit,
+                domain=visible_domain(grant),
+                workload_id=workload_id,
+                attempt_id=wanted,
+                before_index=after,
+                count=count,
             )
-            waived = proofs.overrides_of_proofs(unit, [record.proof_id for record, _ in found])
+            waived = proofs.find_overrides_of_proofs(unit, [record.proof_id for record, _ in found])
         self.recorder.require_covered(max((index + 1 for _, index in found), default=0))
-        return [_view(record, index, waived, grant) for record, index in found]
+        return [_make_view(record, index, waived, grant) for record, index in found]
 
     def envelope(self, proof_id: str, grant: Grant) -> bytes:
         """The signed bytes."""
         with self.ledger.read() as unit:
-            self._require(unit, proof_id, grant)
+            self._require_readable(unit, proof_id, grant)
             stored = statements.get(unit, proof_id)
         self.recorder.require_covered(stored.log_index + 1)
         return stored.envelope
@@ -148,7 +144,7 @@ class Proofs:
     def bundle(self, proof_id: str, grant: Grant) -> bytes:
         """The proof with all envelopes of its nonce and their log proofs, for checks without the Steward."""
         with self.ledger.read() as unit:
-            self._require(unit, proof_id, grant)
+            self._require_readable(unit, proof_id, grant)
             records = proofs.of_nonce(unit, proofs.get(unit, proof_id).nonce)
             stored = [statements.get(unit, record.proof_id) for record in records]
         logged = [
@@ -161,12 +157,12 @@ class Proofs:
         if not reason.strip():
             raise Code.REASON_MISSING("opening a proof needs a reason")
         with self.ledger.read() as unit:
-            self._require(unit, proof_id, grant)
+            self._require_readable(unit, proof_id, grant)
             record = proofs.get(unit, proof_id)
             attempt = attempts.find(unit, record.attempt_id)
         if record.context is None or attempt is None:
             raise Code.PROOF_WITHOUT_DIGEST(got=record.proof_id)
-        context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
+        context = AttemptContext.parse(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
         keys = release(self.keys, context, ended=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
         self.ledger.transact(
@@ -174,7 +170,8 @@ class Proofs:
         )
         return context, keys
 
-    def _same(self, proof_id: str, core: ProofCore) -> Recorded:
+    def _require_same_core(self, proof_id: str, core: ProofCore) -> Recorded:
+        """The existing proof, covered outside; raises `proof_exists` if it has another core."""
         with self.ledger.read() as unit:
             stored = statements.get(unit, proof_id)
         if read_signed(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
@@ -183,7 +180,7 @@ class Proofs:
         return Recorded(stored.statement_id, stored.envelope, stored.log_index)
 
     @staticmethod
-    def _require(unit: Unit, proof_id: str, grant: Grant) -> None:
+    def _require_readable(unit: Unit, proof_id: str, grant: Grant) -> None:
         require_domain(grant, proofs.domain_of(unit, proof_id))
         require_attempt(grant, proofs.get(unit, proof_id).attempt_id)
 
@@ -193,11 +190,11 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
     attempt = attempts.lock(unit, core.attempt.attempt_id)
     if attempt.state is not AttemptState.VERIFYING:
         raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
-    said = core.attempt
-    if (attempt.workload_id, attempt.chunk_id, attempt.number) != (said.workload_id, said.chunk_id, said.number):
+    proved = core.attempt
+    if (attempt.workload_id, attempt.chunk_id, attempt.number) != (proved.workload_id, proved.chunk_id, proved.number):
         raise Code.PROOF_OF_OTHER_ATTEMPT(
             expected=f"attempt {attempt.number} of chunk {attempt.chunk_id} of {attempt.workload_id}",
-            got=f"attempt {said.number} of chunk {said.chunk_id} of {said.workload_id}",
+            got=f"attempt {proved.number} of chunk {proved.chunk_id} of {proved.workload_id}",
         )
     nonce = nonces.find(unit, core.attempt.nonce)
     if nonce is None or nonce.attempt_id != attempt.attempt_id or nonce.state is not NonceState.RESERVED:
@@ -208,21 +205,21 @@ def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -
     """The key context as the ledger stores it; raises `context_differs` for one of another attempt."""
     if context is None:
         return None
-    named = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
+    context_ids = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
     attempt = core.attempt
-    if named != (epoch, attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce):
+    if context_ids != (epoch, attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce):
         raise Code.CONTEXT_DIFFERS()
     return canonical_json.dump(context.to_json()).decode()
 
 
-def summary_of(core: ProofCore, part: NotaryPart) -> str:
-    """The facts of a proof that listings show, as the ledger stores them."""
-    rows = core.rows
-    return canonical_json.dump(
+def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: str | None) -> ProofRecord:
+    """The proof as the ledger stores it; its summary has the other facts that listings show."""
+    rows, attempt, verdict = core.rows, core.attempt, core.verdict
+    summary = canonical_json.dump(
         {
-            "workload_id": core.attempt.workload_id,
-            "chunk_id": core.attempt.chunk_id,
-            "classes": [found.value for found in core.verdict.classes],
+            "workload_id": attempt.workload_id,
+            "chunk_id": attempt.chunk_id,
+            "classes": [each.value for each in verdict.classes],
             "rows_intent": None if rows.intent is None else str(rows.intent),
             "rows_staged": None if rows.staged is None else str(rows.staged),
             "profile": core.method.profile.value,
@@ -230,26 +227,30 @@ def summary_of(core: ProofCore, part: NotaryPart) -> str:
             "issued_at": part.issued_at,
         }
     ).decode()
+    stored_verdict = StoredVerdict(verdict.outcome.value)
+    return ProofRecord(
+        proof_id, attempt.attempt_id, attempt.nonce, stored_verdict, part.notary, part.expires_at, summary, context
+    )
 
 
-def _view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Grant) -> ProofView:
-    said = json.loads(record.summary)
+def _make_view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Grant) -> ProofView:
+    summary = json.loads(record.summary)
     # Under profile T the counts would tell a producer what the recomputation found.
-    counts = not (grant.role is Role.PRODUCER and said["profile"] == "T")
+    may_see_counts = not (grant.role is Role.PRODUCER and summary["profile"] == "T")
     return ProofView(
         proof_id=record.proof_id,
-        workload_id=said["workload_id"],
-        chunk_id=said["chunk_id"],
+        workload_id=summary["workload_id"],
+        chunk_id=summary["chunk_id"],
         attempt_id=record.attempt_id,
         nonce=record.nonce,
         verdict=Outcome(record.verdict),
-        classes=tuple(FailureClass(each) for each in said["classes"]),
-        rows_intent=said["rows_intent"] if counts else None,
-        rows_staged=said["rows_staged"] if counts else None,
-        profile=said["profile"],
+        classes=tuple(FailureClass(each) for each in summary["classes"]),
+        rows_intent=summary["rows_intent"] if may_see_counts else None,
+        rows_staged=summary["rows_staged"] if may_see_counts else None,
+        profile=summary["profile"],
         notary=record.notary,
-        epoch=said["epoch"],
-        issued_at=said["issued_at"],
+        epoch=summary["epoch"],
+        issued_at=summary["issued_at"],
         expires_at=record.expires_micros,
         log_index=log_index,
         overridden=record.proof_id in waived,

@@ -6,21 +6,23 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pvdm import fault
 from pvdm.errors import Code, ConflictError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import statements
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.record import StatementKind
-from pvdm.steward.record.log import Archive, LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.record.log import Archive, LedgerLogReader, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.service import KeyService, Signer
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.log.log import Appended, Log, Prepared
-from pvdm.trust.log.outside import OutsideCheckpoint, acknowledge, require_consistent, start
+from pvdm.trust.log.log import AppendedEntries, Log, PreparedAppend
+from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
 
 RECORD_TRIES_MAX: Final = 64
 
@@ -33,6 +35,10 @@ class Document:
     statement_id: str
     envelope: bytes
 
+    def store(self, unit: Unit, log_index: int) -> None:
+        """Write the document into the ledger, as the statement of that log entry."""
+        statements.put(unit, self.kind, self.statement_id, self.envelope, log_index=log_index)
+
 
 class RecordedMeanwhileError(Exception):
     """Another thread or Steward has recorded the statement first; raised in the transaction of the second one."""
@@ -43,6 +49,7 @@ class RecordedMeanwhileError(Exception):
 
 
 Work = Callable[[Unit, Sequence[int]], None]
+"""Runs in the transaction of the append, with the log indexes of the documents."""
 
 
 @dataclass(eq=False)
@@ -52,7 +59,7 @@ class Recorder:
     ledger: Ledger
     clock: LedgerClock
     keys: KeyService
-    outside: OutsideCheckpoint
+    outside: FileOutsideCheckpoint
     archive: Archive | None
     origin: str
     _queue: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -70,13 +77,9 @@ class Recorder:
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
         """Log the documents and run `work` in one transaction; `work` gets their log indexes and stores them."""
-        appended = self._append(documents, work)
+        appended = self.store(documents, work)
         self._acknowledge(appended)
         return tuple(range(appended.index, appended.size))
-
-    def store(self, documents: Sequence[Document], work: Work) -> None:
-        """As `record`, but without the outside checkpoint, which the caller updates by `cover`."""
-        self._append(documents, work)
 
     def cover(self) -> None:
         """Bring the outside checkpoint up to the log, before an answer that relies on stored entries."""
@@ -84,14 +87,14 @@ class Recorder:
         if note is not None:
             newest = read_unverified(note)
             size = newest.checkpoint.size
-            self._acknowledge(Appended(size, size, newest))
+            self._acknowledge(AppendedEntries(size, size, newest))
 
     def require_covered(self, size: int) -> None:
-        """Cover a log of this size outside before it is shown: an uncovered entry could be lost unnoticed."""
+        """Update the outside checkpoint unless it covers this log size: an uncovered entry could be lost unnoticed."""
         if size > self._covered:
             self.cover()
 
-    def _acknowledge(self, appended: Appended) -> None:
+    def _acknowledge(self, appended: AppendedEntries) -> None:
         fault.point("steward.before_outside")
         if self.archive is not None:
             self.archive.cover(appended.size)
@@ -99,20 +102,22 @@ class Recorder:
         self._covered = max(self._covered, covered)
         fault.point("steward.after_outside")
 
-    def _append(self, documents: Sequence[Document], work: Work) -> Appended:
+    def store(self, documents: Sequence[Document], work: Work) -> AppendedEntries:
+        """As `record`, but without the outside checkpoint, which the caller updates by `cover`."""
         for tried in range(1, RECORD_TRIES_MAX + 1):
             with self._queue:
-                # The edge before the time, so that times never run backwards along the log.
-                edge = LogEdge.of(self.ledger)
+                # The log is read before the clock, so that times never run backwards along the log.
+                pinned = PinnedLogReader.pinned(self.ledger)
                 # After a rollback of the database a second history must not be signed.
                 self.require_consistent()
                 self.clock.synchronize()
                 at = self.clock.now_micros()
-                hashes = [(EntryKind(each.kind), hashlib.sha256(each.envelope).hexdigest()) for each in documents]
-                log = Log(edge, origin=self.origin, signer=self._signer())
-                prepared = log.prepare([LogEntry(kind, sha256, at) for kind, sha256 in hashes])
+                entries = [
+                    LogEntry(EntryKind(each.kind), hashlib.sha256(each.envelope).hexdigest(), at) for each in documents
+                ]
+                prepared = Log(pinned, origin=self.origin, signer=self._signer()).prepare(entries)
                 try:
-                    return self.ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
+                    return self.ledger.transact(partial(_store_and_work, prepared, work), at_micros=at)
                 except ConflictError as error:
                     if error.code != Code.LOG_MOVED or tried == RECORD_TRIES_MAX:
                         raise
@@ -132,7 +137,7 @@ def signing_epoch(book: EpochBook) -> int:
     return next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None) or book.epoch_for(None)
 
 
-def _stored(unit: Unit, prepared: Prepared, work: Work) -> Appended:
+def _store_and_work(prepared: PreparedAppend, work: Work, unit: Unit) -> AppendedEntries:
     appended = prepared.store(LedgerLog(unit))
     work(unit, range(appended.index, appended.size))
     return appended

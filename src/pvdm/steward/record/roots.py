@@ -31,7 +31,7 @@ class TrustRoots:
     origin: str
     pin: str | None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _known: tuple[tuple[str, ...], TrustRoot] | None = field(default=None, init=False)
+    _cached: tuple[tuple[str, ...], TrustRoot] | None = field(default=None, init=False)
 
     def chain(self) -> tuple[bytes, ...]:
         """Every version's envelope, from the first to the newest."""
@@ -50,7 +50,7 @@ class TrustRoots:
         seen = self.ids()
         current = self.find()
         if current is None:
-            root = pin_root(envelope, sha256=self._first_pin(pin), now=now)
+            root = pin_root(envelope, sha256=self._choose_pin(pin), now=now)
         else:
             root = advance_root(current, envelope, now=now)
         if current is not None and root.version == current.version:
@@ -59,14 +59,16 @@ class TrustRoots:
         book = self.keys.book()
         require_names_epoch(root, book.epoch(signing_epoch(book)), notary=self.notary, origin=self.origin)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
+        document = Document(StatementKind.TRUST_ROOT, root.sha256, envelope)
+
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so of two concurrent next versions only the first is accepted.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
                 raise Code.TRUST_ROOT_MOVED("another trust root was accepted first", hint="hand yours in again")
             unit.add_request_facts(trust_root=root.sha256)
-            statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
+            document.store(unit, log_indexes[0])
 
-        self.recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)
+        self.recorder.record([document], work)
         return self.current()
 
     def require_trusted(self, number: int) -> None:
@@ -75,10 +77,10 @@ class TrustRoots:
         require_names_epoch(root, epoch, notary=self.notary, origin=self.origin)
         for role in (KeyRole.SIGNING, KeyRole.LOG):
             public = epoch.key(role).public
-            named = None if public is None else root.find(public.key_id)
-            if named is not None:
-                require_not_revoked(named, now)
-                require_valid_at(named, now)
+            key = None if public is None else root.find(public.key_id)
+            if key is not None:
+                require_not_revoked(key, now)
+                require_valid_at(key, now)
 
     def require_signing_trusted(self) -> None:
         """Require that the newest root trusts the keys that this Steward signs with now."""
@@ -89,7 +91,7 @@ class TrustRoots:
         with self.ledger.read() as unit:
             return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
 
-    def _first_pin(self, pin: str | None) -> str:
+    def _choose_pin(self, pin: str | None) -> str:
         if self.pin is not None and pin is not None and pin != self.pin:
             raise Code.TRUST_ROOT_PIN_DIFFERS(expected=self.pin, got=pin)
         chosen = self.pin or pin
@@ -109,13 +111,13 @@ class TrustRoots:
         """The newest version; None where there is none yet."""
         ids = self.ids()
         with self._lock:
-            known = self._known
-        if known is not None and known[0] == ids:
-            return known[1]
+            cached = self._cached
+        if cached is not None and cached[0] == ids:
+            return cached[1]
         root = self._verify_chain()
         if root is not None:
             with self._lock:
-                self._known = (ids, root)
+                self._cached = (ids, root)
         return root
 
     def _verify_chain(self) -> TrustRoot | None:
@@ -136,11 +138,11 @@ def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: s
         public = epoch.key(role).public
         if public is None:
             raise AssertionError("signing and log keys have a public half")
-        named = root.find(public.key_id)
-        right = named is not None and (named.identity, wanted in named.roles) == (identity, True)
-        if named is None or not right or (wanted is RootRole.NOTARY and epoch.number not in named.epochs):
+        key = root.find(public.key_id)
+        is_named = key is not None and key.identity == identity and wanted in key.roles
+        if key is None or not is_named or (wanted is RootRole.NOTARY and epoch.number not in key.epochs):
             raise Code.TRUST_ROOT_LACKS_EPOCH(
                 f"the trust root does not name the {role.value} key of epoch {epoch.number}",
                 expected=f"{public.key_id} as {wanted.value} {identity}",
-                got="nothing" if named is None else "another identity, role or epoch",
+                got="nothing" if key is None else "another identity, role or epoch",
             )

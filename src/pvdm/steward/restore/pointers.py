@@ -23,15 +23,9 @@ from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work import attempts, chunks
+from pvdm.metadata.gate import migration as migration_checks
 from pvdm.metadata.gate import receipt_document
-from pvdm.metadata.gate.migration import (
-    require_result,
-    require_same_data,
-    require_same_defaults,
-    require_same_table,
-    require_state,
-)
-from pvdm.model.chunk import BRANCH_PREFIX, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, is_steward_branch
 from pvdm.model.schema import Schema
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration
@@ -40,30 +34,30 @@ from pvdm.model.statements.table import TableRef
 from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
 from pvdm.steward.restore.lineage import (
+    ArchivedMigration,
     FilledGaps,
     Lineage,
     LooseProofs,
     LostPublication,
     Publication,
-    UnprotectedTimes,
     Unreceipted,
+    are_rows_proved,
     count_contained,
     describe_gap,
     describe_lost,
     live_files,
     migrations_by_table,
+    protection_changes,
     publications_by_table,
     publications_lost_error,
-    require_rows_proved,
     trace,
-    unprotected_times,
 )
 from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan
 from pvdm.steward.restore.table_report import (
     ReachedState,
     UnreadableTable,
     UnregisteredTable,
-    find_ahead,
+    find_tables_with_newer_files,
     find_unreadable,
     find_unregistered,
     require_readable,
@@ -75,13 +69,13 @@ _REFUSALS = (VerificationError, InputError, NotAllowedError)
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A table that will show newer metadata; `created` is its namespace where the backup lacks the table."""
+    """A table that will show newer metadata; `namespace` is set where the backup lacks the table."""
 
     table: TableRef
     snapshot_id: int | None
     pointer: Pointer
     location: str
-    created: Namespace | None
+    namespace: Namespace | None
     contract_sha256: str | None
 
 
@@ -92,10 +86,10 @@ class Pointers:
     `shown`: ids of receipts whose snapshots the tables show afterwards.
     `unclear`: ids of lost receipts whose rows a table may show; they must not be published again.
     `unreceipted`: publications that are or may be shown without a receipt.
-    `doubted`: shown publications that build on an unknown one.
+    `doubted`: shown publications that follow a snapshot without a receipt and without a proof.
     `migrated`: migrations in force again, with the hash of the written metadata; None where a receipt's has the change.
     `reached`: the state of each judged table, by UUID.
-    `ahead`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
+    `with_newer_files`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
     `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
     `schemas`: the columns of the tables as they are shown.
     """
@@ -108,7 +102,7 @@ class Pointers:
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
     reached: dict[str, ReachedState] = field(default_factory=dict)
-    ahead: set[str] = field(default_factory=set)
+    with_newer_files: set[str] = field(default_factory=set)
     unreadable: list[UnreadableTable] = field(default_factory=list)
     unregistered: list[UnregisteredTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
@@ -121,43 +115,48 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     Raises `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable` where
     a table cannot be read, unless the operator accepts that.
     """
-    found, stores = Pointers(), Stores(notary.config.s3)
+    pointers, stores = Pointers(), Stores(notary.config.s3)
     files = MetadataFiles(notary.config.catalog.metadata, stores)
-    judge = _TableJudge(notary, files, Files(stores), plan.found)
-    published = publications_by_table(notary.ledger, plan.found)
-    found.published = [each for of_table in published.values() for each in of_table]
-    migrations = migrations_by_table(plan.found)
+    judge = _TableJudge(notary, files, Files(stores), plan.archived)
+    published = publications_by_table(notary.ledger, plan.archived)
+    pointers.published = [each for of_table in published.values() for each in of_table]
+    migrations = migrations_by_table(plan.archived)
     judged = [
-        judge.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())
+        judge.judge(uuid, published.get(uuid, []), pointers) for uuid in sorted(published.keys() | migrations.keys())
     ]
-    if found.lost and not order.accept_lost:
-        raise publications_lost_error(found.lost)
-    read = {each.uuid for each in judged if each is not None and each.pointer is not None}
-    found.unreadable = find_unreadable(notary.ledger, files, but=read)
-    require_readable(found.unreadable, accepted=order.accept_unreadable)
+    if pointers.lost and not order.accept_lost:
+        raise publications_lost_error(pointers.lost)
+    already_read = {each.uuid for each in judged if each is not None and each.pointer is not None}
+    pointers.unreadable = find_unreadable(notary.ledger, files, already_read=already_read)
+    require_readable(pointers.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
-            judge.advance(each, migrations.get(each.uuid, []), found)
-    found.ahead = find_ahead(notary.ledger, files, plan.found, found.reached)
-    found.unregistered = find_unregistered(notary.ledger, files, plan.found, but=published.keys())
-    return found
+            judge.advance(each, migrations.get(each.uuid, []), pointers)
+    pointers.with_newer_files = find_tables_with_newer_files(notary.ledger, files, plan.archived, pointers.reached)
+    pointers.unregistered = find_unregistered(notary.ledger, files, plan.archived, published=published.keys())
+    return pointers
 
 
-def apply_pointers(unit: Unit, found: Pointers) -> None:
+def apply_pointers(unit: Unit, pointers: Pointers) -> None:
     """Create the tables that the backup lacks, and set the chosen metadata files."""
-    for each in found.advances:
+    for each in pointers.advances:
         tables.lock(unit, [each.table.uuid])
         tables.require_not_scheduled_for_deletion(unit, [each.pointer.location.rpartition("/")[2]])
-        if each.created is None:
+        if each.namespace is None:
             row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
                 raise AssertionError("a table of the backup that was judged is in the backup")
             tables.swap(unit, row, each.pointer, location=each.location)
             continue
-        home, ref, place = each.created, each.table, (each.location, each.pointer)
-        name = parse_full_name(ref.name)[-1]
         new = NewTable(
-            home.namespace_id, name, home.domain, ref.uuid, *place, each.contract_sha256, may_reuse_uuid=True
+            each.namespace.namespace_id,
+            parse_full_name(each.table.name)[-1],
+            each.namespace.domain,
+            each.table.uuid,
+            each.location,
+            each.pointer,
+            each.contract_sha256,
+            may_reuse_uuid=True,
         )
         row = tables.create(unit, new)
         unit.lock_name("places")
@@ -175,20 +174,20 @@ class _NewestPublication:
     live: Mapping[str, int | None]
     filled: FilledGaps
 
-    def shows(self, each: Publication) -> bool:
-        """Whether its metadata shows this publication, which is not younger."""
-        snapshot_id = each.said.new_snapshot_id
-        in_history = snapshot_id in self.lineage.reached or snapshot_id in _history(self.metadata)
-        return in_history or not each.paths.isdisjoint(self.live)
+    def shows(self, older: Publication) -> bool:
+        """Whether its metadata shows this publication, which is the same or an older one."""
+        snapshot_id = older.receipt.new_snapshot_id
+        in_history = snapshot_id in self.lineage.reached or snapshot_id in _main_history(self.metadata)
+        return in_history or not older.paths.isdisjoint(self.live)
 
 
 @dataclass(frozen=True, slots=True)
 class _JudgedTable:
-    """A table as it may be shown; without a row the backup lacks it, and `home` is its namespace."""
+    """A table as it may be shown; without a row the backup lacks it, and `namespace` is where it is created."""
 
     uuid: str
     row: TableRow | None
-    home: Namespace | None
+    namespace: Namespace | None
     metadata: TableMetadata | None
     pointer: Pointer | None
     newest: Publication | None
@@ -197,96 +196,99 @@ class _JudgedTable:
 class _TableJudge:
     """Chooses the metadata of each table of one restore."""
 
-    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, found: Sequence[ArchivedEntry]) -> None:
+    def __init__(
+        self, notary: Notary, metadata: MetadataFiles, files: Files, archived: Sequence[ArchivedEntry]
+    ) -> None:
         self._notary = notary
         self._metadata = metadata
         self._files = files
-        self._times = unprotected_times(found)
-        self._loose = LooseProofs(notary.ledger, found)
+        self._archived = archived
+        self._loose = LooseProofs(notary.ledger, archived)
 
-    def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
+    def judge(self, uuid: str, published: Sequence[Publication], pointers: Pointers) -> _JudgedTable | None:
         """The table's newest metadata that a receipt binds; None where the ledger has no pointer to set."""
         with self._notary.ledger.read() as unit:
             row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:
             # The upstream has its own pointer, which was not lost.
-            found.shown |= {each.receipt_id for each in published}
+            pointers.shown |= {each.receipt_id for each in published}
             return None
-        home = None
+        namespace = None
         if row is None:
             if not published:
                 return None
             try:
-                home = self._find_namespace(published[-1].said.table)
+                namespace = self._find_namespace(published[-1].receipt.table)
             except _REFUSALS as error:
-                found.lost += [describe_lost(each, error) for each in published]
+                pointers.lost += [describe_lost(each, error) for each in published]
                 return None
-        now, pointer = self._read_current(row)
-        newest, refusals = self._find_newest(published, now)
+        backup, pointer = self._read_backup(row)
+        newest, refusals = self._find_newest(published, backup)
         for each in published:
-            self._sort_out(each, newest, now, refusals.get(each.receipt_id), found)
+            self._classify(each, newest, backup, refusals.get(each.receipt_id), pointers)
         if newest is None:
-            return _JudgedTable(uuid, row, home, now, pointer, None)
-        found.unreceipted += newest.filled.shown
+            return _JudgedTable(uuid, row, namespace, backup, pointer, None)
+        pointers.unreceipted += newest.filled.shown
         if newest.filled.open_gaps:
-            found.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
-            found.unclear.add(newest.publication.receipt_id)
-            found.doubted.append(newest.publication)
-        return _JudgedTable(uuid, row, home, newest.metadata, newest.pointer, newest.publication)
+            pointers.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
+            pointers.unclear.add(newest.publication.receipt_id)
+            pointers.doubted.append(newest.publication)
+        return _JudgedTable(uuid, row, namespace, newest.metadata, newest.pointer, newest.publication)
 
-    def _sort_out(
+    def _classify(
         self,
-        each: Publication,
+        publication: Publication,
         newest: _NewestPublication | None,
         backup: TableMetadata | None,
         refusal: PvdmError | None,
-        found: Pointers,
+        pointers: Pointers,
     ) -> None:
-        """Sort a publication into shown, lost or unclear."""
-        if refusal is not None:
-            found.lost.append(describe_lost(each, refusal))
-        elif self._is_known(each.said, backup) or (newest is not None and newest.shows(each)):
-            found.shown.add(each.receipt_id)
-        elif newest is not None and newest.lineage.closed and not newest.lineage.free:
-            passed_over = Code.RESTORE_REFUSED(reason="restore_publication_passed_over")
-            found.lost.append(describe_lost(each, passed_over))
-        else:
-            unclear = Code.RESTORE_REFUSED(reason="restore_publication_unclear")
-            found.lost.append(describe_lost(each, unclear))
-            found.unclear.add(each.receipt_id)
+        """Add the publication to those that are shown, lost, or unclear."""
+        if refusal is None:
+            if self._is_in_backup(publication.receipt, backup) or (newest is not None and newest.shows(publication)):
+                pointers.shown.add(publication.receipt_id)
+                return
+            if newest is not None and newest.lineage.is_complete and not newest.lineage.was_unprotected:
+                refusal = Code.RESTORE_REFUSED(reason="restore_publication_passed_over")
+            else:
+                refusal = Code.RESTORE_REFUSED(reason="restore_publication_unclear")
+                pointers.unclear.add(publication.receipt_id)
+        pointers.lost.append(describe_lost(publication, refusal))
 
-    def _is_known(self, said: Receipt, backup: TableMetadata | None) -> bool:
+    def _is_in_backup(self, receipt: Receipt, backup: TableMetadata | None) -> bool:
         """Whether the backup has the publication, though not its receipt."""
-        if said.new_snapshot_id in _history(backup):
+        if receipt.new_snapshot_id in _main_history(backup):
             return True
         with self._notary.ledger.read() as unit:
-            return chunks.is_published_at(unit, said.table.uuid, str(said.new_snapshot_id))
+            return chunks.is_published_at(unit, receipt.table.uuid, str(receipt.new_snapshot_id))
 
-    def advance(self, judged: _JudgedTable, migrations: Sequence[tuple[int, str, Migration]], found: Pointers) -> None:
+    def advance(self, judged: _JudgedTable, migrations: Sequence[ArchivedMigration], pointers: Pointers) -> None:
         """Show the chosen metadata, with the signed migrations that came after it."""
-        shown, named, newest = judged.metadata, judged.pointer, judged.newest
-        if shown is None or named is None:
+        chosen, chosen_pointer, newest = judged.metadata, judged.pointer, judged.newest
+        if chosen is None or chosen_pointer is None:
             return
-        now, pointer = shown, named
+        metadata, pointer = chosen, chosen_pointer
         if newest is not None:
-            now, pointer = self._remove_lost_branches(judged, now, pointer)
-        now, pointer = self._apply_migrations(judged, now, pointer, migrations, found)
-        made = sum(found.migrated.get(migration_id) is not None for _, migration_id, _ in migrations)
-        # In revisions of before the loss; each migration had its own revision.
-        revision = None if newest is None else revision_of(file_name(newest.said.metadata_path))
+            metadata, pointer = self._remove_lost_branches(judged, metadata, pointer)
+        metadata, pointer = self._apply_migrations(judged, metadata, pointer, migrations, pointers)
+        applied = sum(pointers.migrated.get(entry.statement_id()) is not None for entry, _ in migrations)
+        # Counted as before the loss: each migration had its own revision.
+        revision = None if newest is None else revision_of(file_name(newest.receipt.metadata_path))
         if revision is None:
             revision = 0 if judged.row is None else judged.row.revision
-        found.reached[judged.uuid] = ReachedState(revision + made, shown.last_updated_ms, named.sha256)
-        found.schemas[judged.uuid] = to_model(now.current_schema)
+        reached = ReachedState(revision + applied, chosen.last_updated_ms, chosen_pointer.sha256)
+        pointers.reached[judged.uuid] = reached
+        pointers.schemas[judged.uuid] = to_model(metadata.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
-        ref = migrations[-1][2].table if newest is None else newest.said.table
+        table = migrations[-1][1].table if newest is None else newest.receipt.table
         cores = [] if newest is None else [core for core in newest.cores.values() if core is not None]
         contract = cores[0].attempt.contract_sha256 if cores else None  # later approvals may change it
-        found.advances.append(Advance(ref, now.current_snapshot_id, pointer, now.location, judged.home, contract))
+        snapshot_id, location = metadata.current_snapshot_id, metadata.location
+        pointers.advances.append(Advance(table, snapshot_id, pointer, location, judged.namespace, contract))
 
-    def _read_current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
-        """The metadata that the backup names; None where its file is gone."""
+    def _read_backup(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
+        """The metadata that the backup names, and its pointer; None where its file is gone."""
         if row is None:
             return None, None
         try:
@@ -299,60 +301,60 @@ class _TableJudge:
         """The namespace of a table that the backup lacks; the table's name must be free in it."""
         *levels, name = parse_full_name(table.name)
         with self._notary.ledger.read() as unit:
-            home = namespaces.find(unit, tuple(levels))
-            if home is None:
+            namespace = namespaces.find(unit, tuple(levels))
+            if namespace is None:
                 raise Code.NAMESPACE_UNKNOWN(
                     f"the namespace {full_name(tuple(levels))} was made after the backup; make it again after the"
                     " restore, then register the document as an operator, or make the table again and publish"
                 )
-            taken = tables.find(unit, home.namespace_id, name)
-            gone = tables.list_ids(unit, table.uuid)
-        if taken is not None or gone:
-            raise Code.RESTORE_TABLE_TAKEN(
-                f"the backup has another table {table.name}, or one of the same UUID that was dropped"
-            )
-        return home
+            same_name = tables.find(unit, namespace.namespace_id, name)
+            if same_name is not None or tables.list_ids(unit, table.uuid):
+                raise Code.RESTORE_TABLE_TAKEN(
+                    f"the backup has another table {table.name}, or one of the same UUID that was dropped"
+                )
+        return namespace
 
     def _find_newest(
         self, published: Sequence[Publication], backup: TableMetadata | None
     ) -> tuple[_NewestPublication | None, dict[str, PvdmError]]:
         """The newest publication whose metadata, proofs and files are intact, and the errors of newer ones."""
         refusals: dict[str, PvdmError] = {}
-        for at in range(len(published) - 1, -1, -1):
-            each = published[at]
-            if backup is not None and self._is_known(each.said, backup):
+        for end in range(len(published), 0, -1):
+            last = published[end - 1]
+            if backup is not None and self._is_in_backup(last.receipt, backup):
                 return None, refusals
             try:
-                return self._verify_publication(each, published[: at + 1], backup), refusals
+                return self._verify_publications(published[:end], backup), refusals
             except _REFUSALS as error:
-                refusals[each.receipt_id] = error
+                refusals[last.receipt_id] = error
         return None, refusals
 
-    def _verify_publication(
-        self, each: Publication, until: Sequence[Publication], backup: TableMetadata | None
+    def _verify_publications(
+        self, published: Sequence[Publication], backup: TableMetadata | None
     ) -> _NewestPublication:
-        """The publication of this receipt, once all files that it adds to the backup were read and verified."""
-        said = each.said
-        stored = StoredFile(said.metadata_path, said.metadata_sha256)
+        """The last publication, once all files that these publications add to the backup were read and verified."""
+        newest = published[-1]
+        receipt = newest.receipt
+        stored = StoredFile(receipt.metadata_path, receipt.metadata_sha256)
         with in_file(stored.location):
-            metadata = receipt_document.read_receipted(said, self._metadata.read(stored))
-        lineage = self._lineage(each, until, metadata, backup)
-        if lineage.closed and not lineage.free:
-            until = [before for before in until if before.said.new_snapshot_id in lineage.reached]
-        for before in until:
-            receipt_document.require_proved(before.said, before.cores)
-        cores = [core for before in until for core in before.cores.values() if core is not None]
-        cores += self._loose.find(said.table.uuid).values()
+            metadata = receipt_document.read_receipted(receipt, self._metadata.read(stored))
+        lineage = self._trace(published, metadata, backup)
+        if lineage.is_complete and not lineage.was_unprotected:
+            published = [each for each in published if each.receipt.new_snapshot_id in lineage.reached]
+        for each in published:
+            receipt_document.require_proved(each.receipt, each.cores)
+        cores = [core for each in published for core in each.cores.values() if core is not None]
+        cores += self._loose.find(receipt.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
-        live = receipt_document.require_published_bytes(said, metadata, list(added.values()), self._files)
+        live = receipt_document.require_published_bytes(receipt, metadata, list(added.values()), self._files)
         with self._notary.ledger.read() as unit:
-            require_free(unit, metadata.location, of=tables.find_by_uuid(unit, said.table.uuid))
-        filled = self._fill_gaps(each, metadata, lineage, live, cores, backup)
-        return _NewestPublication(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
+            require_free(unit, metadata.location, of=tables.find_by_uuid(unit, receipt.table.uuid))
+        filled = self._fill_gaps(newest, metadata, lineage, live, cores, backup)
+        return _NewestPublication(newest, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
 
     def _fill_gaps(
         self,
-        each: Publication,
+        newest: Publication,
         metadata: TableMetadata,
         lineage: Lineage,
         live: Mapping[str, int | None],
@@ -362,47 +364,47 @@ class _TableJudge:
         """The proofs of the snapshots without a receipt that led to this one."""
         if not lineage.gaps:
             return FilledGaps()
-        filled = self._loose.fill(each, metadata, lineage, live)
+        filled = self._loose.fill(newest, metadata, lineage, live)
         proved = [*cores, *(shown.core for shown in filled.shown)]
-        before = None  # unknown, where the backup's manifests cannot be read
+        in_backup = None  # unknown, where the backup's manifests cannot be read
         with contextlib.suppress(*_REFUSALS):
-            before = None if backup is None else live_files(backup, self._files)
-        times = self._times.get(each.said.table.uuid, UnprotectedTimes())
-        if require_rows_proved(live, proved, before, times):
+            in_backup = None if backup is None else live_files(backup, self._files)
+        changes = protection_changes(self._archived, newest.receipt.table.uuid)
+        if are_rows_proved(live, proved, in_backup, changes):
             return filled
         return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
 
-    def _lineage(
-        self, each: Publication, until: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
+    def _trace(
+        self, published: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
     ) -> Lineage:
-        uuid, history = each.said.table.uuid, _history(backup)
+        uuid, history = published[-1].receipt.table.uuid, _main_history(backup)
 
-        def is_known(snapshot_id: int) -> bool:
+        def is_in_backup(snapshot_id: int) -> bool:
             if snapshot_id in history:
                 return True
             with self._notary.ledger.read() as unit:
-                published = chunks.is_published_at(unit, uuid, str(snapshot_id))
-                return published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
+                is_published = chunks.is_published_at(unit, uuid, str(snapshot_id))
+                return is_published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
 
-        return trace(each, until, metadata, self._times.get(uuid, UnprotectedTimes()), is_known)
+        return trace(published, metadata, protection_changes(self._archived, uuid), is_in_backup)
 
     def _remove_lost_branches(
-        self, judged: _JudgedTable, now: TableMetadata, pointer: Pointer
+        self, judged: _JudgedTable, metadata: TableMetadata, pointer: Pointer
     ) -> tuple[TableMetadata, Pointer]:
         """The metadata without the staging branches of attempts that the ledger has lost.
 
         No clean-up would remove them, and a ref to missing files would stop a search for orphans.
         """
         with self._notary.ledger.read() as unit:
-            left = [
+            lost = [
                 name
-                for name in now.refs
-                if is_stewards(name) and attempts.find(unit, name.removeprefix(BRANCH_PREFIX)) is None
+                for name in metadata.refs
+                if is_steward_branch(name) and attempts.find(unit, name.removeprefix(BRANCH_PREFIX)) is None
             ]
-        updates = BranchRemoval.plan(now, left).updates()
+        updates = BranchRemoval.plan(metadata, lost).updates()
         if not updates:
-            return now, pointer
-        return self._write(judged, self._update(now, pointer, updates))
+            return metadata, pointer
+        return self._write(judged, self._update(metadata, pointer, updates))
 
     def _update(self, before: TableMetadata, pointer: Pointer, updates: Sequence[Json]) -> TableMetadata:
         now_ms = max(self._notary.clock.now_micros() // 1_000, before.last_updated_ms)
@@ -416,37 +418,35 @@ class _TableJudge:
     def _apply_migrations(
         self,
         judged: _JudgedTable,
-        now: TableMetadata,
+        metadata: TableMetadata,
         pointer: Pointer,
-        migrations: Sequence[tuple[int, str, Migration]],
-        found: Pointers,
+        migrations: Sequence[ArchivedMigration],
+        pointers: Pointers,
     ) -> tuple[TableMetadata, Pointer]:
         """Apply the migrations that the metadata lacks, up to the first one that does not fit."""
-        contained = count_contained(now, judged.newest, migrations)
-        for at, (_, migration_id, said) in enumerate(migrations):
-            if at < contained:
-                found.migrated[migration_id] = None
-                continue
+        contained = count_contained(metadata, judged.newest, migrations)
+        pointers.migrated |= {entry.statement_id(): None for entry, _ in migrations[:contained]}
+        for entry, migration in migrations[contained:]:
             try:
-                after = self._migrate(said, now, pointer)
+                after = self._migrate(migration, metadata, pointer)
             except _REFUSALS:
                 break
-            now, pointer = self._write(judged, after)
-            found.migrated[migration_id] = pointer.sha256
-        return now, pointer
+            metadata, pointer = self._write(judged, after)
+            pointers.migrated[entry.statement_id()] = pointer.sha256
+        return metadata, pointer
 
-    def _migrate(self, said: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
+    def _migrate(self, migration: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
         """The metadata after the migration; both must be the signed states, as at the gate."""
-        require_state(said.before, before, said.before.contract_sha256)
-        after = self._update(before, pointer, parse_updates(said.updates))
-        require_same_table(before, after)
-        require_same_data(before, after)
-        require_same_defaults(before, after)
-        require_result(said.after, after)
+        migration_checks.require_state(migration.before, before, migration.before.contract_sha256)
+        after = self._update(before, pointer, parse_updates(migration.updates))
+        migration_checks.require_same_table(before, after)
+        migration_checks.require_same_data(before, after)
+        migration_checks.require_same_defaults(before, after)
+        migration_checks.require_result(migration.after, after)
         return after
 
 
-def _history(metadata: TableMetadata | None) -> set[int]:
+def _main_history(metadata: TableMetadata | None) -> set[int]:
     if metadata is None or metadata.current_snapshot_id is None:
         return set()
     return {each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id)}

@@ -28,50 +28,55 @@ from pvdm.steward.notary import Notary
 from pvdm.steward.restore.lineage import Unreceipted, stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
 from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan, statements_of
-from pvdm.steward.restore.refill_statements import refill_approvals, refill_verdicts
+from pvdm.steward.restore.refill_statements import RESTORE_REASON, refill_approvals, refill_verdicts
 from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
 from pvdm.verify.planning import claim_of, with_source_column, with_target_column
 from pvdm.verify.source import pinned_schema
 
-_WHY = "the ledger was restored from a backup"
-
 
 def apply_restore(
     notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> Restore:
-    """Run the transaction; its marker keeps the Steward from starting until the restore is logged."""
+    """Run the transaction; its marker keeps the Steward from starting until the restore is logged.
+
+    `known_claims` are those of shown appends, by receipt id, or by proof id where there is no receipt.
+    """
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
     def work(unit: Unit) -> Restore:
-        _refill(unit, plan)
-        outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
+        _refill_log(unit, plan)
         apply_pointers(unit, pointers)
-        outcome |= _reconcile(unit, plan.found, pointers, known_claims)
-        approved = refill_approvals(unit, plan.found, pointers.migrated)
-        refill_verdicts(unit, plan.found)
-        _reconcile_sources(unit, plan.found)
-        outcome["protected"] = [asdict(each) for each in approved.protected.values()]
-        outcome["remade"] = [asdict(each) for each in approved.remade]
-        outcome["migrated"] = sorted(approved.migrated)
-        outcome["advanced"] = [_advance_facts(each) for each in pointers.advances]
-        outcome["behind"] = [asdict(each) for each in find_behind(unit, pointers.ahead)]
-        outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]
-        outcome["unregistered"] = [asdict(each) for each in pointers.unregistered]
-        outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]
-        outcome["unreceipted"] = [_unreceipted_facts(each) for each in pointers.unreceipted if each.certain]
-        outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
-        outcome["announced"] = end_announced(unit)
+        outcome = _apply_receipts(unit, plan.archived, pointers, known_claims)
+        approved = refill_approvals(unit, plan.archived, pointers.migrated)
+        refill_verdicts(unit, plan.archived)
+        _store_last_sources(unit, plan.archived)
+        outcome |= {
+            "refilled": len(plan.archived),
+            "missing": plan.missing,
+            "lost": plan.lost,
+            "protected": [asdict(each) for each in approved.protected.values()],
+            "remade": [asdict(each) for each in approved.remade],
+            "migrated": sorted(approved.lacking_migration),
+            "advanced": [_advance_facts(each) for each in pointers.advances],
+            "behind": [asdict(each) for each in find_behind(unit, pointers.with_newer_files)],
+            "unprotected": [asdict(each) for each in approved.unprotected.values()],
+            "unregistered": [asdict(each) for each in pointers.unregistered],
+            "unreadable": [asdict(each) for each in pointers.unreadable],
+            "unreceipted": [_unreceipted_facts(each) for each in pointers.unreceipted if each.certain],
+            "lost_publications": [asdict(each) for each in pointers.lost],
+            "announced": end_announced(unit),
+        }
         outcome |= _end_open_work(unit)
         # Pending overrides and challenges may have been used after the backup, and tokens revoked.
-        waiting = [each.nonce for each in nonces.list_reserved(unit)]
-        for nonce in waiting:
-            nonces.abort(unit, nonce, reason=_WHY)
-        live = (grant for grant in tokens.list_all(unit) if grant.revoked_micros is None)
-        valid = [grant.token_id for grant in live if grant.expires_micros > unit.at_micros]
+        reserved = [each.nonce for each in nonces.list_reserved(unit)]
+        for nonce in reserved:
+            nonces.abort(unit, nonce, reason=RESTORE_REASON)
+        unrevoked = (grant for grant in tokens.list_all(unit) if grant.revoked_micros is None)
+        valid = [grant.token_id for grant in unrevoked if grant.expires_micros > unit.at_micros]
         for token_id in valid:
             tokens.revoke(unit, token_id)
-        outcome |= {"nonces": len(waiting), "tokens": len(valid)}
+        outcome |= {"nonces": len(reserved), "tokens": len(valid)}
         marker = Restore(
             restores.next_id(unit),
             order.operator,
@@ -88,11 +93,10 @@ def apply_restore(
     return notary.ledger.transact(work, at_micros=notary.clock.now_micros())
 
 
-def _refill(unit: Unit, plan: Plan) -> None:
-    log = LedgerLog(unit)
+def _refill_log(unit: Unit, plan: Plan) -> None:
     if plan.entries:
-        log.append(at=plan.backup_size, entries=plan.entries, hashes=plan.hashes, checkpoint=plan.note)
-    for each in plan.found:
+        LedgerLog(unit).append(at=plan.backup_size, entries=plan.entries, hashes=plan.hashes, checkpoint=plan.note)
+    for each in plan.archived:
         if each.envelope is not None:
             kind, at = StatementKind(each.entry.kind), each.entry.time
             restores.store_old_statement(
@@ -105,7 +109,7 @@ def _advance_facts(each: Advance) -> dict[str, Any]:
         "table": each.table.name,
         "table_uuid": each.table.uuid,
         "snapshot_id": None if each.snapshot_id is None else str(each.snapshot_id),
-        "created": each.created is not None,
+        "created": each.namespace is not None,
     }
 
 
@@ -119,12 +123,12 @@ def _unreceipted_facts(each: Unreceipted) -> dict[str, str]:
     }
 
 
-def _reconcile(
-    unit: Unit, found: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
+def _apply_receipts(
+    unit: Unit, archived: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> dict[str, Any]:
     """Apply the receipts from after the backup: settle known attempts, and use up the ids of unknown ones.
 
-    A lost publication is neither, since it is to be published again; an unclear one must not be.
+    A lost publication may be published again, so nothing of it is settled or used up; an unclear one may not.
     """
     settled: list[str] = []
     used_up: set[str] = set()
@@ -144,28 +148,28 @@ def _reconcile(
             used_up.add(workload_id)
         _complete_if_published(unit, workload_id)
         claim = known_claims.get(statement_id)
-        if took_rows(cores.values()) and _block(unit, table.uuid, workload_id, statement_id, claim):
+        if may_have_appended(cores.values()) and _block_claims(unit, table.uuid, workload_id, statement_id, claim):
             blocked.append({"table": table.name, "receipt_id": statement_id, "workload_id": workload_id})
 
-    for each, said in statements_of(found, Receipt):
-        receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
-        record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
+    for each, receipt in statements_of(archived, Receipt):
+        receipt_id, snapshot = each.statement_id(), str(receipt.new_snapshot_id)
+        record = ReceiptRecord(receipt_id, receipt.workload_id, receipt.table.uuid, snapshot)
         receipts.put(unit, record, each.envelope or b"", log_index=each.index)
-        cores = {proof_id: stored_core(unit, proof_id) for proof_id in said.proof_ids}
+        cores = {proof_id: stored_core(unit, proof_id) for proof_id in receipt.proof_ids}
         if receipt_id in lost:
-            if took_rows(cores.values()) and tables.find_by_uuid(unit, said.table.uuid) is None:
+            if may_have_appended(cores.values()) and tables.find_by_uuid(unit, receipt.table.uuid) is None:
                 # Registering its metadata would show its rows again, so claims on it are blocked.
-                restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
+                restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
             continue
-        apply(receipt_id, said.workload_id, said.table, snapshot, cores)
+        apply(receipt_id, receipt.workload_id, receipt.table, snapshot, cores)
     for shown in pointers.unreceipted:
         proved, workload_id = {shown.proof_id: shown.core}, shown.core.attempt.workload_id
         apply(shown.proof_id, workload_id, shown.table, shown.snapshot_id, proved)
     for doubted in pointers.doubted:
-        said, receipt_id = doubted.said, doubted.receipt_id
-        restores.put_lost_claim(unit, receipt_id, said.workload_id, target=said.table.uuid)
-        named = {"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id}
-        blocked += [] if named in blocked else [named]
+        receipt, receipt_id = doubted.receipt, doubted.receipt_id
+        restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
+        claim = {"table": receipt.table.name, "receipt_id": receipt_id, "workload_id": receipt.workload_id}
+        blocked += [] if claim in blocked else [claim]
     return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
 
 
@@ -174,25 +178,31 @@ def _complete_if_published(unit: Unit, workload_id: str) -> None:
     workload = workloads.find(unit, workload_id)
     if workload is None or workload.state is not WorkloadState.OPEN:
         return
-    if chunks.published_count(unit, workload_id) == chunks.count(unit, workload_id):
-        workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason=_WHY)
+    if chunks.count_published(unit, workload_id) == chunks.count(unit, workload_id):
+        workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason=RESTORE_REASON)
 
 
-def _reconcile_sources(unit: Unit, found: Sequence[ArchivedEntry]) -> None:
+def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
     """Store the source that each target last published from, by the proofs from after the backup.
 
     It needs the refilled contracts. Where a proof or its contract is lost, the source of the backup stays.
     """
     # By publication time, since a receipt may have been logged late.
-    for said in sorted((said for _, said in statements_of(found, Receipt)), key=lambda said: said.published_at):
-        for core in (stored_core(unit, proof_id) for proof_id in said.proof_ids):
+    receipts_by_time = sorted(
+        (each for _, each in statements_of(archived, Receipt)), key=lambda each: each.published_at
+    )
+    for receipt in receipts_by_time:
+        for core in (stored_core(unit, proof_id) for proof_id in receipt.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
-            named = contract_of(unit, core.attempt.contract_sha256).boundary.source
-            claims.note_source(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
+            source, source_uuid = (
+                contract_of(unit, core.attempt.contract_sha256).boundary.source,
+                core.sources[0].table.uuid,
+            )
+            claims.note_source(unit, receipt.table.uuid, source, source_uuid, workload_id=receipt.workload_id)
 
 
-def _block(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
+def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
     """Block claims on the target if the append's claim is unknown; returns whether it did."""
     if restores.has_claim(unit, workload_id, target):
         return False
@@ -210,23 +220,25 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
         return False
     if nonces.find(unit, proved.nonce) is None:
         if attempt.state is AttemptState.VERIFYING:
-            attempts.begin_committing(unit, proved.attempt_id, reason=_WHY)
+            attempts.begin_committing(unit, proved.attempt_id, reason=RESTORE_REASON)
         staged = None if core.staged.snapshot_id is None else str(core.staged.snapshot_id)
-        attempts.begin_verifying(unit, proved.attempt_id, nonce=proved.nonce, staged_snapshot_id=staged, reason=_WHY)
+        attempts.begin_verifying(
+            unit, proved.attempt_id, nonce=proved.nonce, staged_snapshot_id=staged, reason=RESTORE_REASON
+        )
     if attempts.get(unit, proved.attempt_id).state is AttemptState.VERIFYING:
-        attempts.begin_committing(unit, proved.attempt_id, reason=_WHY)
+        attempts.begin_committing(unit, proved.attempt_id, reason=RESTORE_REASON)
     attempts.settle(unit, proved.attempt_id, proved.nonce, snapshot_id)
     return True
 
 
 def end_announced(unit: Unit) -> list[str]:
     """End the announced publications that the backup has open; an audit of their tables shows their result."""
-    standing = announced.list_open(unit)
-    for each in standing:
-        published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
-        state = AnnouncedState.DONE if published else AnnouncedState.RELEASED
-        announced.settle(unit, each.announced_id, state, reason=_WHY)
-    return [each.snapshot_id for each in standing]
+    still_open = announced.list_open(unit)
+    for each in still_open:
+        is_published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
+        state = AnnouncedState.DONE if is_published else AnnouncedState.RELEASED
+        announced.settle(unit, each.announced_id, state, reason=RESTORE_REASON)
+    return [each.snapshot_id for each in still_open]
 
 
 def _end_open_work(unit: Unit) -> dict[str, list[str]]:
@@ -235,46 +247,46 @@ def _end_open_work(unit: Unit) -> dict[str, list[str]]:
     Workloads that were partly published after the backup are listed apart.
     """
     for attempt in attempts.list_live(unit):
-        attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
+        attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=RESTORE_REASON)
     ended: dict[str, list[str]] = {"abandoned": [], "published": []}
     for workload in workloads.list_open(unit):
         workload_id = workload.opening.workload_id
-        published = bool(restores.list_used_chunks(unit, workload_id))
-        reason = f"{_WHY}, which lacks its publication" if published else _WHY
+        is_published = bool(restores.list_used_chunks(unit, workload_id))
+        reason = f"{RESTORE_REASON}, which lacks its publication" if is_published else RESTORE_REASON
         workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
-        ended["published" if published else "abandoned"].append(workload_id)
+        ended["published" if is_published else "abandoned"].append(workload_id)
     return ended
 
 
-def took_rows(cores: Iterable[ProofCore | None]) -> bool:
+def may_have_appended(cores: Iterable[ProofCore | None]) -> bool:
     """Whether the publication may have appended rows; True where a proof is lost."""
     return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
 
 
-def derive_claims(notary: Notary, found: Sequence[ArchivedEntry], pointers: Pointers) -> dict[str, Claim]:
+def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: Pointers) -> dict[str, Claim]:
     """The claims of shown appends, by receipt id, or by proof id where there is no receipt.
 
     A claim that cannot be derived for certain is left out.
     """
-    texts = [said.contract for _, said in statements_of(found, Protection)]
-    texts += [said.contract for _, said in statements_of(found, Migration)]
+    texts = [protection.contract for _, protection in statements_of(archived, Protection)]
+    texts += [migration.contract for _, migration in statements_of(archived, Migration)]
     contracts = {contract_sha256(text): parse_contract(text.encode()) for text in texts if text is not None}
     claims: dict[str, Claim] = {}
     for each in pointers.published:
-        if each.receipt_id not in pointers.shown or not took_rows(each.cores.values()):
+        if each.receipt_id not in pointers.shown or not may_have_appended(each.cores.values()):
             continue
         core = next((core for core in each.cores.values() if core is not None), None)
-        claim = _derive(notary, core, contracts, pointers.schemas.get(each.said.table.uuid))
+        claim = _derive_claim(notary, core, contracts, pointers.schemas.get(each.receipt.table.uuid))
         if claim is not None:
             claims[each.receipt_id] = claim
     for shown in pointers.unreceipted:
-        claim = _derive(notary, shown.core, contracts, pointers.schemas.get(shown.table.uuid))
-        if claim is not None and shown.certain and took_rows([shown.core]):
+        claim = _derive_claim(notary, shown.core, contracts, pointers.schemas.get(shown.table.uuid))
+        if claim is not None and shown.certain and may_have_appended([shown.core]):
             claims[shown.proof_id] = claim
     return claims
 
 
-def _derive(
+def _derive_claim(
     notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
     """The claim of the workload's filter, derived as when the workload was opened; None where it is unknown."""
@@ -285,7 +297,7 @@ def _derive(
         contract = contracts.get(sha256)
         if contract is None:
             with notary.ledger.read() as unit:
-                contract = parse_contract(protections.contract(unit, sha256))
+                contract = parse_contract(protections.get_contract(unit, sha256))
         bound = contract.bind({name: value for name, value in core.attempt.parameters if value is not None})
         if bound.contract.boundary.claim is None:
             return Claim.everything()

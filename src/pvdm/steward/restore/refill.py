@@ -26,9 +26,9 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.config.resources import archive_folder, outside_file
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.notary import Notary, known_log_keys
-from pvdm.steward.record.log import ArchivedLog, LogEdge, archived_size, log_folder
+from pvdm.steward.record.log import ArchivedLog, PinnedLogReader, archived_size, log_folder
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope, require_signature
-from pvdm.trust.keys.epochs import KeyRole, judge_reason
+from pvdm.trust.keys.epochs import KeyRole, require_printable_reason
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.entry import EntryKind, LogEntry, parse_entry
@@ -53,7 +53,7 @@ KINDS: Final[Mapping[EntryKind, type[Any]]] = {
     EntryKind.SOURCE_ATTESTATION: SourceAttestation,
 }
 S = TypeVar("S", bound=Any)
-_OWN: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
+_NOTARY_STATEMENTS: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class Plan:
     note: bytes
     entries: tuple[bytes, ...]
     hashes: dict[Node, bytes]
-    found: tuple[ArchivedEntry, ...]
+    archived: tuple[ArchivedEntry, ...]
     lost: int
 
     @property
     def missing(self) -> int:
         """How many entries have lost their envelope."""
-        return sum(each.envelope is None for each in self.found)
+        return sum(each.envelope is None for each in self.archived)
 
 
 def plan_refill(notary: Notary, order: Order) -> Plan:
@@ -95,34 +95,35 @@ def plan_refill(notary: Notary, order: Order) -> Plan:
     config = notary.config
     # Both are signed at the end, when the restore must not fail any more.
     require_form(order.operator, "identity", "the operator")
-    judge_reason(order.reason)
+    require_printable_reason(order.reason)
     outside = _load_outside(notary, order)
     if order.lost_origin is not None:
         require_archive_free(config)
     size = notary.log.size()
     if size >= outside.checkpoint.size:
         _require_root(notary, outside)
-    held = _archive_checkpoint(notary, order, outside)
-    target = held if held is not None and held.checkpoint.size > size else None
+    target = _load_archive_checkpoint(notary, order, outside)
+    if target is not None and target.checkpoint.size <= size:
+        target = None  # the archive has nothing that the backup lacks
     reached = size if target is None else target.checkpoint.size
     lost = max(0, outside.checkpoint.size - reached)
     _require_accepted_loss(order, size, outside, reached, lost)
-    _require_archive_reached(config, reached)
+    _require_archive_not_longer(config, reached)
     if target is None or order.archive is None:
         return Plan(size, outside, b"", (), {}, (), lost)
     archive = ArchivedLog(order.archive)
     entries = tuple(archive.entries(size, target.checkpoint.size))
     hashes = _verify_growth(notary, entries, target)
     parsed = enumerate(map(parse_entry, entries), start=size)
-    found = [ArchivedEntry(place, entry, archive.envelope(entry.sha256)) for place, entry in parsed]
+    archived = [ArchivedEntry(index, entry, archive.envelope(entry.sha256)) for index, entry in parsed]
     if target.note != outside.note:
-        _require_trusted_checkpoint(notary, order, target, found, outside.checkpoint.size)
-    _require_envelopes(order, found)
-    require_statements(notary, found, covered=outside.checkpoint.size)
-    return Plan(size, outside, target.note, entries, hashes, tuple(found), lost)
+        _require_trusted_checkpoint(notary, order, target, archived, outside.checkpoint.size)
+    _require_envelopes(order, archived)
+    require_statements(notary, archived, covered=outside.checkpoint.size)
+    return Plan(size, outside, target.note, entries, hashes, tuple(archived), lost)
 
 
-def _require_archive_reached(config: StewardConfig, reached: int) -> None:
+def _require_archive_not_longer(config: StewardConfig, reached: int) -> None:
     """Refuse if the configured archive is longer than the restored log, which continues in it."""
     archive = archive_folder(config)
     if archive is not None and archived_size(archive) > reached:
@@ -140,9 +141,9 @@ def require_archive_free(config: StewardConfig) -> None:
     archive = archive_folder(config)
     if archive is None or not (log_folder(archive) / CHECKPOINT_FILE).exists():
         return
-    shown = read_unverified((log_folder(archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
-    if shown.origin != config.origin:
-        raise Code.RESTORE_REQUEST_INVALID(reason="restore_archive_taken", got=f"{archive}, of {shown.origin}")
+    archived = read_unverified((log_folder(archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
+    if archived.origin != config.origin:
+        raise Code.RESTORE_REQUEST_INVALID(reason="restore_archive_taken", got=f"{archive}, of {archived.origin}")
 
 
 def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
@@ -152,9 +153,9 @@ def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
     if order.lost_origin == config.origin:
         expected = f"another origin in the configuration than {config.origin}"
         raise Code.RESTORE_REQUEST_INVALID(reason="restore_origin_same", expected=expected, got=config.origin)
-    kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
+    outside = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _log_keys(notary, order, origin))
     with _log_key_hint():
-        newest = kept.load()
+        newest = outside.load()
     if newest is None:
         raise Code.OUTSIDE_CHECKPOINT_MISSING(
             "no checkpoint is kept outside",
@@ -164,7 +165,7 @@ def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
     return newest
 
 
-def _keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
+def _log_keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
     known = known_log_keys(notary.ledger, notary.keys.book(), origin)
     return [*known, *(NoteKey(origin, der) for der in order.log_keys)]
 
@@ -196,25 +197,25 @@ def _require_accepted_loss(order: Order, size: int, outside: SignedCheckpoint, r
         raise Code.RESTORE_REQUEST_INVALID(reason="restore_nothing_lost", got=order.lost_origin)
 
 
-def _archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
+def _load_archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
     """The archive's checkpoint, or the outside one where both are of one size; None without an archive."""
     if order.archive is None or not (log_folder(order.archive) / CHECKPOINT_FILE).exists():
         return None
     origin = outside.checkpoint.origin
     note = (log_folder(order.archive) / CHECKPOINT_FILE).read_bytes()
     with _log_key_hint():
-        held = open_checkpoint(note, origin=origin, keys=_keys(notary, order, origin))
-    if held.checkpoint.size == outside.checkpoint.size:
+        archived = open_checkpoint(note, origin=origin, keys=_log_keys(notary, order, origin))
+    if archived.checkpoint.size == outside.checkpoint.size:
         return outside
-    if held.checkpoint.size > outside.checkpoint.size:
-        tiles = StaticTiles(log_folder(order.archive), held.checkpoint.size)
+    if archived.checkpoint.size > outside.checkpoint.size:
+        tiles = StaticTiles(log_folder(order.archive), archived.checkpoint.size)
         _require_same_root(
             merkle.root_at(tiles, outside.checkpoint.size),
             outside,
             "the archive shows another history than the checkpoint outside",
             "two histories exist under one key; keep both and tell every consumer",
         )
-    return held
+    return archived
 
 
 def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint: str) -> None:
@@ -223,12 +224,12 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 
 
 def _require_trusted_checkpoint(
-    notary: Notary, order: Order, target: SignedCheckpoint, found: Sequence[ArchivedEntry], covered: int
+    notary: Notary, order: Order, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
 ) -> None:
     """Refuse entries beyond the outside checkpoint that only a revoked log key has signed."""
     origin = target.checkpoint.origin
-    revoked = _revoked_log_keys(notary, found, covered)
-    keys = [key for key in _keys(notary, order, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
+    revoked = _revoked_log_keys(notary, archived, covered)
+    keys = [key for key in _log_keys(notary, order, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
     try:
         open_checkpoint(target.note, origin=origin, keys=keys)
     except VerificationError as error:
@@ -241,27 +242,24 @@ def _require_trusted_checkpoint(
         ) from None
 
 
-def _revoked_log_keys(notary: Notary, found: Sequence[ArchivedEntry], covered: int) -> set[str]:
-    book = notary.keys.book()
-    numbers = {epoch.number for epoch in book.epochs if epoch.state is EpochStage.REVOKED}
+def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered: int) -> set[str]:
+    """The ids of the log keys whose epochs are revoked in the book, the backup, or an entry that is covered outside."""
     with notary.ledger.read() as unit:
         steps = [read_signed(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)]
-    steps += [said for each, said in statements_of(found, EpochStatement) if each.index < covered]
-    named: set[str] = set()
-    for said in steps:
-        if said.after is EpochStage.REVOKED:
-            numbers.add(said.epoch)
-            named.update(key_id for role, key_id in said.key_ids if role == KeyRole.LOG.value and key_id)
-    for epoch in book.epochs:
+    steps += [step for each, step in statements_of(archived, EpochStatement) if each.index < covered]
+    revoked = [step for step in steps if step.after is EpochStage.REVOKED]
+    key_ids = {key_id for step in revoked for role, key_id in step.key_ids if role == KeyRole.LOG.value and key_id}
+    numbers = {step.epoch for step in revoked}
+    for epoch in notary.keys.book().epochs:
         public = epoch.key(KeyRole.LOG).public
-        if epoch.number in numbers and public is not None:
-            named.add(public.key_id)
-    return named
+        if public is not None and (epoch.state is EpochStage.REVOKED or epoch.number in numbers):
+            key_ids.add(public.key_id)
+    return key_ids
 
 
-def _require_envelopes(order: Order, found: Sequence[ArchivedEntry]) -> None:
+def _require_envelopes(order: Order, archived: Sequence[ArchivedEntry]) -> None:
     """Refuse missing envelopes unless the operator accepts them: one may be a receipt or a revocation."""
-    missing = [each for each in found if each.envelope is None]
+    missing = [each for each in archived if each.envelope is None]
     if not missing or order.accept_missing:
         return
     raise Code.RESTORE_REFUSED(
@@ -273,14 +271,13 @@ def _require_envelopes(order: Order, found: Sequence[ArchivedEntry]) -> None:
 
 
 def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
-    edge = LogEdge.of(notary.ledger)
-    nodes = merkle.frontier(edge.size())
+    """Append the entries to the backup's log in memory; returns the new hashes if the root is the signed one."""
+    log = PinnedLogReader.pinned(notary.ledger)
+    frontier = log.read_hashes(merkle.frontier(log.size()))
     hashes: dict[Node, bytes] = {}
-    grown = merkle.grow(
-        edge.read_hashes(nodes) if nodes else [], edge.size(), map(merkle.leaf_hash, entries), hashes.__setitem__
-    )
+    root = merkle.grow(frontier, log.size(), map(merkle.leaf_hash, entries), hashes.__setitem__)
     _require_same_root(
-        grown,
+        root,
         target,
         "backup and archive together do not make the log that was signed",
         "the backup has grown on its own, or the archive was changed; keep both and look",
@@ -317,16 +314,19 @@ class ArchivedEntry:
         return root.payload_sha256
 
 
-def statements_of(found: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
+def statements_of(archived: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
     """The statements of one kind whose envelopes are in the archive, in the order of the log."""
-    for each in found:
+    for each in archived:
         if each.envelope is not None and KINDS.get(each.entry.kind) is kind:
             yield each, read_signed(each.envelope, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Signers:
-    """Keys that may have signed: the notary's own by id, and those of trust roots by their log index."""
+    """Keys that may have signed: the notary's own by id, and the trust roots with their log indexes.
+
+    `revoked` are the ids of own keys whose epoch is REVOKED.
+    """
 
     notary: str
     own: Mapping[str, RootKey]
@@ -341,10 +341,10 @@ class _Signers:
         return in_force
 
 
-def require_statements(notary: Notary, found: Sequence[ArchivedEntry], *, covered: int) -> None:
+def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, covered: int) -> None:
     """Verify every envelope; beyond the outside checkpoint a key of a REVOKED epoch does not count."""
-    signers = _signers(notary, found)
-    for each in found:
+    signers = _load_signers(notary, archived)
+    for each in archived:
         if each.envelope is None or each.entry.kind is EntryKind.TRUST_ROOT:
             continue
         try:
@@ -353,7 +353,7 @@ def require_statements(notary: Notary, found: Sequence[ArchivedEntry], *, covere
             raise _invalid_error(each, error) from None
 
 
-def _signers(notary: Notary, found: Sequence[ArchivedEntry]) -> _Signers:
+def _load_signers(notary: Notary, archived: Sequence[ArchivedEntry]) -> _Signers:
     own: dict[str, RootKey] = {}
     revoked = set()
     name = notary.config.notary
@@ -363,14 +363,14 @@ def _signers(notary: Notary, found: Sequence[ArchivedEntry]) -> _Signers:
             own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
             if epoch.state is EpochStage.REVOKED:
                 revoked.add(public.key_id)
-    return _Signers(name, own, frozenset(revoked), _roots(notary, found))
+    return _Signers(name, own, frozenset(revoked), _verify_roots(notary, archived))
 
 
-def _roots(notary: Notary, found: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:
+def _verify_roots(notary: Notary, archived: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:
     """The trust roots after the backup's, each verified at the time of its log entry."""
     current = notary.trust.find()
     chain = [] if current is None else [(-1, current)]
-    for each in found:
+    for each in archived:
         if each.envelope is None or each.entry.kind is not EntryKind.TRUST_ROOT:
             continue
         try:
@@ -388,18 +388,18 @@ def _roots(notary: Notary, found: Sequence[ArchivedEntry]) -> list[tuple[int, Tr
 def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: int) -> None:
     kind = KINDS[each.entry.kind]
     key_id = parse_envelope(envelope).signature.key_id
-    own = signers.own.get(key_id) if kind in _OWN else None
+    own = signers.own.get(key_id) if kind in _NOTARY_STATEMENTS else None
     if own is not None and not (each.index >= covered and key_id in signers.revoked):
         _verify_own(own, envelope, kind)
         return
     refusal: PvdmError | None = None
     for root in signers.roots_for(each, kind):
         try:
-            said = verify_statement(envelope, root, kind, now=each.entry.time)
+            verified = verify_statement(envelope, root, kind, now=each.entry.time)
         except PvdmError as error:
             refusal = error
             continue
-        if kind in _OWN and said.key.identity != signers.notary:
+        if kind in _NOTARY_STATEMENTS and verified.key.identity != signers.notary:
             break
         return
     raise refusal or Code.KEY_UNKNOWN("no known key has signed it", got=key_id)
@@ -411,8 +411,8 @@ def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
     require_signature(key.public, envelope.signature.value, envelope.message)
     epoch: int | None
     match read_statement(envelope.payload, kind):
-        case Proof(notary=said):
-            signer, epoch = said.notary, said.epoch
+        case Proof(notary=part):
+            signer, epoch = part.notary, part.epoch
         case Receipt() | WorkloadStatement() as signed:
             signer, epoch = signed.notary, signed.epoch
         case other:

@@ -9,9 +9,7 @@ from typing import Literal
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import proofs, protections
-from pvdm.ledger.record.proofs import OverrideRecord, ProofRecord
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
-from pvdm.ledger.schema.record import VerdictWord
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.statements.break_glass import BreakGlass
@@ -20,20 +18,18 @@ from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.migrations import migration_record
 from pvdm.steward.protections import protection_record
-from pvdm.steward.record.proofs import summary_of
+from pvdm.steward.record.overrides import override_record
+from pvdm.steward.record.proofs import proof_record
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 
-_WHY = "the ledger was restored from a backup"
+RESTORE_REASON = "the ledger was restored from a backup"
 
 
 @dataclass(frozen=True, slots=True)
 class UnprotectedTable:
-    """A table whose protection ended after the backup, at `ended_at`.
-
-    It may have been dropped since: a protected table cannot be dropped, and the log has no drops.
-    """
+    """A table whose protection ended after the backup; it may have been dropped since, which is not logged."""
 
     table: str
     table_uuid: str
@@ -63,129 +59,115 @@ class RemadeMigration:
 class RefilledApprovals:
     """Effects of the refilled approvals.
 
-    `protected` are tables and namespaces protected again, by id; `remade` are migrations in force again; `migrated` are
-    tables that lack a migration; `unprotected` are tables, by UUID, whose protection ended.
+    `protected`: tables and namespaces that are protected again, by id. `remade`: migrations in force again.
+    `lacking_migration`: names of tables that lack a migration. `unprotected`: tables whose protection ended, by UUID.
     """
 
     protected: dict[str, ProtectedAgain] = field(default_factory=dict)
     remade: list[RemadeMigration] = field(default_factory=list)
-    migrated: set[str] = field(default_factory=set)
+    lacking_migration: set[str] = field(default_factory=set)
     unprotected: dict[str, UnprotectedTable] = field(default_factory=dict)
 
 
 def refill_approvals(
-    unit: Unit, found: Sequence[ArchivedEntry], made_again: Mapping[str, str | None]
+    unit: Unit, archived: Sequence[ArchivedEntry], migrated: Mapping[str, str | None]
 ) -> RefilledApprovals:
     """Write every approval that the backup lacks, and apply it to tables and namespaces of the backup.
 
-    `made_again` are the migrations whose change the tables have again, with the hash of the resulting metadata.
+    `migrated` are the migrations whose change the tables have again, with the hash of the resulting metadata.
     """
-    done = RefilledApprovals()
-    for each in found:
+    effects = RefilledApprovals()
+    for each in archived:
         if each.envelope is None:
             continue
         if each.entry.kind is EntryKind.PROTECTION:
-            said = read_signed(each.envelope, Protection)
-            _refill_protection(unit, each.statement_id(), said)
-            _report_protection(unit, said, each.entry.time, done)
+            protection = read_signed(each.envelope, Protection)
+            _refill_protection(unit, each.statement_id(), protection, each.entry.time, effects)
         elif each.entry.kind is EntryKind.MIGRATION:
-            _refill_migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done, made_again)
-    return done
+            migration = read_signed(each.envelope, Migration)
+            _refill_migration(unit, each.statement_id(), migration, effects, migrated)
+    return effects
 
 
-def _refill_protection(unit: Unit, protection_id: str, said: Protection) -> None:
-    after = said.target.contract_sha256 if said.action is ProtectionAction.PROTECT else None
-    if isinstance(said.target, NamespaceTarget):
-        domain = _set_namespace(unit, said.target.namespace.id, after)
+def _refill_protection(
+    unit: Unit, protection_id: str, protection: Protection, at_micros: int, effects: RefilledApprovals
+) -> None:
+    """Apply the protection, and report whether its target is protected now; the last one about a target counts."""
+    target, protects = protection.target, protection.action is ProtectionAction.PROTECT
+    after = target.contract_sha256 if protects else None
+    if isinstance(target, NamespaceTarget):
+        row = namespaces.find_by_id(unit, target.namespace.id)
+        effects.protected.pop(target.namespace.id, None)
+        if row is not None and row.protected_by != after:
+            namespaces.protect(unit, row, after)
+        if row is not None and protects:
+            protected = ProtectedAgain("namespace", target.namespace.name, target.namespace.id, target.contract_sha256)
+            effects.protected[protected.id] = protected
+        domain = EVERY_DOMAIN if row is None else row.domain
     else:
-        domain = _set_table(unit, said.target.table.uuid, after)
-    protections.insert_protection(unit, protection_record(protection_id, said, domain))
-    if said.contract is not None:
-        protections.store_contract(unit, said.contract.encode(), statement_id=protection_id)
-
-
-def _report_protection(unit: Unit, said: Protection, at_micros: int, done: RefilledApprovals) -> None:
-    """Report whether it is protected now; the last approval about it counts."""
-    contract = said.target.contract_sha256
-    if isinstance(said.target, NamespaceTarget):
-        home = said.target.namespace
-        done.protected.pop(home.id, None)
-        if said.action is ProtectionAction.PROTECT and namespaces.find_by_id(unit, home.id) is not None:
-            done.protected[home.id] = ProtectedAgain("namespace", home.name, home.id, contract)
-        return
-    table = said.target.table
-    done.unprotected.pop(table.uuid, None)
-    done.protected.pop(table.uuid, None)
-    if tables.find_by_uuid(unit, table.uuid) is None:
-        return
-    if said.action is ProtectionAction.PROTECT:
-        done.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, contract)
-    else:
-        done.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
+        table = target.table
+        domain = _set_contract(unit, table.uuid, after)
+        effects.unprotected.pop(table.uuid, None)
+        effects.protected.pop(table.uuid, None)
+        is_in_ledger = tables.find_by_uuid(unit, table.uuid) is not None
+        if is_in_ledger and protects:
+            effects.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, target.contract_sha256)
+        elif is_in_ledger:
+            effects.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
+    protections.insert(unit, protection_record(protection_id, protection, domain))
+    if protection.contract is not None:
+        protections.store_contract(unit, protection.contract.encode(), statement_id=protection_id)
 
 
 def _refill_migration(
-    unit: Unit, migration_id: str, said: Migration, done: RefilledApprovals, made_again: Mapping[str, str | None]
+    unit: Unit,
+    migration_id: str,
+    migration: Migration,
+    effects: RefilledApprovals,
+    migrated: Mapping[str, str | None],
 ) -> None:
-    """Apply the migration's contract; a change that could not be made again has to be proposed again."""
-    domain = _set_table(unit, said.table.uuid, said.after.contract_sha256)
-    if migration_id in made_again:
-        done.remade.append(RemadeMigration(said.table.name, said.table.uuid, migration_id))
+    """Apply the migration's contract; a change that the table lacks has to be proposed again."""
+    table = migration.table
+    domain = _set_contract(unit, table.uuid, migration.after.contract_sha256)
+    if migration_id in migrated:
+        effects.remade.append(RemadeMigration(table.name, table.uuid, migration_id))
     else:
-        done.migrated.add(said.table.name)
-    record = migration_record(migration_id, said, domain, made_again.get(migration_id))
-    protections.insert_migration(unit, record)
-    if said.contract is not None:
-        protections.store_contract(unit, said.contract.encode(), statement_id=migration_id)
+        effects.lacking_migration.add(table.name)
+    record = migration_record(migration_id, migration, domain, migrated.get(migration_id))
+    protections.insert(unit, record)
+    if migration.contract is not None:
+        protections.store_contract(unit, migration.contract.encode(), statement_id=migration_id)
 
 
-def _set_table(unit: Unit, table_uuid: str, contract: str | None) -> str:
+def _set_contract(unit: Unit, table_uuid: str, contract_sha256: str | None) -> str:
     """Set the table's contract; returns its domain, or every domain where the backup lacks the table."""
     row = tables.find_by_uuid(unit, table_uuid)
     if row is None:
         return EVERY_DOMAIN
-    if row.contract_hash != contract:
-        tables.protect(unit, row, contract)
+    if row.contract_hash != contract_sha256:
+        tables.protect(unit, row, contract_sha256)
     return row.domain
 
 
-def _set_namespace(unit: Unit, namespace_id: str, contract: str | None) -> str:
-    found = namespaces.find_by_id(unit, namespace_id)
-    if found is None:
-        return EVERY_DOMAIN
-    if found.protected_by != contract:
-        namespaces.protect(unit, found, contract)
-    return found.domain
-
-
-def refill_verdicts(unit: Unit, found: Sequence[ArchivedEntry]) -> None:
+def refill_verdicts(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
     """Write every proof and override that the backup lacks; no override can be used after the restore."""
-    receipted = (said for _, said in statements_of(found, Receipt))
-    used = {said.override_id: said.new_snapshot_id for said in receipted if said.override_id is not None}
-    for each, proof in statements_of(found, Proof):
-        _refill_proof(unit, each.statement_id(), proof)
-    for each, override in statements_of(found, BreakGlass):
-        _refill_override(unit, each.statement_id(), override, is_used=each.statement_id() in used)
+    receipts = (receipt for _, receipt in statements_of(archived, Receipt))
+    used = {each.override_id: each.new_snapshot_id for each in receipts if each.override_id is not None}
+    for entry, proof in statements_of(archived, Proof):
+        _refill_proof(unit, entry.statement_id(), proof)
+    for entry, override in statements_of(archived, BreakGlass):
+        _refill_override(unit, entry.statement_id(), override, is_used=entry.statement_id() in used)
     for override_id, snapshot_id in used.items():
         stored = proofs.find_override(unit, override_id)
         if stored is not None:
             nonces.settle(unit, stored.record.nonce, str(snapshot_id))
 
 
-def _refill_proof(unit: Unit, proof_id: str, said: Proof) -> None:
-    core, part = said.core, said.notary
+def _refill_proof(unit: Unit, proof_id: str, proof: Proof) -> None:
+    core, part = proof.core, proof.notary
     attempt = core.attempt
     # The key context is not in the envelope.
-    record = ProofRecord(
-        proof_id,
-        attempt.attempt_id,
-        attempt.nonce,
-        VerdictWord(core.verdict.outcome.value),
-        part.notary,
-        part.expires_at,
-        summary_of(core, part),
-        None,
-    )
+    record = proof_record(proof_id, core, part, context=None)
     workload = workloads.find(unit, attempt.workload_id)
     table = tables.find_by_uuid(unit, core.target.table.uuid)
     of_table = EVERY_DOMAIN if table is None else table.domain
@@ -193,12 +175,11 @@ def _refill_proof(unit: Unit, proof_id: str, said: Proof) -> None:
     proofs.insert_restored(unit, record, attempt.workload_id, domain=domain)
 
 
-def _refill_override(unit: Unit, override_id: str, said: BreakGlass, *, is_used: bool) -> None:
-    """Write an override; one whose FAIL proof is lost cannot be listed."""
-    if not proofs.is_known(unit, said.fail_proof_id):
+def _refill_override(unit: Unit, override_id: str, override: BreakGlass, *, is_used: bool) -> None:
+    """Write an override, unless its FAIL proof is lost: it could not be listed."""
+    if not proofs.is_known(unit, override.fail_proof_id):
         return
-    record = OverrideRecord(override_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
-    nonces.reserve(unit, said.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=said.operator)
-    proofs.insert_override(unit, record)
+    nonces.reserve(unit, override.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=override.operator)
+    proofs.insert_override(unit, override_record(override_id, override))
     if not is_used:
-        nonces.abort(unit, said.nonce, reason=_WHY)
+        nonces.abort(unit, override.nonce, reason=RESTORE_REASON)

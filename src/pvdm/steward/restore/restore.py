@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -18,12 +19,12 @@ from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.restores import Restore
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
-from pvdm.steward.config.ledger_agreement import require_common
+from pvdm.steward.config.ledger_agreement import require_common_settings
 from pvdm.steward.config.resources import outside_file
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.locks import serve_alone
 from pvdm.steward.notary import Clock, Notary, assemble_notary
-from pvdm.steward.record.log import LedgerLogReader, LogEdge
+from pvdm.steward.record.log import LedgerLogReader, PinnedLogReader
 from pvdm.steward.record.recorder import Document, signing_epoch
 from pvdm.steward.restore import refill
 from pvdm.steward.restore.lineage import LostPublication
@@ -47,7 +48,7 @@ __all__ = ["Order", "Restored", "restore"]
 
 @dataclass(frozen=True, slots=True)
 class AdvancedTable:
-    """A table that shows newer metadata than the backup named; `created`: the backup lacked the table."""
+    """A table that shows newer metadata than the backup named; `created`: whether the backup lacked the table."""
 
     table: str
     table_uuid: str
@@ -79,18 +80,17 @@ class UnreceiptedChunk:
 class Restored:
     """The result of a restore.
 
-    `missing`: refilled entries without an envelope.
+    `refilled`, `missing`, `lost`: how many entries came from the archive, lack their envelope, and are given up.
     `abandoned`, `published`: workloads that the backup had open; the latter were published after it, at least in part.
+    `settled`: attempts that are committed now. `spent`: workloads whose ids are used up.
     `blocked`: publications whose claims are lost.
     `protected`, `remade`, `migrated`: subjects protected again, migrations in force again, tables that lack one.
     `advanced`: tables that show newer metadata than the backup named.
     `unreceipted`: chunks shown without a receipt; their workload ids are used up.
     `lost_publications`: publications with a receipt that their tables do not show.
-    `behind`: unprotected tables with newer metadata files than is shown. `unreadable`: tables without metadata file.
-    `unregistered`: metadata of tables that the ledger does not know.
-    `unprotected`: tables whose protection ended after the backup; they may have been dropped since.
     `nonces`, `tokens`: how many were voided and revoked.
     `repeated`: this is the result of an earlier restore of the same ledger; nothing was changed.
+    The other fields list instances of their classes.
     """
 
     backup_size: int
@@ -132,18 +132,18 @@ def restore(
     with contextlib.ExitStack() as undo:
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         undo.enter_context(serve_alone(notary.ledger))
-        require_common(notary.ledger, config, renaming=True)
+        require_common_settings(notary.ledger, config, ignores_origin=True)
         _require_clock(notary, order)
         with notary.ledger.read() as unit:
             newest = restores.newest(unit)
         marker = newest if newest is not None and newest.finished_micros is None else None
         if marker is None:
             plan = refill.plan_refill(notary, order)
-            if newest is not None and not plan.found and not plan.lost and not order.again:
+            if newest is not None and not plan.archived and not plan.lost and not order.again:
                 # The log lacks nothing, so this ledger was restored before and is no backup.
                 return replace(_result(notary, newest), repeated=True)
             pointers = find_pointers(notary, plan, order)
-            claims = derive_claims(notary, plan.found, pointers)
+            claims = derive_claims(notary, plan.archived, pointers)
             marker = apply_restore(notary, order, plan, pointers, claims)
             fault.point("steward.restore.after_refill")
         _require_same_origin(config, marker)
@@ -178,6 +178,7 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
 
 
 def _complete(notary: Notary, marker: Restore) -> Restored:
+    """Open the new epoch and log the restore, as far as an interrupted call has not done so."""
     lost = bool(marker.outcome["lost"])
     note = LedgerLogReader(notary.ledger).newest_checkpoint()
     if note is None:
@@ -221,7 +222,8 @@ def _outside_checkpoint(marker: Restore) -> Checkpoint:
 def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
     """Sign and log the restore; this also finishes it, unless the outside checkpoint must be replaced."""
     outside, outcome = _outside_checkpoint(marker), marker.outcome
-    said = RestoreStatement(
+    epoch = signing_epoch(notary.keys.book())
+    statement = RestoreStatement(
         notary=notary.config.notary,
         operator=marker.operator,
         reason=marker.reason,
@@ -235,30 +237,29 @@ def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
         new_epoch=new_epoch,
         issued_at=notary.clock.now_micros(),
     )
-    envelope = sign_statement(said, notary.keys.signer(KeyRole.SIGNING, signing_epoch(notary.keys.book())))
+    envelope = sign_statement(statement, notary.keys.signer(KeyRole.SIGNING, epoch))
     document = Document(StatementKind.RESTORE, envelope.payload_sha256, envelope.to_bytes())
-    if said.lost:
-        _begin_new_origin(notary, said, document)
+    if statement.lost:
+        _begin_new_origin(notary, document, epoch=epoch, old_origin=outside.origin)
         return
 
-    def work(unit: Unit, place: int) -> None:
-        _store(unit, document, place)
+    def work(unit: Unit, log_indexes: Sequence[int]) -> None:
+        document.store(unit, log_indexes[0])
         _finish(unit, notary, marker)
 
     notary.recorder.begin()
-    notary.recorder.record([document], lambda unit, places: work(unit, places[0]))
+    notary.recorder.record([document], work)
 
 
-def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document) -> None:
+def _begin_new_origin(notary: Notary, document: Document, *, epoch: int, old_origin: str) -> None:
     """Continue the log under the new origin; its first entry there is the restore statement."""
-    signer = notary.keys.signer(KeyRole.LOG, signing_epoch(notary.keys.book()))
-    edge = LogEdge.of(notary.ledger)
-    log = Log(edge, origin=notary.config.origin, signer=signer, continues=said.outside_origin)
+    signer = notary.keys.signer(KeyRole.LOG, epoch)
+    pinned = PinnedLogReader.pinned(notary.ledger)
+    log = Log(pinned, origin=notary.config.origin, signer=signer, continues=old_origin)
     notary.clock.synchronize()
     at = notary.clock.now_micros()
-    entry = LogEntry(EntryKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)
-    prepared = log.prepare([entry])
-    notary.ledger.transact(lambda unit: _store(unit, document, prepared.store(LedgerLog(unit)).index), at_micros=at)
+    prepared = log.prepare([LogEntry(EntryKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)])
+    notary.ledger.transact(lambda unit: document.store(unit, prepared.store(LedgerLog(unit)).index), at_micros=at)
 
 
 def _swap_outside(notary: Notary, marker: Restore) -> None:
@@ -267,13 +268,13 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
         with locked(path):
-            held = path.read_bytes() if path.exists() else marker.outside_note
-            if held == note:
+            old_note = path.read_bytes() if path.exists() else marker.outside_note
+            if old_note == note:
                 return
-            names = (path.with_name(f"{path.name}.lost-{number}") for number in count(1))
-            kept = next(each for each in names if not each.exists() or each.read_bytes() == held)
-            if not kept.exists():
-                write_atomically(kept, held)
+            copies = (path.with_name(f"{path.name}.lost-{number}") for number in count(1))
+            copy = next(each for each in copies if not each.exists() or each.read_bytes() == old_note)
+            if not copy.exists():
+                write_atomically(copy, old_note)
                 sync_folder(path.parent)
             fault.point("steward.restore.after_keep")
             write_atomically(path, note)
@@ -282,10 +283,6 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
         raise Code.OUTSIDE_CHECKPOINT_UNAVAILABLE(
             f"the outside checkpoint cannot be reached: {error.strerror or error}"
         ) from None
-
-
-def _store(unit: Unit, document: Document, log_index: int) -> None:
-    statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=log_index)
 
 
 def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
@@ -305,21 +302,21 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
         return lost or logged.get(epoch.number) is EpochStage.REVOKED
 
     for epoch in old_epochs():
-        behind = logged.get(epoch.number, EpochStage.CREATED) is not EpochStage.CREATED
+        was_active = logged.get(epoch.number, EpochStage.CREATED) is not EpochStage.CREATED
         # Only an active epoch can be retired or revoked; nothing is signed with it meanwhile.
-        if epoch.state is EpochStage.CREATED and (lost or behind):
+        if epoch.state is EpochStage.CREATED and (lost or was_active):
             keys.activate_epoch(epoch.number, marker.reason)
-    made, above = keys.book().epochs[-1].number, max(logged, default=0)
-    if made <= max(marker.epoch_before, above):  # else an interrupted restore has created it
-        made = keys.create_epoch(marker.reason, above=above)[0].epoch
-    left = any(epoch.can_sign and not is_revoked(epoch) for epoch in old_epochs())
-    if not left and keys.book().epoch(made).state is EpochStage.CREATED:
+    new, last_logged = keys.book().epochs[-1].number, max(logged, default=0)
+    if new <= max(marker.epoch_before, last_logged):  # else an interrupted restore has created it
+        new = keys.create_epoch(marker.reason, above=last_logged)[0].epoch
+    old_can_sign = any(epoch.can_sign and not is_revoked(epoch) for epoch in old_epochs())
+    if not old_can_sign and keys.book().epoch(new).state is EpochStage.CREATED:
         # No other epoch can sign; the Steward is not ready until a trust root names the new keys.
-        keys.activate_epoch(made, marker.reason)
+        keys.activate_epoch(new, marker.reason)
     for epoch in old_epochs():
         if epoch.can_sign and is_revoked(epoch):
             keys.revoke_epoch(epoch.number, marker.reason)
     active = keys.book().active
-    if active is not None and active.number != made:
+    if active is not None and active.number != new:
         keys.retire_epoch(active.number, marker.reason)
-    return made
+    return new

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pvdm.catalog.names import full_name
 from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.files import MetadataFiles, StoredFile, revision_of
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -16,14 +15,14 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
-from pvdm.steward.work.sources import levels_of
+from pvdm.steward.work.sources import name_of_row
 
 
 @dataclass(frozen=True, slots=True)
 class BehindTable:
     """An unprotected table with newer metadata files than the one that it shows.
 
-    One that was protected must not be dropped: its UUID stays in use, so its metadata could not be registered again.
+    If `was_protected`, it must not be dropped: its UUID stays in use, so its metadata could not be registered again.
     """
 
     table: str
@@ -40,63 +39,62 @@ class ReachedState:
     sha256: str | None
 
 
-def find_ahead(
-    ledger: Ledger, files: MetadataFiles, found: Sequence[ArchivedEntry], reached: Mapping[str, ReachedState]
+def find_tables_with_newer_files(
+    ledger: Ledger, files: MetadataFiles, archived: Sequence[ArchivedEntry], reached: Mapping[str, ReachedState]
 ) -> set[str]:
     """The UUIDs of tables that may be unprotected and whose folders have newer metadata files than is shown."""
-    ended = {
-        said.target.table.uuid
-        for _, said in statements_of(found, Protection)
-        if isinstance(said.target, TableTarget) and said.action is ProtectionAction.UNPROTECT
+    unprotected = {
+        protection.target.table.uuid
+        for _, protection in statements_of(archived, Protection)
+        if isinstance(protection.target, TableTarget) and protection.action is ProtectionAction.UNPROTECT
     }
     with ledger.read() as unit:
         rows = [row for row in tables.list_live(unit) if row.upstream is None]
-    free = {row.table_uuid: row for row in rows if not row.protected or row.table_uuid in ended}
-    states = {uuid: reached.get(uuid) or _reached_by_backup(files, row) for uuid, row in free.items()}
-    states |= {uuid: reached[uuid] for uuid in ended & reached.keys()}
-    return {uuid for uuid, state in states.items() if _is_ahead(files, uuid, state)}
+    rows = [row for row in rows if not row.protected or row.table_uuid in unprotected]
+    states = {row.table_uuid: reached.get(row.table_uuid) or _read_backup_state(files, row) for row in rows}
+    states |= {uuid: reached[uuid] for uuid in unprotected & reached.keys()}
+    return {uuid for uuid, state in states.items() if _has_newer_file(files, uuid, state)}
 
 
-def find_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
+def find_behind(unit: Unit, with_newer_files: set[str]) -> list[BehindTable]:
     """The unprotected ones among these tables, once all approvals are in force again."""
-    rows = [row for row in tables.list_live(unit) if row.table_uuid in ahead and not row.protected]
-    named = [(full_name((*levels_of(unit, row), row.name)), row) for row in rows]
-    behind = [BehindTable(name, row.table_uuid, tables.was_protected(unit, row)) for name, row in named]
+    rows = [row for row in tables.list_live(unit) if row.table_uuid in with_newer_files and not row.protected]
+    behind = [BehindTable(name_of_row(unit, row), row.table_uuid, tables.was_protected(unit, row)) for row in rows]
     return sorted(behind, key=lambda each: each.table)
 
 
-def _reached_by_backup(files: MetadataFiles, row: TableRow) -> ReachedState:
-    """The state of the backup; without a time where its metadata file is gone."""
-    pointer = row.pointer
+def _read_backup_state(files: MetadataFiles, row: TableRow) -> ReachedState:
+    """The state that the backup names; time 0 and no hash where its metadata file cannot be read."""
     try:
-        shown = TableMetadata.parse(files.read(StoredFile(pointer.location, pointer.sha256)))
+        metadata = TableMetadata.parse(files.read(StoredFile(row.pointer.location, row.pointer.sha256)))
     except (VerificationError, InputError):
         return ReachedState(row.revision, 0, None)
-    return ReachedState(row.revision, shown.last_updated_ms, pointer.sha256)
+    return ReachedState(row.revision, metadata.last_updated_ms, row.pointer.sha256)
 
 
-def _is_ahead(files: MetadataFiles, table_uuid: str, shown: ReachedState) -> bool:
+def _has_newer_file(files: MetadataFiles, table_uuid: str, shown: ReachedState) -> bool:
     """Whether there is another metadata file of a higher revision that is not older than the one that is shown.
 
-    Times are compared too, since a table that was registered again starts its revisions again.
+    Times are compared too, since a table that was registered again starts its revisions again. A file that cannot be
+    parsed counts as newer, so that an operator checks it.
     """
     for each in files.written(table_uuid):
         if each.unfinished or (revision_of(each.name) or 0) <= shown.revision:
             continue
-        data = files.read_found(each)
+        data = files.read_unchecked(each)
         if hashlib.sha256(data).hexdigest() == shown.sha256:
             continue
         try:
             if TableMetadata.parse(data).last_updated_ms >= shown.updated_ms:
                 return True
         except (VerificationError, InputError):
-            return True  # an operator has to check it
+            return True
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableTable:
-    """A table whose metadata file is gone or changed, while no receipt binds a newer one; `why` is the error."""
+    """A table whose metadata file is gone or changed, while no receipt binds a newer one; `why` is the message."""
 
     table: str
     table_uuid: str
@@ -105,30 +103,30 @@ class UnreadableTable:
     why: str
 
 
-def find_unreadable(ledger: Ledger, files: MetadataFiles, *, but: Collection[str]) -> list[UnreadableTable]:
-    """Read the metadata of every table of the backup, except those in `but`, which were read before."""
+def find_unreadable(ledger: Ledger, files: MetadataFiles, *, already_read: Collection[str]) -> list[UnreadableTable]:
+    """Read the metadata of every other table of the backup, and report those that cannot be read."""
     with ledger.read() as unit:
-        rows = [row for row in tables.list_live(unit) if row.upstream is None and row.table_uuid not in but]
-        names = [full_name((*levels_of(unit, row), row.name)) for row in rows]
-    found = []
+        rows = [row for row in tables.list_live(unit) if row.upstream is None and row.table_uuid not in already_read]
+        names = [name_of_row(unit, row) for row in rows]
+    unreadable = []
     for row, name in zip(rows, names, strict=True):
         try:
             TableMetadata.parse(files.read(StoredFile(row.pointer.location, row.pointer.sha256)))
         except (VerificationError, InputError) as error:
-            found.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.reason, error.message))
-    return sorted(found, key=lambda each: each.table)
+            unreadable.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.reason, error.message))
+    return sorted(unreadable, key=lambda each: each.table)
 
 
 def require_readable(unreadable: Sequence[UnreadableTable], *, accepted: bool) -> None:
     """Raise `restore_tables_unreadable` for unreadable tables, unless the operator accepts them."""
     if not unreadable or accepted:
         return
-    named = [f"{each.table} ({each.code}, {each.metadata_path})" for each in unreadable]
+    described = [f"{each.table} ({each.code}, {each.metadata_path})" for each in unreadable]
     raise Code.RESTORE_REFUSED(
-        f"{counted(len(named), 'table')} cannot be read: the documents that the backup names are gone or changed",
+        f"{counted(len(described), 'table')} cannot be read: the documents that the backup names are gone or changed",
         reason="restore_tables_unreadable",
-        got=list_first(named),
-        unreadable=len(named),
+        got=list_first(described),
+        unreadable=len(described),
     )
 
 
@@ -142,25 +140,23 @@ class UnregisteredTable:
 
 
 def find_unregistered(
-    ledger: Ledger, files: MetadataFiles, found: Sequence[ArchivedEntry], *, but: Collection[str]
+    ledger: Ledger, files: MetadataFiles, archived: Sequence[ArchivedEntry], *, published: Collection[str]
 ) -> list[UnregisteredTable]:
-    """Find metadata folders whose UUID the ledger does not know, also not as dropped; `but` are left out."""
+    """Find metadata folders of UUIDs that the ledger does not know, not even as dropped, and that are not `published`.
+
+    A table's name is the last one in the protections and migrations from after the backup.
+    """
     with ledger.read() as unit:
-        unknown = [uuid for uuid in files.folders() if uuid not in but and not tables.list_ids(unit, uuid)]
-    names = _signed_names(found)
+        unknown = [uuid for uuid in files.folders() if uuid not in published and not tables.list_ids(unit, uuid)]
+    signed = [(entry.index, migration.table) for entry, migration in statements_of(archived, Migration)]
+    for entry, protection in statements_of(archived, Protection):
+        if isinstance(protection.target, TableTarget):
+            signed.append((entry.index, protection.target.table))
+    names = {table.uuid: table.name for _, table in sorted(signed, key=lambda pair: pair[0])}
     unregistered = []
     for uuid in unknown:
-        whole = (each for each in files.written(uuid) if not each.unfinished)
-        newest = max(whole, key=lambda each: (revision_of(each.name) or 0, each.modified_seconds), default=None)
+        complete = (each for each in files.written(uuid) if not each.unfinished)
+        newest = max(complete, key=lambda each: (revision_of(each.name) or 0, each.modified_seconds), default=None)
         if newest is not None:
             unregistered.append(UnregisteredTable(uuid, newest.location, names.get(uuid)))
     return unregistered
-
-
-def _signed_names(found: Sequence[ArchivedEntry]) -> dict[str, str]:
-    """The last name of each table in protections and migrations from after the backup."""
-    signed = [(each.index, said.table) for each, said in statements_of(found, Migration)]
-    for each, said in statements_of(found, Protection):
-        if isinstance(said.target, TableTarget):
-            signed.append((each.index, said.target.table))
-    return {table.uuid: table.name for _, table in sorted(signed, key=lambda pair: pair[0])}

@@ -24,7 +24,7 @@ def contract_text(data: bytes, name: str = "contract") -> str:
     return data.decode()
 
 
-def judge_doable(text: str, *, extracts: SparkExtraction | None) -> DataProductContract:
+def require_servable(text: str, *, extracts: SparkExtraction | None) -> DataProductContract:
     """Parse a contract and refuse one that this Steward cannot serve; `extracts` is Spark's reader."""
     found = parse_contract(text.encode())
     if found.extraction is ExtractionPath.SPARK:
@@ -72,8 +72,8 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
 
 
 def _require_applicable(contract: DataProductContract, is_target: bool, target: str, domain: str) -> None:
-    named, owner = contract.boundary.target, contract.product.domain
+    contract_target, contract_domain = contract.boundary.target, contract.product.domain
     if not is_target:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_table", expected=target, got=named)
-    if owner != domain:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_domain", expected=domain, got=owner)
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_table", expected=target, got=contract_target)
+    if contract_domain != domain:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_domain", expected=domain, got=contract_domain)

@@ -24,7 +24,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
-from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_stewards
+from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
 from pvdm.model.printable import list_first
 from pvdm.model.statements.proof import Proof
@@ -50,7 +50,7 @@ def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
 
 def contract_of(unit: Unit, sha256: str) -> DataProductContract:
     """A contract of the ledger."""
-    return _parse_cached(protections.contract(unit, sha256))
+    return _parse_cached(protections.get_contract(unit, sha256))
 
 
 @functools.lru_cache(maxsize=64)
@@ -75,12 +75,11 @@ def is_adopted(attempt: Attempt) -> bool:
 
 def staged_head(metadata: TableMetadata, branch: str) -> str | None:
     """The id of the branch's head, as text; None where there is no branch or `main` contains the head."""
-    ref = metadata.refs.get(branch)
-    current = metadata.current_snapshot_id
+    ref, current = metadata.refs.get(branch), metadata.current_snapshot_id
     if ref is None:
         return None
-    shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
-    return None if shown else str(ref.snapshot_id)
+    in_main = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
+    return None if in_main else str(ref.snapshot_id)
 
 
 def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
@@ -100,31 +99,30 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
 def require_not_published_since(unit: Unit, workload: Workload) -> None:
     """Raise `workload_spent` for a workload that a restore abandoned and that was published after the backup."""
     workload_id = workload.opening.workload_id
-    held = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
-    if held:
-        table = _table_of(unit, held[0].statement_id)
-        shown: list[UsedChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
-        raise restores.used_workload_error(workload_id, list_first([_describe_chunk(table, each) for each in shown]))
+    used = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
+    if used:
+        table = _read_table(unit, used[0].statement_id)
+        published: list[UsedChunk | Published] = [*used, *chunks.list_publications(unit, workload_id)]
+        described = [_describe_chunk(table, each) for each in published]
+        raise restores.used_workload_error(workload_id, list_first(described))
 
 
 def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
-    held = restores.list_used_chunks(unit, workload_id)
-    if not held:
-        return
-    shown = []
-    for each in held:
-        table = _table_of(unit, each.statement_id)
+    described = []
+    for each in restores.list_used_chunks(unit, workload_id):
+        table = _read_table(unit, each.statement_id)
         row = tables.find_by_uuid(unit, table.uuid)
         require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
-        shown.append(_describe_chunk(table, each))
-    raise restores.used_workload_error(workload_id, list_first(shown))
+        described.append(_describe_chunk(table, each))
+    if described:
+        raise restores.used_workload_error(workload_id, list_first(described))
 
 
 def _describe_chunk(table: TableRef, each: UsedChunk | Published) -> str:
     return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
 
 
-def _table_of(unit: Unit, statement_id: str) -> TableRef:
+def _read_table(unit: Unit, statement_id: str) -> TableRef:
     """The table of the receipt, or of the proof where there is no receipt."""
     stored = statements.get(unit, statement_id)
     if stored.kind is StatementKind.RECEIPT:
@@ -138,10 +136,20 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
     The chunk's name is left out, since it may hold a value of the data. The facts are None where the ledger cannot be
     read.
     """
-    unknown: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
+    facts: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
     with contextlib.suppress(PvdmError), ledger.read() as unit:
-        return unknown | _describe(unit, subject)
-    return unknown
+        attempt, workload = _find_work(unit, subject)
+        if workload is None:
+            return facts | {"attempt_id": subject}
+        opening, found = workload.opening, facts | {"state": workload.state.value}
+        found |= {"table": table_name(unit, opening.table_uuid), "table_uuid": opening.table_uuid}
+        found |= {"workload_id": opening.workload_id}
+        if attempt is not None:
+            attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
+            verdict = attempt_proofs[-1].verdict.value if attempt_proofs else None
+            found |= {"attempt_id": attempt.attempt_id, "state": attempt.state.value, "verdict": verdict}
+        return found
+    return facts
 
 
 def tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
@@ -166,34 +174,16 @@ def describe_workload(ledger: Ledger, workload_id: str, table_uuid: str) -> Fact
     return {"table": name, "table_uuid": table_uuid, "workload_id": workload_id}
 
 
-def _describe(unit: Unit, subject: str) -> Facts:
-    attempt, workload = _find_work(unit, subject)
-    if workload is None:
-        return {"attempt_id": subject}
-    opening = workload.opening
-    facts: Facts = {
-        "table": table_name(unit, opening.table_uuid),
-        "table_uuid": opening.table_uuid,
-        "workload_id": opening.workload_id,
-        "state": workload.state.value,
-    }
-    if attempt is None:
-        return facts
-    said = proofs.of_attempt(unit, attempt.attempt_id)
-    verdict = said[-1].verdict.value if said else None
-    return facts | {"attempt_id": attempt.attempt_id, "state": attempt.state.value, "verdict": verdict}
-
-
 def encode_refusal(error: PvdmError) -> str:
     """Encode the error as the reason of an attempt's end; `decode_refusal` decodes it."""
     parts = {key: getattr(error, key) for key in _REFUSAL_KEYS}
     cut = {key: None if part is None else str(part)[:_REFUSAL_PART_CHARACTERS] for key, part in parts.items()}
     text = json.dumps(cut, ensure_ascii=False).replace("\x00", "")
-    # Escapes can make the text too long: then only the code and the first words are kept.
-    short = json.dumps(
-        {**dict.fromkeys(_REFUSAL_KEYS), "code": error.code, "reason": error.reason, "message": str(error.message)[:80]}
-    )
-    return text if len(text) <= REASON_MAX_CHARACTERS else short
+    if len(text) <= REASON_MAX_CHARACTERS:
+        return text
+    # Escapes have made the text too long: only the code, the reason and the first words are kept.
+    kept = {"code": error.code, "reason": error.reason, "message": str(error.message)[:80]}
+    return json.dumps(dict.fromkeys(_REFUSAL_KEYS) | kept)
 
 
 def decode_refusal(reason: str) -> RefusalView | None:
@@ -220,7 +210,7 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
         raise Code.BRANCH_UNKNOWN(
             got=ascii(branch[:80]), hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None
         )
-    if branch == MAIN or is_stewards(branch):
+    if branch == MAIN or is_steward_branch(branch):
         raise Code.BRANCH_RESERVED(
             "this branch cannot be adopted",
             expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",

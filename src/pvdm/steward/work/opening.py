@@ -44,15 +44,15 @@ from pvdm.steward.work.opened import (
     retry_needs_reason,
     staged_head,
 )
-from pvdm.steward.work.sources import Sources, levels_of
+from pvdm.steward.work.sources import Sources, levels_of, load_row
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_usable
 from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
-_WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
-_GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+_ONE_CHUNK: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
+_NOT_YET_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,11 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Passes work on to the Steward's job threads; each call returns at once.
+    """Passes work on to the Steward's job threads; each call returns at once."""
 
-    `hurry` runs the job that an attempt waits for now. `changed` wakes those who wait for the attempt.
-    """
-
-    hurry: Callable[[Attempt], None]
+    hurry: Callable[[Attempt], None]  # runs the job that the attempt waits for now
     dispose: Callable[[str], None]
-    changed: Callable[[str], None]
+    changed: Callable[[str], None]  # wakes those who wait for the attempt
 
     def given_up(self, attempt_id: str) -> None:
         """Clean up after an attempt that was aborted; it left a branch and perhaps files."""
@@ -82,10 +79,7 @@ class Queue:
 
 @dataclass(eq=False)
 class Workloads:
-    """Opens workloads and attempts for producers of the table's domain, and queues what they staged.
-
-    `extracts` is Spark's reader; `seals` ends a producer's write access at the store.
-    """
+    """Opens workloads and attempts for producers of the table's domain, and queues what they staged."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -94,8 +88,8 @@ class Workloads:
     queue: Queue
     epoch: Callable[[], int]
     files: Files
-    extracts: SparkExtraction | None = None
-    seals: Seals | None = None
+    extracts: SparkExtraction | None = None  # Spark's reader
+    seals: Seals | None = None  # ends a producer's write access at the store
     _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
@@ -104,10 +98,10 @@ class Workloads:
         ids.require_workload_id(workload_id)
         # Planning may take long: a second call meanwhile waits for the first and does not plan again.
         with self._opening.hold(workload_id):
-            row = self._load_table(grant, table)
-            done = self._find_done_before(row, workload_id, parameters)
-            if done is not None:
-                return done
+            row = load_row(self.catalog, grant, table)
+            complete = self._find_complete(row, workload_id, parameters)
+            if complete is not None:
+                return complete
             bound = self._bind_contract(row, table, parameters)
             if bound.contract.storage is Storage.SEALED and self.seals is not None:
                 self.seals.require_able(parse_location(row.location))
@@ -165,14 +159,14 @@ class Workloads:
             return None  # the workload is shown without it
         return None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
 
-    def staged(self, grant: Grant, attempt_id: str) -> Attempt:
+    def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
         """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
         require_attempt(grant, attempt_id)
         with self.ledger.read() as unit:
             found = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, found.workload_id)
         require_domain(grant, workload.opening.domain)
-        if found.state in _GIVEN_UP:
+        if found.state in _NOT_YET_VERIFYING:
             found = self._begin_verifying(found, self._row_of(workload))
         self.queue.hurry(found)
         return found
@@ -187,7 +181,7 @@ class Workloads:
             moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
             ended[:] = [
                 attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
-                for each in attempts.list_live_of_workload(unit, workload_id)
+                for each in attempts.list_live(unit, workload_id)
             ]
             return moved
 
@@ -202,13 +196,12 @@ class Workloads:
         with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
             planned = chunks.page_with_definitions(unit, workload_id, after=after, rows=count)
-            tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
+            attempts_by_chunk = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
+        last = {chunk_id: found[-1] if found else None for chunk_id, found in attempts_by_chunk.items()}
         return [
-            PlannedChunk(
-                ChunkDefinition.from_bytes(each.definition), tried[each.chunk_id][-1] if tried[each.chunk_id] else None
-            )
+            PlannedChunk(ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
             for each in planned
-            if each.chunk_id in tried
+            if each.chunk_id in last
         ]
 
     def adopt(
@@ -227,21 +220,17 @@ class Workloads:
         require_attempt(grant, None)
         ids.require_workload_id(workload_id)
         with self._opening.hold(workload_id):
-            row = self._load_table(grant, table)
-            workload = self._find_done_before(row, workload_id, parameters)
+            row = load_row(self.catalog, grant, table)
+            workload = self._find_complete(row, workload_id, parameters)
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
-                whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
+                whole = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
                 workload = self._open(workload_id, row, whole)
             found = self._adopt_branch(workload, branch, reason)
         self.queue.hurry(found)
         return found
 
-    def _load_table(self, grant: Grant, table: str) -> TableRow:
-        *levels, name = parse_full_name(table)
-        return self.catalog.tables.load(grant, tuple(levels), name).row
-
-    def _find_done_before(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
+    def _find_complete(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
         """The workload of this id if it is complete and the table has another contract now; else None.
 
         Raises `contract_moved` for one that is not complete under its old contract.
@@ -342,7 +331,7 @@ class Workloads:
 
         def work(unit: Unit) -> Attempt:
             now = attempts.lock(unit, found.attempt_id)
-            if now.state not in _GIVEN_UP:
+            if now.state not in _NOT_YET_VERIFYING:
                 return now  # a concurrent call was first
             return attempts.begin_verifying(
                 unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"
@@ -358,26 +347,26 @@ class Workloads:
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
             planned = chunks.of_workload(unit, workload_id)
-            tried = attempts.of_chunk(unit, workload_id, planned[0].chunk_id)
+            earlier = attempts.of_chunk(unit, workload_id, planned[0].chunk_id)
         if len(planned) != 1:  # a staged branch cannot be one chunk of several
             raise Code.WORKLOAD_PARAMETERS_DIFFER(
                 "the workload was opened to be staged chunk by chunk",
                 expected="another workload id",
                 got=f"a plan of {len(planned)} chunks",
             )
-        if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-            self._require_as_staged(workload, tried[-1], branch)
-            return tried[-1]
-        if tried and reason is None and retry_needs_reason(tried[-1]):
-            if tried[-1].branch != branch:
+        last = earlier[-1] if earlier else None
+        if last is not None and last.state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+            self._require_as_staged(workload, last, branch)
+            return last
+        if last is not None and reason is None and retry_needs_reason(last):
+            if last.branch != branch:
                 raise Code.REASON_MISSING(
-                    f"branch {tried[-1].branch[:80]} failed under this workload id, and another one is published in its"
-                    " place",
+                    f"branch {last.branch[:80]} failed under this workload id, and this call publishes another one",
                     expected="the reason: what was corrected (--reason)",
                     got="none",
                     workload_id=workload_id,
                 )
-            return tried[-1]
+            return last
         row = self._row_of(workload)
         metadata = self.catalog.states.newest(row).metadata
         require_adoptable(metadata, branch)
@@ -413,10 +402,10 @@ class Workloads:
         head = None if row is None else staged_head(self.catalog.states.newest(row).metadata, branch)
         if head in (None, found.staged_snapshot_id):
             return
-        done = found.state is AttemptState.COMMITTED
+        is_published = found.state is AttemptState.COMMITTED
         raise Code.BRANCH_STAGED_SINCE(
             f"branch {branch[:80]} holds something else than workload {found.workload_id} "
-            f"{'has published' if done else 'is publishing'}; it was not read",
+            f"{'has published' if is_published else 'is publishing'}; it was not read",
             expected=f"snapshot {found.staged_snapshot_id}" if found.staged_snapshot_id else "no row of its own",
             got=f"snapshot {head}",
             workload_id=found.workload_id,

@@ -31,7 +31,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.record import StoredVerdict
 from pvdm.ledger.schema.work import Atomicity, DisposalOutcome
 from pvdm.ledger.work import attempts, chunks, claims, disposals, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
@@ -43,14 +43,14 @@ from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.steward.access import require_attempt, require_domain, scope
+from pvdm.steward.access import require_attempt, require_domain, visible_domain
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_signed
-from pvdm.verify.findings import SHOWN_WHOLE
+from pvdm.verify.findings import SHOWN_TO_ALL_ROLES
 
 # States in which an attempt waits for a job of the Steward.
-_STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
+_WAITING_FOR_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 
 FINDINGS_SHOWN_MAX: Final = 10
 
@@ -113,19 +113,11 @@ class _FailureDetails:
 _NO_DETAILS: Final = _FailureDetails()
 
 
-def is_settled(unit: Unit, attempt: Attempt, job_of: JobOf) -> bool:
-    """Whether the attempt's view would be settled, without reading the rest of the view."""
-    opening = workloads.get(unit, attempt.workload_id).opening
-    waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
-    job = job_of(attempt)
-    return is_attempt_settled(attempt.state, waiting=waiting, failed=job is not None and job.state is JobState.FAILED)
-
-
 def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault) -> list[AttemptView]:
     """Build the views of these attempts for a role; details are read only for those that failed."""
     ids = [each.attempt_id for each in found]
-    last_proofs = proofs.newest_of_each(unit, ids)
-    published = chunks.published_as(unit, ids)
+    last_proofs = proofs.find_newest_of_attempts(unit, ids)
+    published = chunks.find_publications_of_attempts(unit, ids)
     workload_ids = sorted({each.workload_id for each in found})
     override_ids = proofs.overrides_used_by(unit, workload_ids)
     openings = {each: workloads.get(unit, each).opening for each in workload_ids}
@@ -133,7 +125,7 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Rol
         each: _WorkloadFacts(table_name(unit, of.table_uuid), _is_incomplete(unit, of), override_ids.get(each, {}))
         for each, of in openings.items()
     }
-    failed = [each.nonce for each in last_proofs.values() if each.verdict is VerdictWord.FAIL]
+    failed = [each.nonce for each in last_proofs.values() if each.verdict is StoredVerdict.FAIL]
     records = verified.of_nonces(unit, failed)
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
@@ -141,7 +133,7 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Rol
         # During a second verification the old proof no longer counts, and the log does not cover a new one yet.
         proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
-        if proof is not None and proof.verdict is VerdictWord.FAIL:
+        if proof is not None and proof.verdict is StoredVerdict.FAIL:
             failure = replace(failure, quarantine=locate_in_quarantine(unit, each, proof, failure.files, vault))
         facts, public = workload_facts[each.workload_id], published.get(each.attempt_id)
         views.append(_attempt_view(each, facts, proof, public, failure, job_of(each)))
@@ -159,7 +151,7 @@ def _attempt_view(
     staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
     extent = None if published is None else published.extent
     # Of chunks that were published together only those that failed needed the override.
-    waived = snapshot is not None and proof is not None and proof.verdict is VerdictWord.FAIL
+    waived = snapshot is not None and proof is not None and proof.verdict is StoredVerdict.FAIL
     classes = () if proof is None else json.loads(proof.summary).get("classes", ())
     return AttemptView(
         attempt_id=attempt.attempt_id,
@@ -204,7 +196,7 @@ def _is_incomplete(unit: Unit, opening: Opening) -> bool:
     """Whether some chunk of a workload that is published as a whole is not proved yet."""
     if opening.atomicity is not Atomicity.WORKLOAD:
         return False
-    live = attempts.list_live_of_workload(unit, opening.workload_id)
+    live = attempts.list_live(unit, opening.workload_id)
     proved = sum(each.state is AttemptState.COMMITTING for each in live)
     return proved < chunks.count(unit, opening.workload_id)
 
@@ -214,18 +206,18 @@ def _failure_details(unit: Unit, record: VerifiedRecord, role: Role) -> _Failure
     workload = workloads.get(unit, attempts.get(unit, record.attempt_id).workload_id)
     contract = contract_of(unit, workload.opening.contract_hash)
     governance = contract.governance
-    of_values = role is Role.STEWARD or role in governance.sample_keys
-    first = tuple(_finding_view(each, of_values=of_values) for each in record.findings[:FINDINGS_SHOWN_MAX])
+    may_see_values = role is Role.STEWARD or role in governance.sample_keys
+    first = tuple(_finding_view(each, may_see_values=may_see_values) for each in record.findings[:FINDINGS_SHOWN_MAX])
     located = record.located
     return _FailureDetails(
         first,
         len(record.findings) - len(first) + record.findings_more,
-        None if located is None else located.seen_by(role, governance.sample_keys, contract.profile),
+        None if located is None else located.view_for(role, governance.sample_keys, contract.profile),
     )
 
 
-def _finding_view(found: StoredFinding, *, of_values: bool) -> FindingView:
-    whole = of_values or found.code in SHOWN_WHOLE or (found.expected is None and found.got is None)
+def _finding_view(found: StoredFinding, *, may_see_values: bool) -> FindingView:
+    whole = may_see_values or found.code in SHOWN_TO_ALL_ROLES or (found.expected is None and found.got is None)
     return FindingView(
         failure=FailureClass(found.failure),
         code=found.code,
@@ -241,14 +233,14 @@ def locate_in_quarantine(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
 ) -> QuarantineView | None:
     """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
-    done = disposals.find_disposal(unit, attempt.attempt_id)
-    if done is None or done.outcome is not DisposalOutcome.QUARANTINED:
+    disposal = disposals.find_disposal(unit, attempt.attempt_id)
+    if disposal is None or disposal.outcome is not DisposalOutcome.QUARANTINED:
         return None
     if disposals.find_removal(unit, attempt.attempt_id) is not None:
         return None
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
-    bound = read_signed(proofs.envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
-    kept = [
+    bound = read_signed(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
+    files = [
         KeptFileView(
             file=each.staged_path,
             location=vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.staged_sha256)),
@@ -256,35 +248,32 @@ def locate_in_quarantine(
         for each in bound
         if each.staged_path in named
     ]
-    return QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(kept))
+    return QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(files))
 
 
 @dataclass(eq=False)
 class Work:
-    """Reads workloads and attempts as one caller may see them.
-
-    `given_up` is called for every attempt that a producer aborted, to clean up after it.
-    """
+    """Reads workloads and attempts as one caller may see them."""
 
     ledger: Ledger
     clock: LedgerClock
     vault: Vault
     job_of: JobOf
-    given_up: Callable[[str], None]
+    on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
 
     def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadView]:
         """The workloads of the caller's domain, by id; a token for one attempt lists none."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
-            found = workloads.page(unit, domain=scope(grant), after=after, count=count)
+            found = workloads.page(unit, domain=visible_domain(grant), after=after, count=count)
             return self._views(unit, found)
 
     def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadView], int]:
         """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
-            found = workloads.newest(unit, domain=scope(grant), count=count)
-            return self._views(unit, found), workloads.total(unit, domain=scope(grant))
+            found = workloads.newest(unit, domain=visible_domain(grant), count=count)
+            return self._views(unit, found), workloads.count_all(unit, domain=visible_domain(grant))
 
     def view(self, workload: Workload) -> WorkloadView:
         """The view of one workload."""
@@ -299,13 +288,13 @@ class Work:
         with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
             planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
-            tried = attempts.of_chunks(unit, workload_id, planned)
-            each_try = [attempt for of_chunk in tried.values() for attempt in of_chunk]
-            published = chunks.publications(unit, workload_id, list(tried))
+            attempts_by_chunk = attempts.of_chunks(unit, workload_id, planned)
+            all_attempts = [attempt for of_chunk in attempts_by_chunk.values() for attempt in of_chunk]
+            published = chunks.list_publications(unit, workload_id, list(attempts_by_chunk))
             return WorkloadDetail(
                 **dict(self._views(unit, [found])[0]),
-                chunk_ids=tuple(tried),
-                attempts=tuple(attempt_views(unit, each_try, self.job_of, grant.role, self.vault)),
+                chunk_ids=tuple(attempts_by_chunk),
+                attempts=tuple(attempt_views(unit, all_attempts, self.job_of, grant.role, self.vault)),
                 published=tuple(
                     PublishedView(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=int(each.snapshot_id))
                     for each in published
@@ -315,18 +304,24 @@ class Work:
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
         """One attempt of the caller's domain."""
         with self.ledger.read() as unit:
-            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self.job_of, grant.role, self.vault)[0]
+            return attempt_views(unit, [_get_allowed(unit, grant, attempt_id)], self.job_of, grant.role, self.vault)[0]
 
     def is_settled(self, grant: Grant, attempt_id: str) -> bool:
-        """Whether an attempt of the bearer's domain has nothing to wait for, as its view says it."""
+        """Whether an attempt of the caller's domain has nothing to wait for, without reading the rest of its view."""
         with self.ledger.read() as unit:
-            return is_settled(unit, _allowed(unit, grant, attempt_id), self.job_of)
+            return self._is_settled(unit, _get_allowed(unit, grant, attempt_id))
 
     def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
         """The attempts among these that have nothing to wait for, in one read for all of them."""
         with self.ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
-            return [each.attempt_id for each in found if is_settled(unit, each, self.job_of)]
+            return [each.attempt_id for each in found if self._is_settled(unit, each)]
+
+    def _is_settled(self, unit: Unit, attempt: Attempt) -> bool:
+        opening, job = workloads.get(unit, attempt.workload_id).opening, self.job_of(attempt)
+        waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
+        failed = job is not None and job.state is JobState.FAILED
+        return is_attempt_settled(attempt.state, waiting=waiting, failed=failed)
 
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
         """Views of attempts that the caller may see."""
@@ -335,14 +330,14 @@ class Work:
 
     def _views(self, unit: Unit, found: list[Workload]) -> list[WorkloadView]:
         ids = [each.opening.workload_id for each in found]
-        planned, waived = chunks.counts(unit, ids), proofs.overrides_used_by(unit, ids)
-        states, claimed = attempts.last_states(unit, ids), claims.texts_of(unit, ids)
+        planned, waived = chunks.count_by_workload(unit, ids), proofs.overrides_used_by(unit, ids)
+        states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         views = []
         for workload_id, each in zip(ids, found, strict=True):
             opening, source = each.opening, each.source_snapshot_id
             last = states.get(workload_id, {})
-            live = attempts.list_live_of_workload(unit, workload_id) if _STEWARDS & last.keys() else []
+            live = attempts.list_live(unit, workload_id) if _WAITING_FOR_STEWARD & last.keys() else []
             jobs = (job for job in map(self.job_of, live) if job is not None)
             problem = next((job.error for job in jobs if job.error is not None), None)
             views.append(
@@ -376,7 +371,7 @@ class Work:
         """Abort a staging attempt: ROLLED_BACK, its nonce aborted; a second call changes nothing."""
 
         def work(unit: Unit) -> Attempt:
-            _allowed(unit, grant, attempt_id)
+            _get_allowed(unit, grant, attempt_id)
             # From VERIFYING on a FAIL is recorded, and a commit that has begun is not undone.
             state = attempts.lock(unit, attempt_id).state
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
@@ -384,11 +379,11 @@ class Work:
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
 
         ended = self.ledger.transact(work, at_micros=self.clock.now_micros())
-        self.given_up(attempt_id)
+        self.on_abort(attempt_id)
         return self.views(grant, [ended])[0]
 
 
-def _allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:
+def _get_allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:
     require_attempt(grant, attempt_id)
     found = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, found.workload_id).opening.domain)

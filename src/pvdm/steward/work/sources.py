@@ -23,7 +23,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.record.tokens import EVERY_DOMAIN
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
@@ -40,8 +40,10 @@ from pvdm.verify.source import (
     state_of,
 )
 
-_GONE: Final = "the workload cannot be verified any more; an operator may abandon it, and another one be opened"
-_MOVED: Final = "put the manifest back that was there; or an operator abandons the workload, and another one is opened"
+_GONE_HINT: Final = "the workload cannot be verified any more; an operator may abandon it, and another one be opened"
+_MOVED_HINT: Final = (
+    "put the manifest back that was there; or an operator abandons the workload, and another one is opened"
+)
 
 
 class Sources:
@@ -112,11 +114,10 @@ class Sources:
                     "the manifest of the source is not the one that the workload has pinned",
                     expected=str(workload.source_snapshot_id),
                     got=str(state_of(data)),
-                    hint=_MOVED,
+                    hint=_MOVED_HINT,
                 )
             return self._require_readable(pin_files(manifest, data), bound.contract.product.domain)
-        ref, state, snapshot_id = self._load_pinned(workload)
-        metadata = self._as_pinned(state.metadata, workload, bound.contract)
+        state, ref, metadata, snapshot_id = self._load_pinned(workload, bound.contract)
         return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> int | None:
@@ -135,30 +136,23 @@ class Sources:
         """The columns of the pinned source, without planning a scan of a table."""
         if bound.contract.boundary.source.manifest is not None:
             return self.pin_again(workload, bound).scan.schema
-        ref, state, snapshot_id = self._load_pinned(workload)
-        metadata = self._as_pinned(state.metadata, workload, bound.contract)
+        _, ref, metadata, snapshot_id = self._load_pinned(workload, bound.contract)
         return pinned_schema(ref, metadata, snapshot_id)
 
     def _pin_files(self, contract: DataProductContract) -> PinnedSource:
         manifest = str(contract.boundary.source.manifest)
         return self._require_readable(pin_files(manifest, self._read_manifest(manifest)), contract.product.domain)
 
-    def _load_source(self, asked: Source, table_uuid: str | None) -> tuple[TableRef, TableState]:
+    def _load_source(self, source: Source, table_uuid: str | None) -> tuple[TableRef, TableState]:
         """The table that the contract names; raises if the target may not publish from it."""
-        *levels, name = parse_full_name(str(asked.table))
+        *levels, name = parse_full_name(str(source.table))
         catalog = self._catalog
         state = catalog.states.get(tuple(levels), name)
-        require_proved(self._ledger, state)  # an unproved state is no intent either
+        require_proved(self._ledger, state)  # rows without a proof may not be published from a source either
         if table_uuid is not None:
             with self._ledger.read() as unit:
-                claims.require_same_source(unit, table_uuid, asked, state.row.table_uuid)
+                claims.require_same_source(unit, table_uuid, source, state.row.table_uuid)
         return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
-
-    def _as_pinned(self, metadata: TableMetadata, workload: Workload, contract: DataProductContract) -> TableMetadata:
-        """The source with the newer columns that it had when the workload was opened."""
-        newer = read_columns(workload.newer_columns)
-        snapshot_id = int(str(workload.source_snapshot_id))
-        return self._with_newer(metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
 
     def _with_newer(
         self,
@@ -193,23 +187,28 @@ class Sources:
                 self._catalog.access.require_readable(unit, foreign, domain)
         return source
 
-    def _load_pinned(self, workload: Workload) -> tuple[TableRef, TableState, int]:
+    def _load_pinned(
+        self, workload: Workload, contract: DataProductContract
+    ) -> tuple[TableState, TableRef, TableMetadata, int]:
+        """The source now, its name, its metadata with the newer columns that it had when pinned, and its snapshot."""
         catalog = self._catalog
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
-            if row is None and tables.was_of_upstream(unit, workload.opening.source):
+            if row is None and tables.belonged_to_upstream(unit, workload.opening.source):
                 raise Code.SOURCE_CHANGED(
                     "the upstream shows another table under the name of the workload's source",
                     expected=f"the table {workload.opening.source}",
-                    got="another one, when it was last asked for",
+                    got="another one, when it was last loaded",
                     hint="bring it back there and load it by its name; or an operator abandons the workload",
                 )
             if row is None:
-                raise Code.SOURCE_GONE(got="no such table", hint=_GONE)
-            ref = named(unit, catalog.name, row)
+                raise Code.SOURCE_GONE(got="no such table", hint=_GONE_HINT)
+            ref = table_ref(unit, catalog.name, row)
         state, snapshot_id = catalog.states.of(row), int(str(workload.source_snapshot_id))
         self._require_as_pinned(state, snapshot_id)
-        return ref, state, snapshot_id
+        newer = read_columns(workload.newer_columns)
+        metadata = self._with_newer(state.metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
+        return state, ref, metadata, snapshot_id
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
         """Raise `source_changed` if an upstream changed the pinned snapshot or what was proved since.
@@ -219,16 +218,16 @@ class Sources:
         row, found = state.row, state.metadata.snapshot(snapshot_id)
         if row.upstream is None or (found is not None and not row.protected):
             return
-        doubt: str | None = "none of that id"
+        difference: str | None = "none of that id"
         if found is not None:
             with self._ledger.read() as unit:
-                doubt = find_unproved(unit, row, state.metadata)
-                if doubt is None and is_known(unit, row.table_uuid, state.metadata, found):
+                difference = find_unproved(unit, row, state.metadata)
+                if difference is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
         raise Code.SOURCE_CHANGED(
             f"{row.name} is not shown by its upstream as it was when the workload pinned it",
             expected=f"snapshot {snapshot_id} as it was",
-            got=doubt or "another one of that id",
+            got=difference or "another one of that id",
             hint="take the change back there; or an operator abandons the workload, and another one is opened",
         )
 
@@ -236,7 +235,7 @@ class Sources:
         try:
             return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
-            # A bad manifest is no verdict about rows: it may be written or put back.
+            # An unreadable manifest gives no verdict about rows, since it may be corrected.
             raise Code.SOURCE_MANIFEST_UNREADABLE(
                 f"{manifest}: the manifest of source files cannot be read: {error.message}",
                 expected=error.expected,
@@ -273,15 +272,26 @@ def _refuse_contract(contract: DataProductContract) -> Iterator[None]:
         ) from None
 
 
-def named(unit: Unit, catalog: str, row: TableRow) -> TableRef:
+def table_ref(unit: Unit, catalog: str, row: TableRow) -> TableRef:
     """The table as signed documents name it."""
-    return TableRef(catalog, row.table_uuid, full_name((*levels_of(unit, row), row.name)))
+    return TableRef(catalog, row.table_uuid, name_of_row(unit, row))
 
 
 def table_name(unit: Unit, table_uuid: str) -> str | None:
     """The full name of a table; None if it was dropped."""
     row = tables.find_by_uuid(unit, table_uuid)
-    return None if row is None else full_name((*levels_of(unit, row), row.name))
+    return None if row is None else name_of_row(unit, row)
+
+
+def load_row(catalog: Catalog, grant: Grant, table: str) -> TableRow:
+    """The row of a table by its full name, if the caller may read the table."""
+    *levels, name = parse_full_name(table)
+    return catalog.tables.load(grant, tuple(levels), name).row
+
+
+def name_of_row(unit: Unit, row: TableRow) -> str:
+    """The full name of the table."""
+    return full_name((*levels_of(unit, row), row.name))
 
 
 def levels_of(unit: Unit, row: TableRow) -> Levels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from pvdm.catalog.names import parse_levels, require_levels
@@ -13,19 +13,8 @@ from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS, RequestKey
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Namespace
-from pvdm.steward.http.catalog.shared import (
-    BodyPart,
-    CatalogPart,
-    LevelsPart,
-    Once,
-    PageSize,
-    PageToken,
-    after_levels,
-    empty_response,
-    json_response,
-    page_size,
-    page_token,
-)
+from pvdm.steward.http.catalog import shared
+from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken
 from pvdm.steward.http.dependencies import Caller
 from pvdm.steward.http.roles import RULES
 
@@ -45,11 +34,11 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 
 @router.get(f"{_V1}/config")
 def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_length=4_096)] = None) -> Response:
-    """What clients need to know; Java's must not exchange a token for a token, which is not served."""
+    """The client's configuration; it keeps Java's client from exchanging tokens, which the Steward does not serve."""
     if warehouse not in (None, "", catalog.name, catalog.warehouse):
         raise Code.WAREHOUSE_UNKNOWN(expected=catalog.name, got="another")
     overrides: Json = {"token-exchange-enabled": "false"}
-    return json_response(
+    return shared.json_response(
         {
             "defaults": catalog.responses.defaults,
             "overrides": overrides,
@@ -68,26 +57,27 @@ def namespaces(
     size: PageSize = None,
 ) -> Response:
     """The namespaces inside one, or at the top."""
-    count = page_size(token, size)
-    inside = parse_levels(parent) if parent else ()
-    wanted = None if count is None else count + 1
-    found = catalog.namespaces.page(grant, inside, after=after_levels(token), count=wanted)
+    count = shared.page_size(token, size)
+    levels = parse_levels(parent) if parent else ()
+    one_more = None if count is None else count + 1  # to see whether there is another page
+    found = catalog.namespaces.page(grant, levels, after=shared.after_levels(token), count=one_more)
     body: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
     if count is not None and len(found) > count:
-        body["next-page-token"] = page_token(list(found[count - 1].levels))
-    return json_response(body)
+        body["next-page-token"] = shared.page_token(list(found[count - 1].levels))
+    return shared.json_response(body)
 
 
 @router.post(f"{_V1}/namespaces")
-def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
-    """A new namespace."""
+def create(once: OncePart, body: BodyPart) -> Response:
+    """Create a namespace."""
     levels = require_levels(list(body.string_list("namespace")))
     properties = body.string_map("properties") if body.has_not_null("properties") else {}
 
     def work(key: RequestKey | None) -> Response:
-        return _namespace_response(catalog.namespaces.create(grant, levels, properties, idempotency_key=key))
+        namespaces = once.catalog.namespaces
+        return _namespace_response(namespaces.create(once.grant, levels, properties, idempotency_key=key))
 
-    return Once.of(request, catalog, grant).respond(work, _again)
+    return once.respond(work, _repeat)
 
 
 @router.get(_NAMESPACE)
@@ -98,35 +88,34 @@ def load(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
 
 @router.head(_NAMESPACE)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
-    """Whether it is there."""
+    """Whether the namespace exists."""
     catalog.namespaces.get(grant, levels)
-    return empty_response()
+    return shared.empty_response()
 
 
 @router.delete(_NAMESPACE)
-def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
-    """End an empty namespace."""
-    return Once.of(request, catalog, grant).change(
-        lambda key: catalog.namespaces.drop(grant, levels, idempotency_key=key)
-    )
+def drop(once: OncePart, levels: LevelsPart) -> Response:
+    """Drop an empty namespace."""
+    return once.change(lambda key: once.catalog.namespaces.drop(once.grant, levels, idempotency_key=key))
 
 
 @router.post(f"{_NAMESPACE}/properties")
-def change(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+def change(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     """Set and remove properties."""
     updates = body.string_map("updates") if body.has_not_null("updates") else {}
     removals = body.string_list("removals") if body.has_not_null("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
-        facts: dict[str, Json] = {**catalog.namespaces.change(grant, levels, updates, removals, idempotency_key=key)}
-        return json_response(facts)
+        changed = once.catalog.namespaces.change(once.grant, levels, updates, removals, idempotency_key=key)
+        response: dict[str, Json] = {**changed}
+        return shared.json_response(response)
 
-    return Once.of(request, catalog, grant).respond(work, _again)
+    return once.respond(work, _repeat)
 
 
 def _namespace_response(found: Namespace) -> Response:
-    return json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
+    return shared.json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
 
 
-def _again(facts: Mapping[str, object]) -> Response:
-    return json_response(facts)  # type: ignore[arg-type]  # it was JSON when it was kept
+def _repeat(facts: Mapping[str, object]) -> Response:
+    return shared.json_response(facts)  # type: ignore[arg-type]  # it was JSON when it was stored

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pvdm import fault
 from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import Change
 from pvdm.catalog.names import parse_levels, require_levels, require_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
 from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
@@ -24,14 +25,14 @@ from pvdm.lake.format.json_document import Json, Node, dump_json, parse_json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.body import invalid_request
-from pvdm.steward.http.dependencies import NotaryPart, notary_of
+from pvdm.steward.http.dependencies import Caller, NotaryPart, notary_of
 from pvdm.steward.http.request import context_of, grant_of, header, name_in
 
 PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
 BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
 JSON_TYPE: Final = "application/json"
 
-_Again: TypeAlias = Callable[[Mapping[str, object]], Response]
+RepeatResponse: TypeAlias = Callable[[Mapping[str, object]], Response]
 
 PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
 PageSize: TypeAlias = Annotated[int | None, Query(alias="pageSize", ge=1)]
@@ -52,23 +53,23 @@ async def _table(table: Annotated[str, Path()]) -> str:
 async def _body(request: Request) -> Node:
     # A small body is parsed in less time than it takes to start a thread.
     small = len(context_of(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
-    return body_in(request) if small else await run_sync(body_in, request)
+    return json_body(request) if small else await run_sync(json_body, request)
 
 
-def body_in(request: Request) -> Node:
-    """The request's body, one JSON object."""
+def json_body(request: Request) -> Node:
+    """The request's body, which is one JSON object."""
     return Node(parse_json(context_of(request.scope).body), "$")
 
 
-def table_asked(request: Request) -> tuple[Catalog, Grant, Levels, str]:
+def requested_table(request: Request) -> tuple[Catalog, Grant, Levels, str]:
     """The catalog, grant and table of a request on the fast path."""
     notary, grant = notary_of(request), grant_of(request)
     levels = parse_levels(name_in(request.path_params["namespace"]))
     return notary.catalog, grant, levels, require_name(name_in(request.path_params["table"]), "the table's name")
 
 
-def snapshot_mode(request: Request) -> SnapshotMode:
-    """Which snapshots are wanted. `referenced-by` is accepted, and gives no rights."""
+def requested_snapshots(request: Request) -> SnapshotMode:
+    """The `snapshots` parameter of the query; `referenced-by` is accepted and has no effect."""
     if not request.scope["query_string"]:
         return SnapshotMode.ALL
     try:
@@ -89,9 +90,9 @@ TablePart: TypeAlias = Annotated[str, Depends(_table)]
 BodyPart: TypeAlias = Annotated[Node, Depends(_body)]
 
 
-def json_response(value: Json, *, etag: str | None = None) -> Response:
+def json_response(value: Json) -> Response:
     """A JSON response."""
-    return bytes_response(dump_json(value), etag=etag)
+    return bytes_response(dump_json(value))
 
 
 def bytes_response(body: bytes, *, etag: str | None = None) -> Response:
@@ -104,26 +105,18 @@ def empty_response() -> Response:
     return Response(status_code=204)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Once:
-    """A request that is executed once: with the same key again it gets the response of the first one."""
+    """A request that is executed once: a repetition with the same idempotency key gets the first response."""
 
+    request: Request
     catalog: Catalog
-    key: RequestKey | None
+    grant: Grant
 
-    @classmethod
-    def of(cls, request: Request, catalog: Catalog, grant: Grant) -> Once:
-        """The request with its key, if it has one; a key binds method, path, query and body."""
-        key = header(request.scope, b"idempotency-key")
-        if key is None:
-            return cls(catalog, None)
-        scope = request.scope
-        line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
-        return cls(catalog, catalog.requests.identify(grant, key, line + context_of(scope).body))
-
-    def respond(self, work: Callable[[RequestKey | None], Response], again: _Again) -> Response:
-        """Do the work; `again` makes the response of a repeated request, even if both come at once."""
-        response = work(None) if self.key is None else self._work_once(self.key, work, again)
+    def respond(self, work: Callable[[RequestKey | None], Response], repeat: RepeatResponse) -> Response:
+        """Do the work; `repeat` makes the response to a repetition, even if both requests run at the same time."""
+        key = self._key()
+        response = work(None) if key is None else self._work_once(key, work, repeat)
         with failures_mean_state_unknown():
             fault.point("catalog.before_answer")
         return response
@@ -131,13 +124,24 @@ class Once:
     def change(self, work: Callable[[RequestKey | None], object]) -> Response:
         """Do work whose response has no body."""
 
-        def done(key: RequestKey | None) -> Response:
+        def work_without_response(key: RequestKey | None) -> Response:
             work(key)
             return empty_response()
 
-        return self.respond(done, lambda _: empty_response())
+        return self.respond(work_without_response, lambda _: empty_response())
 
-    def _work_once(self, key: RequestKey, work: Callable[[RequestKey | None], Response], again: _Again) -> Response:
+    def _key(self) -> RequestKey | None:
+        """The request's key, if it has one; a key is valid for one method, path, query and body."""
+        scope = self.request.scope
+        key = header(scope, b"idempotency-key")
+        if key is None:
+            return None
+        line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
+        return self.catalog.requests.identify(self.grant, key, line + context_of(scope).body)
+
+    def _work_once(
+        self, key: RequestKey, work: Callable[[RequestKey | None], Response], repeat: RepeatResponse
+    ) -> Response:
         earlier = self.catalog.requests.earlier(key)
         if earlier is None:
             try:
@@ -145,28 +149,43 @@ class Once:
             except StateUnknownError:
                 raise  # a second look at the ledger does not make it known
             except PvdmError:
-                # A repetition may have done it meanwhile; then this request failed only because it was done.
+                # A repetition may have done the work meanwhile, which made this request fail.
                 earlier = self.catalog.requests.earlier(key)
                 if earlier is None:
                     raise
-        with failures_mean_state_unknown():  # the table may be renamed or dropped by now; the change was made
-            return again(earlier)
+        with failures_mean_state_unknown():  # the change was made, but the table may be renamed or dropped by now
+            return repeat(earlier)
 
 
-def show_pointer(show: Callable[[Sequence[Json]], Response]) -> _Again:
-    """The answer that the first request had, from the one file that it led to."""
+async def _once(request: Request, catalog: CatalogPart, grant: Caller) -> Once:
+    return Once(request, catalog, grant)
 
-    def again(facts: Mapping[str, object]) -> Response:
+
+OncePart: TypeAlias = Annotated[Once, Depends(_once)]
+
+
+def repeat_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RepeatResponse:
+    """Make the response to a repetition from the one metadata pointer that the first request stored."""
+
+    def repeat(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
         if not isinstance(pointers, list) or len(pointers) != 1:
             raise AssertionError("the request of a table or view keeps one pointer")
-        return show(pointers[0])
+        return respond(pointers[0])
 
-    return again
+    return repeat
+
+
+def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
+    """The change of one table or view. Raises if the body names another one than the path."""
+    if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, name):
+        raise Code.IDENTIFIER_DIFFERS(f"path and body name different {kind}s", expected=f"one {kind}")
+    requirements = body.array("requirements") if body.has_not_null("requirements") else []
+    return Change(levels, name, requirements, body.array("updates"))
 
 
 def page_size(token: str | None, size: int | None) -> int | None:
-    """The rows of one page; None, which is all, for a caller that asks for no pages."""
+    """The rows of one page; None for all rows, if the caller uses no pages."""
     if token is None and size is None:
         return None
     return min(size or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
@@ -177,21 +196,19 @@ def page_token(last: Json) -> str:
     return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
 
 
-def names_page(
-    levels: Levels, list_names: Callable[[str | None, int | None], Sequence[str]], token: str | None, size: int | None
-) -> Response:
-    """One page of a namespace's tables or views; `list_names` takes the last name before the page and a count."""
+def names_page(levels: Levels, list_names: Callable[..., list[str]], token: str | None, size: int | None) -> Response:
+    """One page of a namespace's tables or views; `list_names` takes `after` and `count`."""
     count = page_size(token, size)
     # A name beyond the page means that there is another page.
-    names = list_names(after_name(token), None if count is None else count + 1)
+    names = list_names(after=after_name(token), count=None if count is None else count + 1)
     body: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
     if count is not None and len(names) > count:
         body["next-page-token"] = page_token(names[count - 1])
     return json_response(body)
 
 
-def after_of(token: str | None) -> Json:
-    """The value of a page token; None for the first page."""
+def _page_start(token: str | None) -> Json:
+    """The last row of the page before, which the page token holds; None for the first page."""
     if not token:
         return None
     try:
@@ -202,8 +219,8 @@ def after_of(token: str | None) -> Json:
 
 
 def after_name(token: str | None) -> str | None:
-    """A page token of names."""
-    found = after_of(token)
+    """The name after which the page begins."""
+    found = _page_start(token)
     if found is None:
         return None
     if not isinstance(found, str):
@@ -212,8 +229,8 @@ def after_name(token: str | None) -> str | None:
 
 
 def after_levels(token: str | None) -> Levels | None:
-    """A page token of namespaces."""
-    found = after_of(token)
+    """The namespace after which the page begins."""
+    found = _page_start(token)
     if found is None:
         return None
     if not isinstance(found, list):
@@ -222,5 +239,5 @@ def after_levels(token: str | None) -> Levels | None:
 
 
 def identifier(node: Node) -> tuple[Levels, str]:
-    """A table's identifier in a body."""
+    """The namespace and name of a table or view in a body."""
     return require_levels(list(node.string_list("namespace"))), require_name(node.text("name"), "the table's name")

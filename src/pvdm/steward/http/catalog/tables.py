@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import Change
 from pvdm.catalog.purge import Leftover
 from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code
-from pvdm.lake.format.json_document import Node
+from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.record.tokens import Grant
-from pvdm.steward.http.catalog.shared import (
-    BodyPart,
-    CatalogPart,
-    LevelsPart,
-    Once,
-    PageSize,
-    PageToken,
-    TablePart,
-    body_in,
-    bytes_response,
-    empty_response,
-    identifier,
-    names_page,
-    show_pointer,
-    snapshot_mode,
-    table_asked,
-)
+from pvdm.steward.http.catalog import shared
+from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken, TablePart
 from pvdm.steward.http.dependencies import Caller
 from pvdm.steward.http.errors import catalog_refusal
 from pvdm.steward.http.request import header
@@ -53,48 +36,50 @@ def tables(
     catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
 ) -> Response:
     """The tables of a namespace."""
-    return names_page(
-        levels, lambda after, count: catalog.tables.page(grant, levels, after=after, count=count), token, size
-    )
+    return shared.names_page(levels, partial(catalog.tables.page, grant, levels), token, size)
 
 
 @router.post(_TABLES)
-def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
-    """A new table, or the document that it would begin with."""
+def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+    """Create a table. With `stage-create` only return the metadata document that the table would begin with."""
+    catalog, grant, delegated = once.catalog, once.grant, _wants_credentials(once.request)
     if body.has_not_null("stage-create") and body.flag("stage-create"):
-        made = catalog.tables.staged(grant, levels, body.raw)
-        return _table_response(catalog.responses.staged(grant, made, delegated=_delegated(request)))
+        staged = catalog.tables.staged(grant, levels, body.raw)
+        return _table_response(catalog.responses.staged(grant, staged, delegated=delegated))
 
     def work(key: RequestKey | None) -> Response:
-        made = catalog.tables.create(grant, levels, body.raw, idempotency_key=key)
-        return _changed(catalog, grant, made, delegated=_delegated(request))
+        state = catalog.tables.create(grant, levels, body.raw, idempotency_key=key)
+        return _changed_response(once, state, delegated=delegated)
 
-    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, body.text("name")))
+    return once.respond(work, _repeat(once, levels, body.text("name")))
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register")
-def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
-    """A table from its metadata file."""
+def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+    """Register a table from its metadata file."""
     name, location = body.text("name"), body.text("metadata-location")
     overwrite = body.has_not_null("overwrite") and body.flag("overwrite")
 
     def work(key: RequestKey | None) -> Response:
-        made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, idempotency_key=key)
-        return _changed(catalog, grant, made)
+        tables = once.catalog.tables
+        state = tables.register(once.grant, levels, name, location, overwrite=overwrite, idempotency_key=key)
+        return _changed_response(once, state)
 
-    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, name))
+    return once.respond(work, _repeat(once, levels, name))
 
 
 @router.get(_TABLE)
 @fast_path(query=("snapshots", "referenced-by"))
 def load(request: Request) -> Response:
-    """The table as the caller may see it; nothing if the caller has just that already."""
-    catalog, grant, levels, table = table_asked(request)
-    mode = snapshot_mode(request)
+    """The table as the caller may see it; 304 if the caller has this version already."""
+    catalog, grant, levels, table = shared.requested_table(request)
+    mode = shared.requested_snapshots(request)
     state = catalog.tables.load(grant, levels, table)
-    response = catalog.responses.table(grant, state, mode, delegated=_delegated(request))
-    held = {tag.strip().removeprefix("W/") for tag in (header(request.scope, b"if-none-match") or "").split(",")}
-    if not response.vended and response.etag in held:
+    response = catalog.responses.table(grant, state, mode, delegated=_wants_credentials(request))
+    client_etags = {
+        tag.strip().removeprefix("W/") for tag in (header(request.scope, b"if-none-match") or "").split(",")
+    }
+    if not response.vended and response.etag in client_etags:
         return Response(status_code=304, headers={"etag": response.etag})
     return _table_response(response)
 
@@ -102,71 +87,68 @@ def load(request: Request) -> Response:
 @router.get(f"{_TABLE}/credentials")
 def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
     """Credentials for the table's files, if this Steward vends any."""
-    return bytes_response(catalog.responses.credentials(grant, catalog.tables.load(grant, levels, table)))
+    return shared.bytes_response(catalog.responses.credentials(grant, catalog.tables.load(grant, levels, table)))
 
 
 @router.head(_TABLE)
 @fast_path()
 def exists(request: Request) -> Response:
-    """Whether it is there."""
-    catalog, grant, levels, table = table_asked(request)
+    """Whether the table exists."""
+    catalog, grant, levels, table = shared.requested_table(request)
     catalog.tables.require(grant, levels, table)
-    return empty_response()
+    return shared.empty_response()
 
 
 @router.post(_TABLE)
 @fast_path()
 def commit(request: Request) -> Response:
     """Change the table's document."""
-    catalog, grant, levels, table = table_asked(request)
-    body = body_in(request)
-    if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, table):
-        raise Code.IDENTIFIER_DIFFERS("path and body name different tables", expected="one table")
+    catalog, grant, levels, table = shared.requested_table(request)
+    change = shared.read_change("table", levels, table, shared.json_body(request))
+    once = shared.Once(request, catalog, grant)
 
     def work(key: RequestKey | None) -> Response:
-        (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], idempotency_key=key)
-        return _changed(catalog, grant, state)
+        (state,) = catalog.tables.commit(grant, [change], idempotency_key=key)
+        return _changed_response(once, state)
 
-    return Once.of(request, catalog, grant).respond(work, _again(catalog, grant, levels, table))
+    return once.respond(work, _repeat(once, levels, table))
 
 
 @router.post(f"{_V1}/transactions/commit")
-def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+def transaction(once: OncePart, body: BodyPart) -> Response:
     """Change several tables, all or none."""
     body.array("table-changes")
-    changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
-    return Once.of(request, catalog, grant).change(
-        lambda key: catalog.tables.commit(grant, changes, idempotency_key=key)
-    )
+    nodes = body.nodes("table-changes")
+    changes = [shared.read_change("table", *shared.identifier(node.node("identifier")), node) for node in nodes]
+    return once.change(lambda key: once.catalog.tables.commit(once.grant, changes, idempotency_key=key))
 
 
 @router.delete(_TABLE)
 def drop(
-    request: Request,
-    catalog: CatalogPart,
-    grant: Caller,
+    once: OncePart,
     levels: LevelsPart,
     table: TablePart,
     purge: Annotated[bool, Query(alias="purgeRequested")] = False,
 ) -> Response:
-    """End the table, with its files if the caller wants that."""
+    """Drop the table; with `purgeRequested` remove its files too."""
+    tables = once.catalog.tables
 
     def work(key: RequestKey | None) -> Response:
-        return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, idempotency_key=key))
+        return _purge_response(table, tables.drop(once.grant, levels, table, purge=purge, idempotency_key=key))
 
-    def again(facts: Mapping[str, object]) -> Response:
+    def repeat(facts: Mapping[str, object]) -> Response:
         match facts.get("purge"):
             case [str(location), str(domain)]:
-                return _purged(table, catalog.tables.purge(location, domain))
-        return empty_response()
+                return _purge_response(table, tables.purge(location, domain))
+        return shared.empty_response()
 
-    return Once.of(request, catalog, grant).respond(work, again)
+    return once.respond(work, repeat)
 
 
-def _purged(table: str, left: Leftover | None) -> Response:
-    """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
+def _purge_response(table: str, left: Leftover | None) -> Response:
+    """Success only if no file is left. The table is dropped either way, so this is a response and no raised error."""
     if left is None:
-        return empty_response()
+        return shared.empty_response()
     log_warning("purge_left", place=left.place, why=left.why)
     response = catalog_refusal(
         Code.PURGE_INCOMPLETE(f"{table} is dropped, but files of it are left in {left.place}", got=left.why)
@@ -175,47 +157,37 @@ def _purged(table: str, left: Leftover | None) -> Response:
 
 
 @router.post(f"{_V1}/tables/rename")
-def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
-    """Give a table another name."""
-    source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    return Once.of(request, catalog, grant).change(
-        lambda key: catalog.tables.rename(grant, source, target, idempotency_key=key)
-    )
+def rename(once: OncePart, body: BodyPart) -> Response:
+    """Rename a table."""
+    source, target = shared.identifier(body.node("source")), shared.identifier(body.node("destination"))
+    return once.change(lambda key: once.catalog.tables.rename(once.grant, source, target, idempotency_key=key))
 
 
 @router.post(f"{_TABLE}/metrics")
 def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart) -> Response:
-    """A client's report of a scan or a commit: read, and not kept."""
+    """Accept a client's report of a scan or a commit; it is not stored."""
     body.text("report-type")
     catalog.tables.require(grant, levels, table)
-    return empty_response()
+    return shared.empty_response()
 
 
-def _change(levels: Levels, name: str, body: Node) -> Change:
-    requirements = body.array("requirements") if body.has_not_null("requirements") else []
-    return Change(levels, name, requirements, body.array("updates"))
-
-
-def _delegated(request: Request) -> bool:
-    """Whether the client wants credentials with the table."""
+def _wants_credentials(request: Request) -> bool:
     return "vended-credentials" in (header(request.scope, b"x-iceberg-access-delegation") or "")
 
 
-def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
-    return _table_response(catalog.responses.table(grant, state, delegated=delegated))
-
-
-def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
-    """The response to a change that was made; an error here must not read as if nothing was changed."""
+def _changed_response(once: shared.Once, state: TableState, *, delegated: bool = False) -> Response:
+    """The response to a change that was made; a failure here means that the caller does not know the state."""
     with failures_mean_state_unknown():
-        return _table(catalog, grant, state, delegated=delegated)
+        return _table_response(once.catalog.responses.table(once.grant, state, delegated=delegated))
 
 
 def _table_response(response: TableResponse) -> Response:
-    return bytes_response(response.body, etag=response.etag)
+    return shared.bytes_response(response.body, etag=response.etag)
 
 
-def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    return show_pointer(
-        lambda pointer: _table(catalog, grant, catalog.tables.state_of_repeated_request(grant, pointer, levels, name))
-    )
+def _repeat(once: shared.Once, levels: Levels, name: str) -> shared.RepeatResponse:
+    def respond(pointer: Sequence[Json]) -> Response:
+        state = once.catalog.tables.state_of_repeated_request(once.grant, pointer, levels, name)
+        return _table_response(once.catalog.responses.table(once.grant, state))
+
+    return shared.repeat_from_pointer(respond)

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Final, TypeAlias
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import Response
 
-from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.commit import Change
 from pvdm.catalog.names import require_name
 from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.views import ViewState
-from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.record.tokens import Grant
-from pvdm.steward.http.catalog.shared import (
-    BodyPart,
-    CatalogPart,
-    LevelsPart,
-    Once,
-    PageSize,
-    PageToken,
-    empty_response,
-    identifier,
-    json_response,
-    names_page,
-    show_pointer,
-)
+from pvdm.steward.http.catalog import shared
+from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken
 from pvdm.steward.http.dependencies import Caller
 from pvdm.steward.http.request import name_in
 
@@ -51,27 +36,26 @@ def views(
     catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
 ) -> Response:
     """The views of a namespace."""
-    return names_page(
-        levels, lambda after, count: catalog.views.page(grant, levels, after=after, count=count), token, size
-    )
+    return shared.names_page(levels, partial(catalog.views.page, grant, levels), token, size)
 
 
 @router.post(_VIEWS)
-def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
-    """A new view."""
-    return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.create(grant, levels, body.raw, idempotency_key=key)),
-        _again(catalog, grant, levels, body.text("name")),
+def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+    """Create a view."""
+    views = once.catalog.views
+    return once.respond(
+        lambda key: _changed_response(views.create(once.grant, levels, body.raw, idempotency_key=key)),
+        _repeat(once, levels, body.text("name")),
     )
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register-view")
-def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
-    """A view from its metadata file."""
-    name, location = body.text("name"), body.text("metadata-location")
-    return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.register(grant, levels, name, location, idempotency_key=key)),
-        _again(catalog, grant, levels, name),
+def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+    """Register a view from its metadata file."""
+    views, name, location = once.catalog.views, body.text("name"), body.text("metadata-location")
+    return once.respond(
+        lambda key: _changed_response(views.register(once.grant, levels, name, location, idempotency_key=key)),
+        _repeat(once, levels, name),
     )
 
 
@@ -83,64 +67,54 @@ def load(
     view: ViewPart,
     referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
 ) -> Response:
-    """The view; what it shows is read from the tables with the reader's own token."""
-    del referenced_by  # the views through which a client came to it; they give no rights here
+    """The view's definition; the reader's own token decides which of its tables the reader may read."""
+    del referenced_by  # names the views through which the client came here; that gives no rights
     return _view_response(catalog.views.load(grant, levels, view))
 
 
 @router.head(_VIEW)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
-    """Whether it is there."""
+    """Whether the view exists."""
     catalog.views.require(grant, levels, view)
-    return empty_response()
+    return shared.empty_response()
 
 
 @router.post(_VIEW)
-def replace(
-    request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart, body: BodyPart
-) -> Response:
+def replace(once: OncePart, levels: LevelsPart, view: ViewPart, body: BodyPart) -> Response:
     """Change the view's document."""
-    if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, view):
-        raise Code.IDENTIFIER_DIFFERS("path and body name different views", expected="one view")
-    requirements = body.array("requirements") if body.has_not_null("requirements") else []
-    change = Change(levels, view, requirements, body.array("updates"))
-    return Once.of(request, catalog, grant).respond(
-        lambda key: _changed(catalog.views.commit(grant, change, idempotency_key=key)),
-        _again(catalog, grant, levels, view),
+    change = shared.read_change("view", levels, view, body)
+    return once.respond(
+        lambda key: _changed_response(once.catalog.views.commit(once.grant, change, idempotency_key=key)),
+        _repeat(once, levels, view),
     )
 
 
 @router.delete(_VIEW)
-def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
-    """End the view."""
-    return Once.of(request, catalog, grant).change(
-        lambda key: catalog.views.drop(grant, levels, view, idempotency_key=key)
-    )
+def drop(once: OncePart, levels: LevelsPart, view: ViewPart) -> Response:
+    """Drop the view."""
+    return once.change(lambda key: once.catalog.views.drop(once.grant, levels, view, idempotency_key=key))
 
 
 @router.post("/catalog/v1/views/rename")
-def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
-    """Give a view another name."""
-    source, target = identifier(body.node("source")), identifier(body.node("destination"))
-    return Once.of(request, catalog, grant).change(
-        lambda key: catalog.views.rename(grant, source, target, idempotency_key=key)
-    )
+def rename(once: OncePart, body: BodyPart) -> Response:
+    """Rename a view."""
+    source, target = shared.identifier(body.node("source")), shared.identifier(body.node("destination"))
+    return once.change(lambda key: once.catalog.views.rename(once.grant, source, target, idempotency_key=key))
 
 
 def _view_response(state: ViewState) -> Response:
     config: Json = {}
-    return json_response(
+    return shared.json_response(
         {"metadata-location": state.row.pointer.location, "metadata": state.metadata.raw, "config": config}
     )
 
 
-def _changed(state: ViewState) -> Response:
-    """The response to a change that was made; an error here must not read as if nothing was changed."""
+def _changed_response(state: ViewState) -> Response:
+    """The response to a change that was made; a failure here means that the caller does not know the state."""
     with failures_mean_state_unknown():
         return _view_response(state)
 
 
-def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
-    return show_pointer(
-        lambda pointer: _view_response(catalog.views.state_of_repeated_request(grant, pointer, levels, name))
-    )
+def _repeat(once: shared.Once, levels: Levels, name: str) -> shared.RepeatResponse:
+    state = once.catalog.views.state_of_repeated_request
+    return shared.repeat_from_pointer(lambda pointer: _view_response(state(once.grant, pointer, levels, name)))

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
-from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.base import PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS
 from pvdm.api.proofs import AUDIT_IDS_MAX, AuditDocument, AuditTable, AuditView, ConsistencyView, LoggedList, LoggedView
 from pvdm.catalog.names import parse_full_name
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES
@@ -15,7 +15,6 @@ from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw_response
-from pvdm.steward.http.v1.statements import TARGET_NAME_MAX_CHARACTERS
 
 TILE_PATH_MAX_CHARACTERS: Final = 200
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
@@ -27,12 +26,12 @@ router = APIRouter()
 
 Size = Annotated[int, Query(ge=1, le=LONG_MAX)]
 TreeSize = Annotated[int, Query(ge=0, le=LONG_MAX)]
-Name = Annotated[str, Path(min_length=1, max_length=TARGET_NAME_MAX_CHARACTERS)]
+Name = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
 @router.get(_AUDIT, tags=["audit"])
 def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditView:
-    """The table's document, checkpoint and approvals: where an audit begins."""
+    """The table's document, the newest checkpoint, and the approvals about the table, with which an audit begins."""
     found = notary.audits.evidence(grant, *_split_name(table))
     document = found.metadata
     return AuditView(
@@ -41,7 +40,7 @@ def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditView:
         metadata=AuditDocument(path=document.path, sha256=document.sha256, text=document.data.decode()),
         checkpoint=found.checkpoint.decode(),
         log_size=int(found.checkpoint.split(b"\n")[1]),
-        statements=tuple(_logged_view(each) for each in found.statements),
+        statements=tuple(map(_logged_view, found.statements)),
     )
 
 
@@ -54,18 +53,18 @@ def receipts(
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
 ) -> LoggedList:
-    """The table's receipts after the log index `after`, each with its proof in the log of that size."""
+    """The table's receipts after the log index `after`, each with its inclusion proof in the log of this size."""
     found = notary.audits.receipts(grant, *_split_name(table), size=size, after=after, count=limit)
-    return LoggedList(statements=tuple(_logged_view(each) for each in found))
+    return LoggedList(statements=tuple(map(_logged_view, found)))
 
 
 @router.get(f"{_AUDIT}/statements", tags=["audit"])
 def statements(
     notary: NotaryPart, grant: Caller, table: Name, size: Size, ids: Annotated[str, Query(pattern=_IDS)]
 ) -> LoggedList:
-    """Proofs and overrides about the table by id, joined by commas: the first of them that fit, at least one."""
+    """Proofs and overrides about the table by comma-separated ids: as many of the first ones as fit, at least one."""
     found = notary.audits.statements(grant, *_split_name(table), ids.split(","), size=size)
-    return LoggedList(statements=tuple(_logged_view(each) for each in found))
+    return LoggedList(statements=tuple(map(_logged_view, found)))
 
 
 @router.get(f"{_AUDIT}/files", tags=["audit"], responses=raw_response(OCTETS_TYPE))
@@ -94,13 +93,13 @@ def tile(notary: NotaryPart, path: Annotated[str, Path(min_length=1, max_length=
 
 @router.get("/v1/log/entries/{index}/proof", tags=["log"], responses=raw_response("text/plain"))
 def log_proof(notary: NotaryPart, index: Annotated[int, Path(ge=0, le=LONG_MAX)]) -> Response:
-    """That the entry is in the tree of the newest checkpoint, as a log proof file."""
+    """The proof that the entry is in the tree of the newest checkpoint, as a log proof file."""
     return Response(notary.log.proof(index), media_type=TEXT_TYPE)
 
 
 @router.get("/v1/log/consistency", tags=["log"])
 def consistency(notary: NotaryPart, old: TreeSize, new: TreeSize) -> ConsistencyView:
-    """That the tree of the new size begins with the tree of the old one."""
+    """The proof that the tree of size `new` begins with the tree of size `old`."""
     return ConsistencyView(hashes=notary.log.consistency(old, new).hashes)
 
 
@@ -111,7 +110,7 @@ def _split_name(table: str) -> tuple[Levels, str]:
 
 def _logged_view(found: LoggedStatement) -> LoggedView:
     return LoggedView(
-        kind=found.kind.value,  # type: ignore[arg-type] # only these kinds are asked for, and the model checks it
+        kind=found.kind.value,  # type: ignore[arg-type] # the audit selects these kinds, and the model checks them
         envelope=found.envelope,
         logged_at=found.logged_at,
         index=found.index,

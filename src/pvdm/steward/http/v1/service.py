@@ -6,33 +6,16 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from pvdm.api.base import PAGE_ROWS_MAX, ReasonRequest
-from pvdm.api.service import (
-    EVENTS_ABOUT_MAX_CHARS,
-    ClockConfirmed,
-    EpochChange,
-    EpochChangeList,
-    EpochList,
-    EpochView,
-    Event,
-    EventList,
-    Health,
-    Identity,
-    ReadinessView,
-    ServedCatalog,
-    StewardInfo,
-    TrustRootChain,
-    TrustRootRequest,
-    TrustRootVersion,
-)
+from pvdm.api import service as api
+from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import events
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.fields import LONG_MAX
-from pvdm.steward.http.body import body_of
+from pvdm.steward.http.body import ReasonBody, body_of
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
 from pvdm.steward.http.door import bearer
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
@@ -40,32 +23,30 @@ from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
-from pvdm.trust.keys import epochs as epoch_book
+from pvdm.trust.keys.epochs import EpochChange
 from pvdm.version import __version__
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 router = APIRouter()
 
-
-ReasonBody = Annotated[ReasonRequest, Depends(body_of(ReasonRequest))]
-TrustRootBody = Annotated[TrustRootRequest, Depends(body_of(TrustRootRequest))]
+TrustRootBody = Annotated[api.TrustRootRequest, body_of(api.TrustRootRequest)]
 Number = Annotated[int, Path(ge=1, le=LONG_MAX)]
 
 
 @router.get("/healthz", tags=["service"])
-async def health() -> Health:
-    """Whether the process is alive; says nothing about anything behind it."""
-    return Health(alive=True)
+async def health() -> api.Health:
+    """Whether the process is alive; ledger, keys and stores are not checked."""
+    return api.Health(alive=True)
 
 
-@router.get("/readyz", response_model=ReadinessView, tags=["service"])
+@router.get("/readyz", response_model=api.ReadinessView, tags=["service"])
 async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
-    """Whether the Steward takes work; 503 names every reason why not, in full to an operator or auditor."""
+    """Whether the Steward accepts work. A 503 gives every reason why not, with details for operators and auditors."""
     reasons = await readiness.reasons()
-    shown = reasons if reasons and await _may_see_all(request, lookup) else [_brief(reason) for reason in reasons]
+    visible = reasons if reasons and await _may_see_details(request, lookup) else [_brief(each) for each in reasons]
     request_id = context_of(request.scope).request_id
-    body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
+    body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in visible]}
     if not reasons:
         return JSONResponse(body)
     return JSONResponse(body, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
@@ -81,22 +62,22 @@ def openapi(request: Request) -> Response:
 
 
 @router.get("/metrics", responses=raw_response("text/plain"), tags=["service"])
-def metrics(found: MetricsPart) -> Response:
-    """The counters in Prometheus' text form."""
-    return Response(found.exposed(), media_type=METRICS_TYPE)
+def metrics(counters: MetricsPart) -> Response:
+    """The counters in Prometheus' text format."""
+    return Response(counters.exposed(), media_type=METRICS_TYPE)
 
 
 @router.get("/v1/identity", tags=["service"])
-async def identity(grant: Caller) -> Identity:
+async def identity(grant: Caller) -> api.Identity:
     """What the caller's token allows."""
     return identity_of(grant)
 
 
 @router.get("/v1/steward", tags=["service"])
-def steward(notary: NotaryPart) -> StewardInfo:
+def steward(notary: NotaryPart) -> api.StewardInfo:
     """The Steward's name, version, epoch, log size and catalog."""
     active, catalog, root = notary.epochs.book().active, notary.config.catalog, notary.trust.find()
-    return StewardInfo(
+    return api.StewardInfo(
         notary=notary.config.notary,
         origin=notary.config.origin,
         isolation=notary.config.isolation,
@@ -104,11 +85,11 @@ def steward(notary: NotaryPart) -> StewardInfo:
         active_epoch=None if active is None else active.number,
         log_size=notary.log.size(),
         trust_root_version=None if root is None else root.version,
-        catalog=ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
+        catalog=api.ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
     )
 
 
-async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
+async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
     """Whether the caller has a token that may read /metrics."""
     try:
         grant = await lookup(bearer(request.scope), peer_of(request.scope))
@@ -125,9 +106,9 @@ def _brief(reason: PvdmError) -> PvdmError:
     )
 
 
-def identity_of(grant: Grant) -> Identity:
+def identity_of(grant: Grant) -> api.Identity:
     """A grant as it is shown to its bearer."""
-    return Identity(
+    return api.Identity(
         token_id=grant.token_id,
         role=grant.role,
         domain=grant.domain,
@@ -138,58 +119,58 @@ def identity_of(grant: Grant) -> Identity:
 
 
 @router.get("/v1/trust-root", tags=["trust"])
-def trust_root(notary: NotaryPart) -> TrustRootChain:
-    """Every version of the trust root as it was signed; readers verify them by their own pin."""
+def trust_root(notary: NotaryPart) -> api.TrustRootChain:
+    """Every signed version of the trust root; readers verify the first one by a hash that they have from elsewhere."""
     root = notary.trust.current()
-    return TrustRootChain(version=root.version, sha256=root.sha256, chain=tuple(notary.trust.chain()))
+    return api.TrustRootChain(version=root.version, sha256=root.sha256, chain=tuple(notary.trust.chain()))
 
 
 @router.post("/v1/trust-root", tags=["trust"])
-def accept_root(notary: NotaryPart, body: TrustRootBody) -> TrustRootVersion:
-    """Submit the first or the next version; the newest one again changes nothing."""
+def accept_root(notary: NotaryPart, body: TrustRootBody) -> api.TrustRootVersion:
+    """Submit the first or the next version of the trust root; submitting the newest one again changes nothing."""
     root = notary.trust.accept(body.envelope.to_bytes(), pin=body.sha256)
-    return TrustRootVersion(version=root.version, sha256=root.sha256)
+    return api.TrustRootVersion(version=root.version, sha256=root.sha256)
 
 
 @router.get("/v1/epochs", tags=["epochs"])
-def epochs(notary: NotaryPart) -> EpochList:
-    """Every generation of keys, in order."""
+def epochs(notary: NotaryPart) -> api.EpochList:
+    """Every epoch, in order of number."""
     views = []
     for epoch in notary.epochs.book().epochs:
         ids = {key.role.value: key.public.key_id for key in epoch.keys if key.public is not None}
-        views.append(EpochView(number=epoch.number, state=epoch.state, key_ids=ids))
-    return EpochList(epochs=tuple(views))
+        views.append(api.EpochView(number=epoch.number, state=epoch.state, key_ids=ids))
+    return api.EpochList(epochs=tuple(views))
 
 
 @router.post("/v1/epochs", tags=["epochs"])
-def create_epoch(notary: NotaryPart, body: ReasonBody) -> EpochChangeList:
-    """New keys; nothing uses them until the epoch is activated."""
+def create_epoch(notary: NotaryPart, body: ReasonBody) -> api.EpochChangeList:
+    """Create an epoch with new keys; nothing uses them until it is activated."""
     return _change_list(notary.epochs.create(body.reason))
 
 
 @router.post("/v1/epochs/{number}/activate", tags=["epochs"])
-def activate_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> EpochChangeList:
-    """New workloads open under this epoch; the one that was active is retired."""
+def activate_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+    """Activate the epoch: new workloads open under it, and the epoch that was active is retired."""
     return _change_list(notary.epochs.activate(number, body.reason))
 
 
 @router.post("/v1/epochs/{number}/retire", tags=["epochs"])
-def retire_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> EpochChangeList:
-    """No new workload opens under this epoch."""
+def retire_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+    """Retire the epoch: no new workload opens under it."""
     return _change_list(notary.epochs.retire(number, body.reason))
 
 
 @router.post("/v1/epochs/{number}/revoke", tags=["epochs"])
-def revoke_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> EpochChangeList:
-    """The keys of this epoch are not used again."""
+def revoke_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+    """Revoke the epoch: its keys are not used again."""
     return _change_list(notary.epochs.revoke(number, body.reason))
 
 
 @router.post("/v1/clock/confirm", tags=["clock"])
-def confirm_clock(notary: NotaryPart, grant: Caller, body: ReasonBody) -> ClockConfirmed:
+def confirm_clock(notary: NotaryPart, grant: Caller, body: ReasonBody) -> api.ClockConfirmed:
     """Confirm, under the token's name, that the Steward's clock is right now."""
-    found = notary.clock.confirm(operator=grant.name, reason=body.reason)
-    return ClockConfirmed(at=found.at_micros, confirmed=found.was_jumped)
+    confirmation = notary.clock.confirm(operator=grant.name, reason=body.reason)
+    return api.ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.was_jumped)
 
 
 @router.get("/v1/events", tags=["events"])
@@ -197,13 +178,13 @@ def step_log(
     notary: NotaryPart,
     after: Annotated[int, Query(ge=0, le=LONG_MAX)] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
-    about: Annotated[str | None, Query(min_length=1, max_length=EVENTS_ABOUT_MAX_CHARS)] = None,
-) -> EventList:
-    """The next steps of the step log after an id, oldest first; with `about`, those that name it: an id or a person."""
+    about: Annotated[str | None, Query(min_length=1, max_length=api.EVENTS_ABOUT_MAX_CHARS)] = None,
+) -> api.EventList:
+    """Steps of the step log after an id, oldest first; with `about`, only those that name this id or person."""
     with notary.ledger.read() as unit:
         page = events.page(unit, after=after, count=limit, about=about)
     views = [
-        Event(
+        api.Event(
             event_id=event.event_id,
             at=event.at_micros,
             kind=event.kind,
@@ -214,8 +195,8 @@ def step_log(
         )
         for event in page
     ]
-    return EventList(events=tuple(views))
+    return api.EventList(events=tuple(views))
 
 
-def _change_list(changes: Iterable[epoch_book.EpochChange]) -> EpochChangeList:
-    return EpochChangeList(changes=tuple(EpochChange.model_validate(change.to_json()) for change in changes))
+def _change_list(changes: Iterable[EpochChange]) -> api.EpochChangeList:
+    return api.EpochChangeList(changes=tuple(api.EpochChange.model_validate(change.to_json()) for change in changes))
