@@ -1,4 +1,4 @@
-"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. What is named here is loaded when it is used."""
+"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. Names are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pvdm.version import __version__
 
-# As in every library: without a handler of the application, Python would print warnings to standard error.
+# Without a handler, Python would print this library's warnings to standard error.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ __all__ = [
     "validate_then_commit",
 ]
 
-_LAZY = {
+_MODULES = {
     "Chunk": "pvdm.durable.chunk",
     "Committed": "pvdm.durable.outcome",
     "Coordinator": "pvdm.durable.coordinator",
@@ -56,15 +56,15 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 class Steward:
-    """The door to a Steward: one inside this process, or one at an address; both give the same kind of client."""
+    """Starts a Steward in this process, or connects to one at an address; each function returns a client."""
 
     def __init__(self) -> None:
         raise TypeError("use Steward.development(path), Steward.embedded(path) or Steward.connect(url, token)")
@@ -87,7 +87,7 @@ class Steward:
         people: Sequence[Person] = (),
         store: Path | str | None = None,
     ) -> EmbeddedSteward:
-        """Start the Steward of a folder in this process, or make one; it stops accidents, not malice.
+        """Start the Steward of a folder in this process, or create one. It protects against mistakes, not attackers.
 
         `store` is a file with the tables [catalog] and [s3] of its `steward.toml`, for tables in an object store.
         """
@@ -107,7 +107,7 @@ class Steward:
         retries: Retries | None = None,
     ) -> StewardClient:
         """A client for the Steward at that address; nothing is sent before its first call."""
-        # If this raises, its frame is shown perhaps, and the token's text must not stand in it.
+        # A traceback may show this frame, so the token's text must not be in it.
         given, token = [token], None
         from pvdm.client import StewardClient
 
@@ -132,9 +132,10 @@ def spark_session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session with the Steward's catalog as `name`; a running session gets it added beside its others.
+    """A Spark session with the Steward's catalog as `name`; the catalog is added to a session that runs already.
 
-    An embedded Steward gives it any role; one at an address the role and domain of the client's own token.
+    With an embedded Steward the session can have any role. With another one it has the role and domain of the
+    client's token.
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import Code
@@ -176,26 +177,26 @@ def check_proof(
     threshold: int | None = None,
     now: int | None = None,
 ) -> CheckedBundle:
-    """Check a bundle offline and say what was shown and what not; raises with a code for whatever does not hold.
+    """Check a bundle offline; the result lists what is proved and what is not. Raises if the proof does not hold.
 
-    `trust_root` is one that the caller has judged, or the chain of its envelopes together with the `pin`: the SHA-256
-    of the first one, which came by another way than the chain.
+    `trust_root` is a verified trust root, or the chain of its envelopes together with the `pin`: the SHA-256 of the
+    first one, from another channel than the chain.
     """
     import time
 
     from pvdm.errors import Code
-    from pvdm.trust.bundle import check_bundle, log_checker, origin_of
+    from pvdm.trust.bundle import check_bundle, log_checker, resolve_log_origin
     from pvdm.trust.root import TrustRoot, follow_roots
 
     at = time.time_ns() // 1_000 if now is None else now
     if not isinstance(trust_root, TrustRoot):
         if pin is None:
             raise Code.TRUST_ROOT_PIN_MISSING(
-                "a chain of trust roots is worth what its first one is worth",
-                expected="the SHA-256 of the first one as `pin`, got by another way",
+                "a chain of trust roots cannot be verified without a pin",
+                expected="the SHA-256 of the first one as `pin`, from another channel",
                 got="none",
             )
         trust_root = follow_roots(trust_root, sha256=pin, now=at)
-    checker = log_checker(trust_root, origin=origin_of(trust_root, origin))
-    needed = trust_root.notary_threshold if threshold is None else threshold
+    checker = log_checker(trust_root, origin=resolve_log_origin(trust_root, origin))
+    needed = trust_root.thresholds.notary if threshold is None else threshold
     return check_bundle(bundle, trust_root, checker, threshold=needed, now=at)

@@ -1,4 +1,4 @@
-"""The version, where every room can name it."""
+"""The version, in a module that every package may import."""
 
 from __future__ import annotations
 

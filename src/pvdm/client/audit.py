@@ -15,14 +15,14 @@ class AuditCalls(Calls):
 
     def audit(self, table: str) -> AuditView:
         """The table as it is now, with checkpoint and approvals."""
-        return self._get(_audit(table), AuditView)
+        return self._get(_audit_path(table), AuditView)
 
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
         """The table's receipts after the log index `after`, proved in the log of this size; none at the end."""
         query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
-        return self._get(f"{_audit(table)}/receipts", LoggedList, query).statements
+        return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
         """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
@@ -32,15 +32,17 @@ class AuditCalls(Calls):
             )
         joined = ",".join(sha256_text(each, "statement id") for each in ids)
         query: Query = {"size": number_text(size, "size of the log"), "ids": joined}
-        return self._get(f"{_audit(table)}/statements", LoggedList, query).statements
+        return self._get(f"{_audit_path(table)}/statements", LoggedList, query).statements
 
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
         """The manifest list of a snapshot of `main`, or a manifest that the list names."""
-        named = () if manifest is None else (("manifest", manifest),)
-        return self._bytes(f"{_audit(table)}/files", (("snapshot_id", number_text(snapshot_id, "snapshot id")), *named))
+        query = (("snapshot_id", number_text(snapshot_id, "snapshot id")),)
+        return self._bytes(
+            f"{_audit_path(table)}/files", query if manifest is None else (*query, ("manifest", manifest))
+        )
 
 
-def _audit(table: str) -> str:
+def _audit_path(table: str) -> str:
     """The path of the table's audit. Raises for a name with a slash, which would be read as another path."""
     given: object = table
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":

@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pvdm.api.base import PAGE_ROWS_MAX, ReasonRequest, RequestModel, error_place, expected_value
+from pvdm.api.base import PAGE_ROWS_MAX, ReasonRequest, RequestModel, error_field, expected_value
 from pvdm.client.responses import parse, read_response
 from pvdm.client.wire import Call, Response, Wire, require_json
 from pvdm.errors import Code
@@ -59,7 +59,7 @@ def build_request(model: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) 
         return model(*args, **fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = error_place(first) or "the request"
+    place = error_field(first) or "the request"
     raise Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got="another value")
 
 

@@ -9,7 +9,7 @@ from typing import Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pvdm.api.base import FROM_WIRE, error_place, expected_value
+from pvdm.api.base import FROM_WIRE, error_field, expected_value
 from pvdm.api.errors import ErrorResponse, ErrorView
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.errors.kinds import KINDS
@@ -51,7 +51,7 @@ def read_response(model: type[_M], value: object) -> _M:
         got = _kind(error.errors(include_url=False)[0])
         del value
     expected = _JSON_TYPES.get(first["type"], expected_value(first))
-    raise unreadable(error_place(first) or "the response", expected, got)
+    raise unreadable(error_field(first) or "the response", expected, got)
 
 
 def unreadable(what: str, expected: str, got: str) -> PvdmError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+from pvdm.api import protection, service
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.proofs import (
     AttestationChallengeRequest,
@@ -24,32 +25,6 @@ from pvdm.api.proofs import (
     OverrideView,
     ProofList,
     ProofView,
-)
-from pvdm.api.protection import (
-    MigrationList,
-    MigrationView,
-    ProtectedList,
-    ProtectedView,
-    ProtectionList,
-    ProtectionView,
-    SubmittedMigration,
-    TargetView,
-)
-from pvdm.api.service import (
-    ClockConfirmed,
-    EpochChange,
-    EpochChangeList,
-    EpochList,
-    EpochView,
-    Event,
-    EventList,
-    ExchangedToken,
-    Identity,
-    ReadinessView,
-    StewardInfo,
-    TrustRootChain,
-    TrustRootRequest,
-    TrustRootVersion,
 )
 from pvdm.client.audit import AuditCalls
 from pvdm.client.calls import (
@@ -76,9 +51,8 @@ from pvdm.model.role import AccessToken, Role
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 
 _S = TypeVar("_S", bound="StewardClient")
-# The errors of this route are in RFC 6749's form, whatever their status.
+# The errors of the token exchange are in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
-_NO_TOKEN: Final = frozenset({Code.CLOCK_JUMPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,65 +151,69 @@ class StewardClient(WorkCalls, AuditCalls):
         """Whether the Steward takes work, and why not; only operators and auditors see each reason in full."""
         call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
-            found = self._read(call, ReadinessView)
+            found = self._read(call, service.ReadinessView)
         except PvdmError as error:
-            if error.code not in _NO_TOKEN:
+            if error.code != Code.CLOCK_JUMPED:
                 raise
-            # The same problem may stop the Steward from checking tokens; the short form needs none.
-            found = self._read(replace(call, with_token=False), ReadinessView)
+            # With a wrong clock the Steward cannot check tokens; the short form of the response needs none.
+            found = self._read(replace(call, with_token=False), service.ReadinessView)
         return Readiness(found.ready, tuple(error_of(reason, request_id="") for reason in found.reasons))
 
     def metrics(self) -> str:
         """The counters in Prometheus' text form."""
         return self._bytes("/metrics").decode("utf-8", "replace")
 
-    def identity(self) -> Identity:
+    def identity(self) -> service.Identity:
         """The identity of this client's token."""
-        return self._get("/v1/identity", Identity)
+        return self._get("/v1/identity", service.Identity)
 
-    def info(self) -> StewardInfo:
+    def info(self) -> service.StewardInfo:
         """The Steward's name, version, epoch, log size and catalog."""
-        return self._get("/v1/steward", StewardInfo)
+        return self._get("/v1/steward", service.StewardInfo)
 
-    def events(self, *, after: int | None = None, limit: int = 100, about: str | None = None) -> tuple[Event, ...]:
+    def events(
+        self, *, after: int | None = None, limit: int = 100, about: str | None = None
+    ) -> tuple[service.Event, ...]:
         """The next steps of the step log, oldest first; with `about`, those that mention this id or name."""
-        return self._get("/v1/events", EventList, page_query(after, limit) | {"about": about}).events
+        return self._get("/v1/events", service.EventList, page_query(after, limit) | {"about": about}).events
 
-    def confirm_clock(self, reason: str) -> ClockConfirmed:
+    def confirm_clock(self, reason: str) -> service.ClockConfirmed:
         """Confirm that the Steward's clock is correct now."""
         call = post("/v1/clock/confirm", with_reason(reason), look="readiness() shows whether it happened")
-        return self._read(call, ClockConfirmed)
+        return self._read(call, service.ClockConfirmed)
 
     # Trust root and epochs
 
-    def trust_root(self) -> TrustRootChain:
+    def trust_root(self) -> service.TrustRootChain:
         """Every version of the trust root, first to newest, as signed; verify them by a pin of your own."""
-        return self._get("/v1/trust-root", TrustRootChain)
+        return self._get("/v1/trust-root", service.TrustRootChain)
 
-    def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
+    def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> service.TrustRootVersion:
         """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
-        body = build_request(TrustRootRequest.model_validate, {"envelope": _envelope(envelope), "sha256": sha256})
-        return self._read(post("/v1/trust-root", body, repeatable=True), TrustRootVersion)
+        body = build_request(
+            service.TrustRootRequest.model_validate, {"envelope": _envelope(envelope), "sha256": sha256}
+        )
+        return self._read(post("/v1/trust-root", body, repeatable=True), service.TrustRootVersion)
 
-    def epochs(self) -> tuple[EpochView, ...]:
+    def epochs(self) -> tuple[service.EpochView, ...]:
         """Every epoch, in order of number."""
-        return self._get("/v1/epochs", EpochList).epochs
+        return self._get("/v1/epochs", service.EpochList).epochs
 
-    def create_epoch(self, reason: str) -> tuple[EpochChange, ...]:
+    def create_epoch(self, reason: str) -> tuple[service.EpochChange, ...]:
         """Create a new generation of keys; nothing uses it until it is activated."""
-        return self._changes("/v1/epochs", reason)
+        return self._change_epoch("/v1/epochs", reason)
 
-    def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+    def activate_epoch(self, number: int, reason: str) -> tuple[service.EpochChange, ...]:
         """Activate the epoch: new workloads open under it, and the one that was active is retired."""
-        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/activate", reason)
+        return self._change_epoch(f"/v1/epochs/{number_text(number, 'epoch')}/activate", reason)
 
-    def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+    def retire_epoch(self, number: int, reason: str) -> tuple[service.EpochChange, ...]:
         """Retire the epoch: no new workload opens under it."""
-        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/retire", reason)
+        return self._change_epoch(f"/v1/epochs/{number_text(number, 'epoch')}/retire", reason)
 
-    def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+    def revoke_epoch(self, number: int, reason: str) -> tuple[service.EpochChange, ...]:
         """Revoke the epoch: its keys are not used again."""
-        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/revoke", reason)
+        return self._change_epoch(f"/v1/epochs/{number_text(number, 'epoch')}/revoke", reason)
 
     # Proofs
 
@@ -313,9 +291,9 @@ class StewardClient(WorkCalls, AuditCalls):
 
     # Protection and migrations
 
-    def target(self, kind: str, name: str) -> TargetView:
+    def target(self, kind: str, name: str) -> protection.TargetView:
         """A `table` or a `namespace` as it is now, for an operator who is about to sign an approval."""
-        return self._get(f"/v1/targets/{segment(kind, 'kind')}", TargetView, {"name": name})
+        return self._get(f"/v1/targets/{segment(kind, 'kind')}", protection.TargetView, {"name": name})
 
     def protected(
         self,
@@ -325,18 +303,18 @@ class StewardClient(WorkCalls, AuditCalls):
         name: str | None = None,
         after: str | None = None,
         limit: int = PAGE_ROWS_MAX,
-    ) -> tuple[ProtectedView, ...]:
+    ) -> tuple[protection.ProtectedView, ...]:
         """The tables or namespaces (`kind`) that are protected now, by name, after the name `after`."""
         query: Query = {"kind": kind, "namespace": namespace, "name": name, **page_query(after, limit)}
-        return self._get("/v1/protected", ProtectedList, query).protected
+        return self._get("/v1/protected", protection.ProtectedList, query).protected
 
-    def protections(self) -> tuple[ProtectionView, ...]:
+    def protections(self) -> tuple[protection.ProtectionView, ...]:
         """The newest protections, at most 1,000."""
-        return self._get("/v1/protections", ProtectionList).protections
+        return self._get("/v1/protections", protection.ProtectionList).protections
 
-    def submit_protection(self, envelope: bytes) -> ProtectionView:
+    def submit_protection(self, envelope: bytes) -> protection.ProtectionView:
         """Submit a signed protection; the same one again changes nothing."""
-        return self._read(_envelope_call("/v1/protections", envelope), ProtectionView)
+        return self._read(_envelope_call("/v1/protections", envelope), protection.ProtectionView)
 
     def contract(self, contract_sha256: str) -> bytes:
         """The contract's bytes; raises unless they have the hash."""
@@ -345,17 +323,17 @@ class StewardClient(WorkCalls, AuditCalls):
             raise unreadable("the contract", "the bytes of this hash", "others")
         return found
 
-    def migrations(self) -> tuple[MigrationView, ...]:
+    def migrations(self) -> tuple[protection.MigrationView, ...]:
         """The newest migrations, at most 1,000."""
-        return self._get("/v1/migrations", MigrationList).migrations
+        return self._get("/v1/migrations", protection.MigrationList).migrations
 
-    def migration(self, migration_id: str) -> MigrationView:
+    def migration(self, migration_id: str) -> protection.MigrationView:
         """One migration."""
-        return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", MigrationView)
+        return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", protection.MigrationView)
 
-    def submit_migration(self, envelope: bytes) -> SubmittedMigration:
+    def submit_migration(self, envelope: bytes) -> protection.SubmittedMigration:
         """Submit a signed migration, which is applied; the same one again changes nothing (`applied` says which)."""
-        return self._read(_envelope_call("/v1/migrations", envelope), SubmittedMigration)
+        return self._read(_envelope_call("/v1/migrations", envelope), protection.SubmittedMigration)
 
     # The log
 
@@ -379,13 +357,13 @@ class StewardClient(WorkCalls, AuditCalls):
 
     # Tokens
 
-    def exchange(self, client_id: str, client_secret: str | AccessToken) -> ExchangedToken:
+    def exchange(self, client_id: str, client_secret: str | AccessToken) -> service.ExchangedToken:
         """Exchange a token's id and text for a short-lived token (OAuth2 client credentials)."""
         given, client_secret = [client_secret], ""
-        made = try_token(given.pop())
-        if isinstance(made, PvdmError):
-            raise made
-        call = _exchange_call(client_id, made)
+        checked = try_token(given.pop())
+        if isinstance(checked, PvdmError):
+            raise checked
+        call = _exchange_call(client_id, checked)
         return self._wire.send(call, lambda response: read_exchanged(parse_json(response, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
@@ -396,11 +374,11 @@ class StewardClient(WorkCalls, AuditCalls):
         found = self.identity()
         if role not in (None, found.role) or domain not in (None, found.domain):
             wanted = role or found.role
-            whose = f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}'s"
+            article = "an" if wanted[0] in "aeiou" else "a"
             raise Code.LENT_ROLE_WRONG(
                 expected=f"{wanted} of {domain or found.domain}",
                 got=f"{found.role} of {found.domain}",
-                hint=f"name {whose} token with --token-file, or connect with it",
+                hint=f"name {article} {wanted}'s token with --token-file, or connect with it",
             )
         token = self._wire.token()
         try:
@@ -411,9 +389,9 @@ class StewardClient(WorkCalls, AuditCalls):
             return LentToken(token, None)
         return LentToken(token, found.token_id)
 
-    def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
+    def _change_epoch(self, path: str, reason: str) -> tuple[service.EpochChange, ...]:
         call = post(path, with_reason(reason), look="epochs() shows whether it happened")
-        return self._read(call, EpochChangeList).changes
+        return self._read(call, service.EpochChangeList).changes
 
 
 def _exchange_call(client_id: str, secret: AccessToken) -> Call:
@@ -421,7 +399,7 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look="an unused token expires, so it is safe to ask for another one",
+        look="an unused token expires, so it is safe to request another one",
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,

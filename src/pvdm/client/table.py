@@ -24,7 +24,7 @@ from pvdm.errors import (
     VerificationError,
 )
 from pvdm.lake.format.json_document import parse_json
-from pvdm.lake.stores.s3_client import REGION, S3Settings, settings_of
+from pvdm.lake.stores.s3_client import REGION, S3Settings, settings_from_config
 
 Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""
@@ -78,7 +78,7 @@ class TableClient:
 
     def __init__(self, client: StewardClient, levels: Sequence[str], name: str) -> None:
         self._wire = client._wire
-        self._path = f"{_tables(levels)}/{quote(name, safe='')}"
+        self._path = f"{_tables_path(levels)}/{quote(name, safe='')}"
 
     def load(self, *, heads_only: bool = False) -> Document:
         """The table's metadata, as the token's role may see it; with `heads_only`, only the snapshots of refs."""
@@ -90,9 +90,9 @@ class TableClient:
         load, vended = _call("GET", self._path), _call("GET", f"{self._path}/credentials")
         config = self._wire.send(load, lambda response: _read_as(_ConfigResponse, response, "the table")).config
         found = self._wire.send(vended, lambda response: _read_as(_CredentialsResponse, response, "the credentials"))
-        for own in found.credentials:
-            config = config | own.config
-        return settings_of(config)
+        for credentials in found.credentials:
+            config = config | credentials.config
+        return settings_from_config(config)
 
     def commit(self, requirements: Sequence[object], updates: Sequence[object]) -> Document:
         """Commit the updates if every requirement holds; returns the new metadata."""
@@ -110,7 +110,7 @@ def create_namespace(client: StewardClient, levels: Sequence[str], properties: M
 
 def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[str, object]) -> None:
     """Create a table from Iceberg's `CreateTableRequest`; raises `ConflictError` where it exists."""
-    _create(client, _tables(levels), request, "load the table: it exists or it does not")
+    _create(client, _tables_path(levels), request, "load the table: it exists or it does not")
 
 
 def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
@@ -129,7 +129,7 @@ def _call(method: str, path: str, look: str = "", **others: Any) -> Call:
     return Call(method, path, look, refusal=_read_refusal, **others)
 
 
-def _tables(levels: Sequence[str]) -> str:
+def _tables_path(levels: Sequence[str]) -> str:
     """The path of a namespace's tables."""
     return f"/catalog/v1/namespaces/{quote(_SEPARATOR.join(levels), safe='')}/tables"
 
@@ -156,7 +156,7 @@ def _read_as(model: type[_M], response: Response, what: str) -> _M:
 
 
 def _read_refusal(response: Response) -> PvdmError:
-    """The catalog's own error, or that of the Steward's limits, which answer in its envelope for every path."""
+    """The catalog's own error; or an error of the Steward's limits, which has the Steward's form on every path."""
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)

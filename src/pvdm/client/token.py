@@ -45,28 +45,28 @@ class LentToken:
 class TokenSource:
     """Gives the token to send. After the Steward refuses it, one thread at a time fetches it again."""
 
-    def __init__(self, give: Callable[[], AccessToken], *, renewable: bool) -> None:
-        self._give = give
+    def __init__(self, fetch: Callable[[], AccessToken], *, renewable: bool) -> None:
+        self._fetch = fetch
         self._renewable = renewable
         self._lock = threading.Lock()
-        self._held: AccessToken | None = None
+        self._token: AccessToken | None = None
         self._number = 0
 
     def current(self) -> tuple[AccessToken, int]:
-        """The token and its number."""
+        """The token and its number, which counts fetched tokens."""
         with self._lock:
-            if self._held is None:
-                self._held = self._give()
+            if self._token is None:
+                self._token = self._fetch()
                 self._number += 1
-            return self._held, self._number
+            return self._token, self._number
 
     def renew(self, number: int) -> bool:
-        """Whether there may be a newer token than the one with this number; `current` fetches it."""
+        """Let `current` fetch a newer token than the one with this number; False if there cannot be one."""
         if not self._renewable:
             return False
         with self._lock:
             if self._number == number:
-                self._held = None
+                self._token = None
         return True
 
 
@@ -81,12 +81,11 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
         return None
     if callable(token):
         give = token
-        return TokenSource(lambda: _call_giver(give), renewable=True)
-    made = try_token(token)
+        return TokenSource(lambda: _raise_error(try_token(give())), renewable=True)
+    checked = try_token(token)
     del token
-    if isinstance(made, PvdmError):
-        raise made
-    return TokenSource(lambda: made, renewable=False)
+    access_token = _raise_error(checked)
+    return TokenSource(lambda: access_token, renewable=False)
 
 
 def read_token(path: Path) -> AccessToken:
@@ -103,32 +102,29 @@ def read_token(path: Path) -> AccessToken:
 def _read(path: Path, descriptor: int) -> AccessToken:
     try:
         _require_private(path, os.fstat(descriptor))
-        made = _try_token_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
+        checked = _try_token_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
     finally:
         os.close(descriptor)
-    if isinstance(made, PvdmError):
-        raise made
-    return made
+    return _raise_error(checked)
 
 
-def _require_private(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise _file_error(path, stat.filemode(found.st_mode))
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o077 or found.st_uid not in {0, os.geteuid()}:
+def _require_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _file_error(path, stat.filemode(status.st_mode))
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077 or status.st_uid not in {0, os.geteuid()}:
         raise Code.TOKEN_FILE_MODE(
             f"{path.name} may be read or written by others",
             expected=f"mode 0600 and user {os.geteuid()}",
-            got=f"mode {mode:04o} and user {found.st_uid}",
+            got=f"mode {mode:04o} and user {status.st_uid}",
             hint=f"find out who could read it, have the token rotated, then chmod 600 {path.name}",
         )
 
 
-def _call_giver(give: TokenGiver) -> AccessToken:
-    made = try_token(give())
-    if isinstance(made, PvdmError):
-        raise made
-    return made
+def _raise_error(checked: AccessToken | PvdmError) -> AccessToken:
+    if isinstance(checked, PvdmError):
+        raise checked
+    return checked
 
 
 def _try_token_of(content: Secret) -> AccessToken | PvdmError:
@@ -151,10 +147,10 @@ def _file_error(path: Path, got: str) -> PvdmError:
 
 def read_exchanged(value: object) -> ExchangedToken | PvdmError:
     """The token, or why there is none: as an error of RFC 6749, or in the Steward's own envelope."""
-    given = value if isinstance(value, Mapping) else {}
-    if given.get("access_token") is not None:
+    fields = value if isinstance(value, Mapping) else {}
+    if fields.get("access_token") is not None:
         return read_response(ExchangedToken, value)
-    code = given.get("error")
+    code = fields.get("error")
     if not isinstance(code, str):
         return error_of(read_response(ErrorResponse, value).error, request_id="")
     if code == "temporarily_unavailable":

@@ -37,13 +37,14 @@ def deadline(at: float) -> Iterator[None]:
         _deadline.at = None
 
 
-def _remaining(timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
+def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
+    """The timeout, or the seconds until the deadline if they are fewer. Raises the error after the deadline."""
     if _deadline.at is None:
         return timeout
-    left = _deadline.at - time.monotonic()
-    if left <= 0:
-        raise late("the exchange took too long")
-    return left if timeout is None else min(timeout, left)
+    remaining = _deadline.at - time.monotonic()
+    if remaining <= 0:
+        raise error("the exchange took too long")
+    return remaining if timeout is None else min(timeout, remaining)
 
 
 class _Stream(httpcore.NetworkStream):
@@ -83,8 +84,8 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _remaining(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._inner.connect_tcp(host, port, left, local_address, socket_options))
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._inner.connect_tcp(host, port, seconds, local_address, socket_options))
 
 
 class _Body(httpx.SyncByteStream):
@@ -115,7 +116,7 @@ class BoundedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """One exchange; raises httpx's errors."""
-        wanted = httpcore.Request(
+        core_request = httpcore.Request(
             method=request.method,
             url=httpcore.URL(
                 scheme=request.url.raw_scheme,
@@ -128,7 +129,7 @@ class BoundedTransport(httpx.BaseTransport):
             extensions=request.extensions,
         )
         with _translate_errors():
-            response = self._pool.handle_request(wanted)
+            response = self._pool.handle_request(core_request)
         if not isinstance(response.stream, Iterable):
             raise httpx.RemoteProtocolError("the response cannot be read")
         return httpx.Response(response.status, headers=response.headers, stream=_Body(response.stream))

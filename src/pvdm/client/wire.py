@@ -21,7 +21,7 @@ from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
 from pvdm.model.role import AccessToken
 
 _T = TypeVar("_T")
-_NOTICE_SECONDS: Final = 3.0  # after this long the watcher of a call is notified that it waits
+_NOTICE_SECONDS: Final = 3.0  # a call that has waited this long calls `waiting` once
 _RETRY_STATUSES: Final = frozenset({429, 503})
 _GATEWAY_STATUSES: Final = frozenset({502, 504})
 _random: Final = secrets.SystemRandom()
@@ -146,25 +146,25 @@ class Wire:
 
     def _send_with_retries(self, call: Call, request_id: str) -> tuple[Outcome, int]:
         """The outcome of the last try, and the number of tries."""
-        begun = time.monotonic()
-        ends = begun + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
+        started = time.monotonic()
+        deadline_at = started + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
         tries, renewed, notified = 0, False, False
         while True:
             self._require_usable()
-            number, headers = self._headers(call, request_id)
-            longest = self.time_outs.long_seconds if call.long else self.time_outs.total_seconds
-            outcome = self._try(call, headers, min(ends, time.monotonic() + longest))
+            token_number, headers = self._headers(call, request_id)
+            try_seconds = self.time_outs.long_seconds if call.long else self.time_outs.total_seconds
+            outcome = self._try(call, headers, min(deadline_at, time.monotonic() + try_seconds))
             del headers
             refused = isinstance(outcome, Response) and outcome.status == 401
-            if refused and not renewed and number is not None and self._renew(number):
+            if refused and not renewed and token_number is not None and self._renew(token_number):
                 # The Steward does nothing for a token that it refuses, so any call may be sent once more.
                 renewed = True
                 continue
             tries += 1
-            wait = self._wait(call, outcome, tries, time.monotonic() - begun)
-            if wait is None or time.monotonic() + wait >= ends:
+            wait = self._wait_before_retry(call, outcome, tries, time.monotonic() - started)
+            if wait is None or time.monotonic() + wait >= deadline_at:
                 return outcome, tries
-            if not notified and self.waiting is not None and time.monotonic() - begun >= _NOTICE_SECONDS:
+            if not notified and self.waiting is not None and time.monotonic() - started >= _NOTICE_SECONDS:
                 notified = True
                 self.waiting()
             time.sleep(wait)
@@ -192,10 +192,10 @@ class Wire:
             raise AssertionError("a client without a token has no identity")
         return self.tokens.current()[0]
 
-    def _renew(self, number: int) -> bool:
-        return self.tokens is not None and self.tokens.renew(number)
+    def _renew(self, token_number: int) -> bool:
+        return self.tokens is not None and self.tokens.renew(token_number)
 
-    def _try(self, call: Call, headers: httpx.Headers, ends: float) -> Outcome:
+    def _try(self, call: Call, headers: httpx.Headers, deadline_at: float) -> Outcome:
         limits = self.time_outs
         seconds = httpx.Timeout(
             connect=limits.connect_seconds,
@@ -204,7 +204,7 @@ class Wire:
             pool=limits.connect_seconds,
         )
         try:
-            with deadline(ends):
+            with deadline(deadline_at):
                 return self._exchange(call, headers, seconds)
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
             return Failure(Code.STEWARD_UNREACHABLE, f"no connection within {limits.connect_seconds:g} seconds")
@@ -238,12 +238,13 @@ class Wire:
         finally:
             response.close()
 
-    def _wait(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
+    def _wait_before_retry(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
         """Seconds until the next try; None if this was the last."""
         patient = call.patient or self.patient
-        away = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
+        may_be_restarting = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
         not_sent = isinstance(outcome, Failure) and outcome.code is Code.STEWARD_UNREACHABLE
-        if not (call.repeatable or (patient and not_sent)) or (tries >= self.retries.tries and not away):
+        may_repeat = call.repeatable or (patient and not_sent)
+        if not may_repeat or (tries >= self.retries.tries and not may_be_restarting):
             return None
         if call.long and _may_be_working(outcome):
             return None
@@ -259,14 +260,14 @@ class Wire:
             case Response(status=status) if status in _GATEWAY_STATUSES:
                 return wait
             case Response(status=status) if status in _RETRY_STATUSES and not _is_state_unknown(outcome):
-                return self._retry_after(outcome, wait)
+                return self._wait_with_retry_after(outcome, wait)
         return None
 
-    def _retry_after(self, response: Response, wait: float) -> float | None:
-        """The wait that the Steward asks for and more; None if that is longer than the client waits."""
+    def _wait_with_retry_after(self, response: Response, wait: float) -> float | None:
+        """The `Retry-After` of the response plus the wait; None if `Retry-After` is longer than the client allows."""
         text = response.retry_after or ""
-        wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-        return None if wanted > self.retries.retry_after_longest_seconds else wanted + wait
+        seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        return None if seconds > self.retries.retry_after_longest_seconds else seconds + wait
 
 
 def _is_unreachable(outcome: Outcome) -> bool:
@@ -305,7 +306,7 @@ def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, 
         "the Steward's response did not arrive",
         expected="a whole response within the time and size that the client allows",
         got=failure.got,
-        hint="the Steward may still work on it: ask again later" if call.long else "it is safe to send it again",
+        hint="the Steward may still work on it: call again later" if call.long else "it is safe to send it again",
         request_id=request_id,
         tries=tries,
     )

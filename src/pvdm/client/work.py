@@ -9,30 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pvdm.api import work
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
-from pvdm.api.work import (
-    AttemptView,
-    ChunkList,
-    ChunkView,
-    JobList,
-    ListedJob,
-    NewestWorkloads,
-    OpenAttemptRequest,
-    OpenWorkloadRequest,
-    OrphanList,
-    OrphanView,
-    PublishBranchRequest,
-    QuarantinedList,
-    QuarantinedView,
-    QuarantineRemovalList,
-    QuarantineRemovalView,
-    RemoveOrphansRequest,
-    RemoveQuarantinedRequest,
-    WorkloadDetail,
-    WorkloadList,
-    WorkloadView,
-)
 from pvdm.client.calls import Calls, build_request, number_text, page_query, post, segment, sha256_text, with_reason
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
@@ -48,47 +27,49 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 class WorkCalls(Calls):
     """The part of the client that a producer's job uses."""
 
-    def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[WorkloadView, ...]:
+    def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[work.WorkloadView, ...]:
         """The next workloads of the token's domain after an id."""
-        return self._get("/v1/workloads", WorkloadList, page_query(after, limit)).workloads
+        return self._get("/v1/workloads", work.WorkloadList, page_query(after, limit)).workloads
 
-    def newest_workloads(self, *, limit: int = 100) -> NewestWorkloads:
+    def newest_workloads(self, *, limit: int = 100) -> work.NewestWorkloads:
         """The workloads of the token's domain that were opened or ended last, the latest first."""
-        return self._get("/v1/newest-workloads", NewestWorkloads, page_query(None, limit))
+        return self._get("/v1/newest-workloads", work.NewestWorkloads, page_query(None, limit))
 
     def workload(
         self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, newest: bool = True
-    ) -> WorkloadDetail:
+    ) -> work.WorkloadDetail:
         """One workload with the chunks of its plan after the first `chunks_after`, their attempts and publications.
 
         Without `newest` the Steward does not look up the source's newest snapshot.
         """
         query = page_query(None, limit) | {"chunks_after": number_text(chunks_after, "place in the plan")}
         query["newest"] = None if newest else "false"
-        return self._get(_workload(workload_id), WorkloadDetail, query)
+        return self._get(_workload_path(workload_id), work.WorkloadDetail, query)
 
-    def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> WorkloadView:
+    def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> work.WorkloadView:
         """Open the workload under the table's contract, or find it open. Other parameters under its id are an error."""
         workload_id = segment(workload_id, "workload id")
-        body = build_request(OpenWorkloadRequest, workload_id=workload_id, table=table, parameters=dict(parameters))
-        return self._read(post("/v1/workloads", body, repeatable=True, patient=True), WorkloadView)
+        body = build_request(
+            work.OpenWorkloadRequest, workload_id=workload_id, table=table, parameters=dict(parameters)
+        )
+        return self._read(post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
 
-    def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[ChunkView, ...]:
+    def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
         """The plan's chunks after the first `after`, each with the last attempt at it."""
         page = page_query(number_text(after, "place in the plan"), limit)
-        return self._get(f"{_workload(workload_id)}/chunks", ChunkList, page).chunks
+        return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 
-    def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> AttemptView:
+    def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> work.AttemptView:
         """A new attempt at the chunk; a live one is the error `attempt_live`, whose details have its `attempt_id`.
 
         The client draws its id, so that after a lost response the same request finds the attempt that it opened.
         """
         attempt_id = secrets.token_hex(16)
-        body = build_request(OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)
-        path = f"{_workload(workload_id)}/attempts"
-        return self._read(post(path, body, repeatable=True, patient=True), AttemptView)
+        body = build_request(work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)
+        path = f"{_workload_path(workload_id)}/attempts"
+        return self._read(post(path, body, repeatable=True, patient=True), work.AttemptView)
 
-    def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
+    def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> work.AttemptView:
         """One attempt; with a wait, as soon as it is settled or when the wait is over.
 
         One request waits no longer than the client's own time-outs allow: `await_attempt` sends several.
@@ -98,9 +79,9 @@ class WorkCalls(Calls):
         # Rounded up: else the last part of a second is spent on requests that do not wait.
         seconds = min(math.ceil(min(wait_seconds, longest)), int(longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
-        return self._read(Call("GET", _attempt(attempt_id), query=query, patient=seconds > 0), AttemptView)
+        return self._read(Call("GET", _attempt_path(attempt_id), query=query, patient=seconds > 0), work.AttemptView)
 
-    def await_attempt(self, attempt_id: str, *, seconds: float) -> AttemptView:
+    def await_attempt(self, attempt_id: str, *, seconds: float) -> work.AttemptView:
         """The attempt once it is settled, or after this many seconds."""
         ends, pause_seconds = time.monotonic() + seconds, _PAUSE_SECONDS
         while True:
@@ -113,13 +94,17 @@ class WorkCalls(Calls):
             time.sleep(max(0.0, min(ends - time.monotonic(), pause)))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS) if pause > 0 else _PAUSE_SECONDS
 
-    def staged(self, attempt_id: str) -> AttemptView:
+    def staged(self, attempt_id: str) -> work.AttemptView:
         """Report that the write is complete: the Steward now verifies what is on the branch."""
-        return self._read(post(f"{_attempt(attempt_id)}/staged", None, repeatable=True, patient=True), AttemptView)
+        return self._read(
+            post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True), work.AttemptView
+        )
 
-    def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
+    def abort_attempt(self, attempt_id: str, reason: str) -> work.AttemptView:
         """Abort the attempt; aborting it again changes nothing."""
-        return self._read(post(f"{_attempt(attempt_id)}/abort", with_reason(reason), repeatable=True), AttemptView)
+        return self._read(
+            post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True), work.AttemptView
+        )
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt alone.
@@ -128,63 +113,65 @@ class WorkCalls(Calls):
         """
         token = AccessToken(draw_token_text())
         body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
-        call = post(f"{_attempt(attempt_id)}/tokens", body, repeatable=True, patient=True)
+        call = post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)
         return AttemptToken(token, self._read(call, IssuedToken).identity)
 
-    def abandon_workload(self, workload_id: str, reason: str) -> WorkloadView:
+    def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView:
         """Abandon the workload; what is published of it stays."""
-        call = post(f"{_workload(workload_id)}/abandon", with_reason(reason), repeatable=True)
-        return self._read(call, WorkloadView)
+        call = post(f"{_workload_path(workload_id)}/abandon", with_reason(reason), repeatable=True)
+        return self._read(call, work.WorkloadView)
 
     def publish_branch(
         self, workload_id: str, table: str, branch: str, parameters: Mapping[str, str], reason: str | None = None
-    ) -> AttemptView:
+    ) -> work.AttemptView:
         """Verify and publish a branch that was staged before, as one chunk that the Steward copies.
 
         After a branch that failed under this id, another try needs a reason.
         """
         body = build_request(
-            PublishBranchRequest,
+            work.PublishBranchRequest,
             workload_id=segment(workload_id, "workload id"),
             table=table,
             branch=branch,
             parameters=dict(parameters),
             reason=reason,
         )
-        return self._read(post("/v1/publications", body, repeatable=True, patient=True), AttemptView)
+        return self._read(post("/v1/publications", body, repeatable=True, patient=True), work.AttemptView)
 
-    def publish_override(self, override_id: str) -> AttemptView:
+    def publish_override(self, override_id: str) -> work.AttemptView:
         """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""
         path = f"/v1/overrides/{sha256_text(override_id, 'override id')}/publish"
-        return self._read(post(path, None, repeatable=True), AttemptView)
+        return self._read(post(path, None, repeatable=True), work.AttemptView)
 
-    def jobs(self, *, limit: int = 100) -> tuple[ListedJob, ...]:
+    def jobs(self, *, limit: int = 100) -> tuple[work.ListedJob, ...]:
         """The jobs that are not done; failed jobs first, then those that wait for another try."""
-        return self._get("/v1/jobs", JobList, page_query(None, limit)).jobs
+        return self._get("/v1/jobs", work.JobList, page_query(None, limit)).jobs
 
-    def orphans(self, table: str) -> tuple[OrphanView, ...]:
+    def orphans(self, table: str) -> tuple[work.OrphanView, ...]:
         """The files that attempts and published branches left in the table, and that nothing refers to."""
-        return self._get("/v1/orphans", OrphanList, {"table": table}, long=True).orphans
+        return self._get("/v1/orphans", work.OrphanList, {"table": table}, long=True).orphans
 
-    def remove_orphans(self, table: str) -> tuple[OrphanView, ...]:
+    def remove_orphans(self, table: str) -> tuple[work.OrphanView, ...]:
         """Remove the orphans; returns those that were removed."""
-        call = post("/v1/orphans/remove", build_request(RemoveOrphansRequest, table=table), repeatable=True, long=True)
-        return self._read(call, OrphanList).orphans
+        call = post(
+            "/v1/orphans/remove", build_request(work.RemoveOrphansRequest, table=table), repeatable=True, long=True
+        )
+        return self._read(call, work.OrphanList).orphans
 
-    def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[QuarantinedView, ...]:
+    def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[work.QuarantinedView, ...]:
         """A page of failed attempts whose files are kept, oldest first; `after` is the last id of the page before."""
-        return self._get("/v1/quarantine", QuarantinedList, {"table": table, "after": after}).quarantine
+        return self._get("/v1/quarantine", work.QuarantinedList, {"table": table, "after": after}).quarantine
 
-    def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[QuarantineRemovalView, ...]:
+    def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[work.QuarantineRemovalView, ...]:
         """Remove the files of these failed attempts for good. Raises if one of them may still be published."""
-        body = build_request(RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
+        body = build_request(work.RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
         call = post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
-        return self._read(call, QuarantineRemovalList).removed
+        return self._read(call, work.QuarantineRemovalList).removed
 
 
-def _workload(workload_id: str) -> str:
+def _workload_path(workload_id: str) -> str:
     return f"/v1/workloads/{segment(workload_id, 'workload id')}"
 
 
-def _attempt(attempt_id: str) -> str:
+def _attempt_path(attempt_id: str) -> str:
     return f"/v1/attempts/{segment(attempt_id, 'attempt id')}"

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # The Steward pins no larger manifest.
 _MANIFEST_BYTES: Final = 67_108_864
-_FILE: Final = "_file"
-_UNKNOWN: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
+_FILE_COLUMN: Final = "_file"
+_NOT_FOUND: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +81,7 @@ class Source:
         try:
             found = TableMetadata.from_json(TableClient(self.client, *split_name(table)).load())
         except InputError as error:
-            if error.code not in _UNKNOWN:
+            if error.code not in _NOT_FOUND:
                 raise
             raise self._gone_error(table, "no table of that name") from error
         if found.table_uuid != self.workload.source:
@@ -91,12 +91,12 @@ class Source:
         return found
 
     def _gone_error(self, table: str, got: str) -> PvdmError:
-        """The error for a source that is not the pinned one; a change of the job cannot fix it."""
+        """The error for a source that is no longer the pinned one; a change of the job cannot fix it."""
         return Code.SOURCE_GONE(
-            f"{table} is not what the workload has pinned any more",
+            f"{table} is no longer the table that the workload has pinned",
             expected=f"the table {self.workload.source} with snapshot {self._snapshot_id}",
             got=got,
-            hint=f"bring it back under its name; or an operator gives the workload up (`pvdm abandon "
+            hint=f"restore it under its name; or an operator abandons the workload (`pvdm abandon "
             f"{self.workload.workload_id} --reason TEXT`), and a new workload id pins the source as it is now",
         )
 
@@ -116,11 +116,11 @@ class Source:
     def _with_newer(self, frame: DataFrame) -> DataFrame:
         """Add later columns with their defaults or null, since Spark reads a snapshot by its own schema."""
         defaults = initial_defaults(self._read_schema)
-        known = {name.lower() for name in frame.columns}
+        names_in_frame = {name.lower() for name in frame.columns}
         for field in self.schema.fields:
-            if field.name.lower() not in known:
-                found = None if field.field_id is None else defaults.get(field.field_id)
-                value = null_of(field.type) if found is None else literal(found, field.type)
+            if field.name.lower() not in names_in_frame:
+                default = None if field.field_id is None else defaults.get(field.field_id)
+                value = null_of(field.type) if default is None else literal(default, field.type)
                 frame = frame.withColumn(field.name, value)
         return frame
 
@@ -128,36 +128,35 @@ class Source:
         """The chunk's rows, by the contract's filter and the chunk's own, built from values and not from SQL text."""
         from pyspark.sql import functions
 
-        where = condition(self.bound.where(self.schema))
-        own = condition(bind(chunk.expression, self.schema, {}))
+        filters = condition(self.bound.where(self.schema)) & condition(bind(chunk.expression, self.schema, {}))
         table = self.bound.contract.boundary.source.table
         if table is None:
-            listed = [str(each["path"]) for each in self._manifest["files"]]
-            paths = listed if chunk.files is None else list(chunk.files)
+            all_paths = [str(each["path"]) for each in self._manifest["files"]]
+            paths = all_paths if chunk.files is None else list(chunk.files)
             if paths:
-                return self.session().read.parquet(*paths).where(where & own)
+                return self.session().read.parquet(*paths).where(filters)
             columns = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
             return self.session().createDataFrame([], columns)
         if self._snapshot_id is None:
-            return self.session().table(self._name(table)).where(functions.lit(False))
-        frame = self.session().read.option("versionAsOf", str(self._snapshot_id)).table(self._name(table))
+            return self.session().table(self._spark_name(table)).where(functions.lit(False))
+        frame = self.session().read.option("versionAsOf", str(self._snapshot_id)).table(self._spark_name(table))
         if chunk.files is not None:
-            frame = frame.where(functions.col(_FILE).isin(*chunk.files))
-        return self._with_newer(frame).where(where & own)
+            frame = frame.where(functions.col(_FILE_COLUMN).isin(*chunk.files))
+        return self._with_newer(frame).where(filters)
 
-    def mapped(self, frame: DataFrame) -> DataFrame:
+    def apply_mapping(self, frame: DataFrame) -> DataFrame:
         """Apply the declared mapping: columns renamed, left out, reordered and widened."""
         from pyspark.sql import functions
 
         columns = []
-        for each in resolve(self.bound.contract.boundary.mapping, self.schema):
+        for each in resolve(self.bound.contract.boundary.columns, self.schema):
             column = functions.col(spark_name(each.source))
             if each.type != self.schema.column(each.source).type:
                 column = column.cast(spark_type(each.type))
             columns.append(column.alias(each.target))
         return frame.select(*columns)
 
-    def _name(self, table: str) -> str:
+    def _spark_name(self, table: str) -> str:
         levels, name = split_name(table)
         return spark_name(self._catalog, *levels, name)
 
@@ -165,8 +164,9 @@ class Source:
     def _catalog(self) -> str:
         """The name of the Spark catalog with the producer's token; each Steward and token has its own."""
         lent = self.client.lend(Role.PRODUCER)
-        mark = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
-        catalog = SparkCatalog(f"pvdm_{mark.hexdigest()[:16]}", f"{self.client.url}/catalog", lent.token, lent.token_id)
+        digest = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
+        name = f"pvdm_{digest.hexdigest()[:16]}"
+        catalog = SparkCatalog(name, f"{self.client.url}/catalog", lent.token, lent.token_id)
         wire(self.session(), catalog)
         return catalog.name
 
@@ -186,7 +186,7 @@ class Chunk:
 
     @classmethod
     def of(cls, workload: WorkloadView, chunk: ChunkView, source: Source | None) -> Chunk:
-        """The chunk of a response."""
+        """The chunk of a response, for the job."""
         return cls(
             workload.workload_id,
             chunk.chunk_id,
@@ -198,16 +198,15 @@ class Chunk:
             source,
         )
 
-    @property
-    def _pinned(self) -> Source:
+    def _require_source(self) -> Source:
         if self._source is None:
             raise Code.CHUNK_WITHOUT_SPARK(got="a small job")
         return self._source
 
     def source(self) -> DataFrame:
         """The chunk's rows of the pinned source, with the source's columns."""
-        return self._pinned.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
+        return self._require_source().frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:
         """The rows that the contract declares: `source` in the target's columns."""
-        return self._pinned.mapped(self.source())
+        return self._require_source().apply_mapping(self.source())

@@ -44,10 +44,10 @@ class Coordinator:
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step.
         """
-        patient = steward.with_patience()
-        self._own = patient.identity().role is not Role.PRODUCER
-        self._client = patient.with_token(steward.lend(Role.PRODUCER).token) if self._own else patient
-        self._spark = _session(spark)
+        client = steward.with_patience()
+        self._owns_client = client.identity().role is not Role.PRODUCER
+        self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
+        self._spark = _session_function(spark)
         self._stage_seconds = stage_seconds
         self._watch = watch
 
@@ -58,8 +58,8 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Close the client that it made; the caller's own stays open."""
-        if self._own:
+        """Close the client that the Coordinator created; the caller's own stays open."""
+        if self._owns_client:
             self._client.close()
 
     def execute_workload(
@@ -81,7 +81,7 @@ class Coordinator:
     def run(
         self, workload_id: str, table: str, parameters: Mapping[str, object], build: Build | None = None
     ) -> Outcome:
-        """The same with the parameters as a mapping, so that they may have any name."""
+        """Like `execute_workload`, with the parameters as a mapping, so that they may have any name."""
         texts = {name: _text(name, value) for name, value in parameters.items()}
         self._require_job(build)
         return self._run(self._client.open_workload(workload_id, table, texts), build)
@@ -109,22 +109,23 @@ class Coordinator:
         """
         texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
         try:
-            taken = self._client.publish_branch(workload_id, table, branch, texts, reason)
+            attempt = self._client.publish_branch(workload_id, table, branch, texts, reason)
         except (ConflictError, InputError, NotAllowedError):
             # An abandoned workload is reported as abandoned, whatever else is wrong with this call.
             if (abandoned := self._find_abandoned(workload_id)) is None:
                 raise
             return abandoned
-        new = taken.attempt_id if taken.state in (AttemptState.VERIFYING, AttemptState.COMMITTING) else None
-        return self._run(self._client.workload(workload_id).workload, _no_build, handed_in=new)
+        is_running = attempt.state in (AttemptState.VERIFYING, AttemptState.COMMITTING)
+        opened = attempt.attempt_id if is_running else None
+        return self._run(self._client.workload(workload_id).workload, _refuse_build, opened_attempt=opened)
 
     def _find_abandoned(self, workload_id: str) -> Outcome | None:
         """The outcome of an abandoned workload; None for any other, and for an unknown one."""
         try:
-            found = self._client.workload(workload_id).workload
+            workload = self._client.workload(workload_id).workload
         except PvdmError:
             return None
-        return self._run(found, _no_build) if found.state is WorkloadState.ABANDONED else None
+        return self._run(workload, _refuse_build) if workload.state is WorkloadState.ABANDONED else None
 
     def _target(self, table: str | None, contract: DataProductContract | None) -> str:
         if contract is None:
@@ -134,30 +135,35 @@ class Coordinator:
         target = contract.boundary.target
         if table not in (None, target):
             raise Code.TARGET_DIFFERS(expected=target, got=str(table)[:200])
-        found = self._client.protected("table", name=target)
-        if not found or found[0].contract_sha256 != contract.sha256:
+        protected = self._client.protected("table", name=target)
+        if not protected or protected[0].contract_sha256 != contract.sha256:
             raise Code.CONTRACT_NOT_APPLICABLE(
                 f"{target} is not protected under this contract",
                 reason="contract_not_protecting",
-                expected=found[0].contract_sha256 if found else "a protected table",
+                expected=protected[0].contract_sha256 if protected else "a protected table",
                 got=contract.sha256,
             )
         return target
 
     def _run(
-        self, workload: WorkloadView, build: Build | None, *, repair: str | None = None, handed_in: str | None = None
+        self,
+        workload: WorkloadView,
+        build: Build | None,
+        *,
+        repair: str | None = None,
+        opened_attempt: str | None = None,
     ) -> Outcome:
         contract = parse_contract(self._client.contract(workload.contract_hash), f"contract {workload.contract_hash}")
         bound = contract.bind(dict(workload.parameters))
         source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
         settings = Settings(
             make=self._make_function(build),
-            stager=functools.cache(self._stager),
+            stager=functools.cache(self._create_stager),
             source=source,
             watch=self._watch,
             stage_seconds=self._stage_seconds,
             repair=repair,
-            handed_in=handed_in,
+            opened_attempt=opened_attempt,
         )
         return Run(self._client, workload, bound, settings).outcome()
 
@@ -176,20 +182,21 @@ class Coordinator:
         session = self._spark
         return lambda chunk: build(None if session is None else session(), chunk)
 
-    def _stager(self) -> Stager[Any]:
+    def _create_stager(self) -> Stager[Any]:
         if self._spark is None:
             return SmallStager(self._client)
         return SparkStager(self._client, self._spark())
 
 
-def _session(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
+def _session_function(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
     """A function that returns the session, and starts it at its first call if needed."""
     if spark is None:
         return None
     return functools.cache(spark) if callable(spark) else lambda: spark
 
 
-def _no_build(_spark: object, chunk: Chunk) -> None:
+def _refuse_build(_spark: object, chunk: Chunk) -> None:
+    """The job of a published branch: its rows are staged already."""
     raise Code.BRANCH_NOT_ADOPTED(got=chunk.chunk_id)
 
 

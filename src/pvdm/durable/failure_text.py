@@ -21,16 +21,16 @@ from pvdm.errors import (
     VerificationError,
 )
 from pvdm.lake.spark import CALLING, cause_of
-from pvdm.model.chunk import is_stewards
+from pvdm.model.chunk import is_steward_branch
 from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.located import (
     LocatedClass,
     count_rows,
+    explain_hidden_keys,
+    explain_more_keys,
     fields_that_differ,
     files_of,
     first_keys,
-    rest_of_keys,
-    who_sees,
 )
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import FailureClass
@@ -40,12 +40,12 @@ _FAILED: Final = Code.VERIFICATION_FAILED
 
 
 def failure_error(
-    attempt: AttemptView, chunk_id: str, no_way_on: str = "", *, before: bool = False, moved: SourceMoved | None = None
+    attempt: AttemptView, chunk_id: str, next_step: str = "", *, before: bool = False, moved: SourceMoved | None = None
 ) -> VerificationError:
-    """The error for an attempt that failed, with the Steward's refusal and the next step, usually a repair.
+    """The error for an attempt that failed, with the Steward's refusal and the next step.
 
-    `before`: an earlier run ended so, and this one has tried nothing. `moved`: the source has newer rows than the
-    workload reads. `no_way_on` replaces the next step where no attempt is left.
+    `before`: the attempt failed in an earlier run, and this run has tried nothing. `moved`: the source has newer rows
+    than the workload reads. `next_step` replaces the usual one, a repair, for example if no attempt is left.
     """
     refusal = attempt.refusal
     classes = ", ".join(each.value for each in attempt.classes)
@@ -56,27 +56,27 @@ def failure_error(
     details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
     details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
     # If the gate refused, the job may be right.
-    by_gate = None if refusal is None or refusal.code == _FAILED else refusal.hint
-    if no_way_on:
-        hint = no_way_on if by_gate is None else f"{by_gate}; {no_way_on}"
+    gate_hint = None if refusal is None or refusal.code == _FAILED else refusal.hint
+    if next_step:
+        hint = next_step if gate_hint is None else f"{gate_hint}; {next_step}"
     else:
-        way = retry_command(attempt)
-        hint = f"fix the job, then: {way}" if by_gate is None else f"{by_gate}; to try again: {way}"
-    if moved is not None and by_gate is None:
+        command = retry_command(attempt)
+        hint = f"fix the job, then: {command}" if gate_hint is None else f"{gate_hint}; to try again: {command}"
+    if moved is not None and gate_hint is None:
         hint = f"{must_read_hint(moved)}; {hint}"
     if before:
         hint = f"{_not_tried_note(attempt, 'the verdict of')}; {hint}"
     return VerificationError(
         _FAILED if refusal is None else refusal.reason,
-        f"nothing was published: {_why(attempt)}",
+        f"nothing was published: {_reason_text(attempt)}",
         expected=None if refusal is None else refusal.expected,
         got=_got(attempt),
-        hint=hint if is_stewards(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
+        hint=hint if is_steward_branch(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
         **details,
     )
 
 
-def _why(attempt: AttemptView) -> str:
+def _reason_text(attempt: AttemptView) -> str:
     """The Steward's reason, with counts of located rows."""
     if attempt.refusal is None:
         return attempt.reason
@@ -102,25 +102,25 @@ def _located(attempt: AttemptView) -> dict[str, str | int]:
         return {"not_located": located.problem_code}
     facts: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
     facts |= {_files_name(each): files_of(each) for each in located.classes if each.files}
-    withheld = who_sees(located)
+    withheld = explain_hidden_keys(located)
     if withheld is not None and located.keys_for:
         withheld += f"; see `pvdm status --workload-id {attempt.workload_id}`"
-    said = {
+    texts = {
         "fields_that_differ": fields_that_differ(located),
         "withheld": withheld,
-        "more": rest_of_keys(located, attempt.workload_id),
+        "more": explain_more_keys(located, attempt.workload_id),
     }
-    return facts | {name: words for name, words in said.items() if words}
+    return facts | {name: text for name, text in texts.items() if text}
 
 
-def _files_name(each: LocatedClass) -> str:
-    of = "source_files" if each.failure is FailureClass.MISSING else "files"
-    return f"{of}_with_{each.failure.value}_rows"
+def _files_name(located: LocatedClass) -> str:
+    files = "source_files" if located.failure is FailureClass.MISSING else "files"
+    return f"{files}_with_{located.failure.value}_rows"
 
 
 def _not_tried_note(attempt: AttemptView, what: str) -> str:
-    """A note that this is an old result, not one of what was corrected since."""
-    job = "the job was not run" if is_stewards(attempt.branch) else "the branch was not read again"
+    """A note that the result is of an earlier run: later corrections were not tried."""
+    job = "the job was not run" if is_steward_branch(attempt.branch) else "the branch was not read again"
     return f"this is {what} attempt {attempt.number} at {utc_time(attempt.changed_at)}; {job}"
 
 
@@ -129,15 +129,15 @@ def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBac
     refusal = attempt.refusal
     if refusal is None:
         raise AssertionError("an attempt without a verdict has a refusal")
-    way = f"if it was cured since without that, as by a migration: {retry_command(attempt)}"
+    next_step = f"if the cause was removed meanwhile, for example by a migration: {retry_command(attempt)}"
     if before:
-        way = f"{_not_tried_note(attempt, 'the end of')}; {way}"
+        next_step = f"{_not_tried_note(attempt, 'the end of')}; {next_step}"
     return RolledBackError(
         refusal.reason,
         f"nothing was published, and there is no verdict: {refusal.message}",
         expected=refusal.expected,
         got=refusal.got,
-        hint=way if refusal.hint is None else f"{refusal.hint}; {way}",
+        hint=next_step if refusal.hint is None else f"{refusal.hint}; {next_step}",
         chunk=attempt.chunk_id,
         attempt=attempt.number,
         attempt_id=attempt.attempt_id,
@@ -146,7 +146,7 @@ def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBac
 
 def retry_command(attempt: AttemptView) -> str:
     """The command that opens another attempt after a failed one; it needs a reason."""
-    if is_stewards(attempt.branch):
+    if is_steward_branch(attempt.branch):
         return f"pvdm repair {attempt.workload_id} --reason TEXT"
     table = attempt.table or "TABLE"
     return f"pvdm publish {table} BRANCH --workload-id {attempt.workload_id} --reason TEXT (and its --param)"
@@ -169,10 +169,10 @@ def stuck_error(attempt: AttemptView) -> UnavailableError:
     cure = "" if problem is None or problem.hint is None else f"{problem.hint}; "
     return UnavailableError(
         Code.ATTEMPT_STUCK if problem is None else problem.reason,
-        "the Steward cannot go on with the attempt" + ("" if problem is None else f": {problem.message}"),
+        "the Steward cannot continue the attempt" + ("" if problem is None else f": {problem.message}"),
         expected=None if problem is None else problem.expected,
         got=None if problem is None else problem.got,
-        hint=f"{cure}{retry}the same call makes it try at once, and waits on",
+        hint=f"{cure}{retry}the same call makes the Steward try at once, and waits for the result",
         attempt_id=attempt.attempt_id,
     )
 
@@ -180,24 +180,24 @@ def stuck_error(attempt: AttemptView) -> UnavailableError:
 def abandoned_error(workload: WorkloadView) -> PvdmError:
     """The error for a workload that was abandoned."""
     claim = workload.claim
-    way = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
-    hint = f"trying this one again changes nothing; {way}"
+    next_step = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
+    hint = f"trying this one again changes nothing; {next_step}"
     return Code.WORKLOAD_ABANDONED(got=f"abandoned: {workload.reason}", hint=hint)
 
 
 def interrupted_error(*, staged: bool) -> PvdmError:
     """The error for a run that was interrupted; `staged`: the Steward has attempts to verify or publish."""
-    hint = "the same call takes the workload up again"
+    hint = "the same call continues the workload"
     if staged:
-        hint = f"the Steward goes on with what was handed in; {hint}"
+        hint = f"the Steward continues with the staged chunks; {hint}"
     return Code.INTERRUPTED("the run was interrupted", hint=hint)
 
 
 TAKEN_OVER: Final = "another run of the workload took it over"
-_OWN: Final = str(Path(__file__).parents[1])
-_INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PVDM_FOLDER: Final = str(Path(__file__).parents[1])
+_LIBRARY_FOLDERS: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 # Errors of these kinds explain themselves; any other error is the job's.
-_TELLING: Final = (InputError, NotAllowedError, UnavailableError, RolledBackError)
+_SELF_EXPLAINING: Final = (InputError, NotAllowedError, UnavailableError, RolledBackError)
 
 
 def reason_for(error: BaseException) -> str:
@@ -212,11 +212,11 @@ def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseEx
     """
     if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
         return taken_over_error(now, job=_summary(error, 300))
-    if isinstance(error, _TELLING) or not isinstance(error, Exception):
+    if isinstance(error, _SELF_EXPLAINING) or not isinstance(error, Exception):
         return error
     summary = _summary(error, 300)
     if isinstance(error, StateUnknownError) or "CommitStateUnknownException" in summary:
-        # The response to the commit on the branch was lost, which is no fault of the job.
+        # The response to the commit on the branch was lost: the job is not the cause.
         return Code.STAGING_UNKNOWN(got=summary)
     if "NotAuthorizedException" in summary:
         return Code.CATALOG_TOKEN_REFUSED(got=summary)
@@ -231,7 +231,7 @@ def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
     return Code.ATTEMPT_TAKEN_OVER(
         f"another run took {what} over",
         got=f"{now.state}: {now.reason}",
-        hint=f"let that one come to its end: `pvdm status --workload-id {now.workload_id}` shows how far it is",
+        hint=f"wait until that run has ended: `pvdm status --workload-id {now.workload_id}` shows its progress",
         **details,
     )
 
@@ -239,62 +239,63 @@ def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
 def attempts_exhausted_hint(
     workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int, rolled_back_max: int
 ) -> str:
-    """The next step where no attempt at the chunk is left; empty where one is."""
-    counts = (
+    """The next step if no attempt at the chunk is left; else empty."""
+    limits = (
         ("failed", AttemptState.VERIFICATION_FAILED, failed_max),
         ("were rolled back", AttemptState.ROLLED_BACK, rolled_back_max),
     )
-    for how, state, most in counts:
-        if sum(each.state is state for each in attempts) >= most:
+    for how_ended, state, limit in limits:
+        if sum(each.state is state for each in attempts) >= limit:
             return (
-                f"no attempt is left at the chunk, since {most} {how}. To publish rows that failed: "
-                "`pvdm break-glass`, while the workload is open. Else an operator gives it up with "
+                f"no attempt is left at the chunk, since {limit} {how_ended}. To publish rows that failed: "
+                "`pvdm break-glass`, while the workload is open. Else an operator abandons it with "
                 f"`pvdm abandon {workload_id} --reason TEXT`, after which break-glass is no longer possible, and "
                 "another workload id starts again"
             )
     return ""
 
 
-def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError) -> PvdmError:
-    """The error of a failed job whose failure could not be reported; `why` is the error of that report."""
-    left = f"attempt {attempt.number} at chunk {attempt.chunk_id} is STAGING as far as is known"
-    if isinstance(why, NotAllowedError):
-        way = "with a good token the same call takes the attempt back and the workload up again"
+def unreported_error(error: BaseException, attempt: AttemptView, report_error: PvdmError) -> PvdmError:
+    """The error of a failed job whose failure could not be reported to the Steward, because of `report_error`."""
+    last_state = f"attempt {attempt.number} at chunk {attempt.chunk_id} is STAGING as far as is known"
+    if isinstance(report_error, NotAllowedError):
+        next_step = "with a valid token the same call aborts the attempt and continues the workload"
         return NotAllowedError(
-            why.reason,
-            f"the chunk could not be staged, and the Steward refuses the run: {why.message}; {left}",
-            expected=why.expected,
+            report_error.reason,
+            f"the chunk could not be staged, and the Steward refuses the run: {report_error.message}; {last_state}",
+            expected=report_error.expected,
             got=_summary(error, 300),
-            hint=f"{why.hint}; {way}" if why.hint else way,
+            hint=f"{report_error.hint}; {next_step}" if report_error.hint else next_step,
             attempt_id=attempt.attempt_id,
         )
     return Code.ATTEMPT_LEFT_STAGING(
-        f"the chunk could not be staged, and the Steward could not be reached: {left}",
+        f"the chunk could not be staged, and the Steward could not be reached: {last_state}",
         got=_summary(error, 300),
         attempt_id=attempt.attempt_id,
         **_location(error),
     )
 
 
-def _summary(error: BaseException, most: int) -> str:
+def _summary(error: BaseException, max_characters: int) -> str:
     """The error's type and first line; for an error from Java its cause."""
-    said = str(error).strip().splitlines()
-    if said and said[0].startswith(CALLING):
-        said = [cause_of(error)]
-    return f"{type(error).__name__}: {said[0][:most]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    if lines and lines[0].startswith(CALLING):
+        lines = [cause_of(error)]
+    return f"{type(error).__name__}: {lines[0][:max_characters]}" if lines else type(error).__name__
 
 
 def _location(error: BaseException) -> dict[str, str]:
     """The innermost line of the job's own code, without any values."""
-    if isinstance(error, _TELLING):
+    if isinstance(error, _SELF_EXPLAINING):
         return {}
-    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_within(step[0], (_OWN,))]
-    # An installed job counts by its own package.
-    home = _package(steps[0][0]) if steps else ""
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_within(step[0], (_PVDM_FOLDER,))]
+    # The job may be an installed package: frames of the outermost package are the job's own code too.
+    job_package = _package(steps[0][0]) if steps else ""
     for frame, line in reversed(steps):
         code = frame.f_code
-        if _package(frame) == home or not (code.co_filename.startswith("<") or _is_within(frame, _INSTALLED)):
-            return {"at": f"{_file(code)}:{line} in {code.co_qualname}"}
+        is_library = code.co_filename.startswith("<") or _is_within(frame, _LIBRARY_FOLDERS)
+        if _package(frame) == job_package or not is_library:
+            return {"at": f"{_file_text(code)}:{line} in {code.co_qualname}"}
     return {}
 
 
@@ -303,13 +304,16 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_within(frame: FrameType, folders: tuple[str, ...]) -> bool:
-    """Whether the code lies in one of these folders; compiled code names paths of its build, so both files count."""
+    """Whether the code lies in one of these folders, by its own path or by its module's.
+
+    The path in compiled code is that of its build, so the module's is compared too.
+    """
     source = frame.f_code.co_filename
     files = (source, str(frame.f_globals.get("__file__") or source))
     return any(Path(file).is_relative_to(folder) for folder in folders for file in files)
 
 
-def _file(code: CodeType) -> str:
+def _file_text(code: CodeType) -> str:
     path, here = Path(code.co_filename), Path.cwd()
     shown = str(path.relative_to(here) if path.is_relative_to(here) else path)
     return "".join(each if each.isprintable() else "?" for each in shown)[-200:]

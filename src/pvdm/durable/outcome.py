@@ -31,7 +31,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one chunk, after `done` chunks of `total`; `note` is for a person, before the run goes on."""
+    """One step of one chunk, when `done` of `total` chunks are published; `note` is a text for people."""
 
     workload_id: str
     chunk_id: str
@@ -51,12 +51,12 @@ def unwatched(step: Step) -> None:
     del step
 
 
-_OF_APPEND: Final = (
+_CORRECT_APPEND: Final = (
     f"rows of a claim are appended once; to correct what is published, {WAY_TO_CORRECT}, "
     "and you run it under a new workload id"
 )
-_OF_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
-_OF_NOTHING: Final = (
+_CORRECT_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
+_CORRECT_EMPTY: Final = (
     "0 rows were published then, so nothing is claimed: publish what came since under a new workload id"
 )
 
@@ -73,7 +73,7 @@ class Published(Enum):
 class SourceMoved:
     """The source has a newer snapshot than the one that the workload reads.
 
-    `correction` says how newer rows are published. `opened_at` is when the workload pinned its snapshot; None where it
+    `correction` says how newer rows are published. `opened_at` is when the workload pinned its snapshot; None if it
     was complete when the run began.
     """
 
@@ -85,13 +85,11 @@ class SourceMoved:
     def __str__(self) -> str:
         pinned, newest = self.pinned_snapshot_id, self.newest_snapshot_id
         if self.opened_at is None:
-            text = (
-                f"other snapshots came to the source since: published is its snapshot {pinned}, its newest is {newest}"
-            )
+            text = f"the source has newer snapshots: its snapshot {pinned} is published, its newest is {newest}"
         else:
             text = f"the workload was opened at {utc_time(self.opened_at)} and reads snapshot {pinned} of its source"
             text += f"; the source is at {newest}"
-        return f"{text}; whether rows under the workload's filter changed was not looked at; if so: {self.correction}"
+        return f"{text}; it is not checked whether rows under the workload's filter changed; if so: {self.correction}"
 
     def to_json(self) -> dict[str, object]:
         """As JSON."""
@@ -118,39 +116,39 @@ class ChunkOutcome:
 
     @property
     def published(self) -> Published | None:
-        """Now or before; None where the chunk is not published."""
+        """Now or before; None if the chunk is not published."""
         if self.state is not AttemptState.COMMITTED:
             return None
         return Published.BEFORE if self.before else Published.NOW
 
     def to_json(self) -> dict[str, object]:
         """As JSON; the Steward's numbers are decimal strings."""
-        found = self.attempt
+        attempt = self.attempt
         return {
             "chunk_id": self.chunk_id,
-            "attempt_id": found.attempt_id,
-            "attempt": str(found.number),
-            "state": found.state.value,
+            "attempt_id": attempt.attempt_id,
+            "attempt": str(attempt.number),
+            "state": attempt.state.value,
             "published": None if self.published is None else self.published.value,
-            "verdict": None if found.verdict is None else found.verdict.value,
-            "classes": [each.value for each in found.classes],
-            "findings": [view_json(each) for each in found.findings],
-            "findings_more": str(found.findings_more),
-            "located": None if found.located is None else view_json(found.located),
-            "proof_id": found.proof_id,
-            "override_id": found.override_id,
-            "snapshot_id": None if found.snapshot_id is None else str(found.snapshot_id),
-            "rows_added": None if found.extent is None else str(found.extent.rows_added),
-            "files_added": None if found.extent is None else str(found.extent.files_added),
-            "refusal": None if found.refusal is None else found.refusal.model_dump(),
+            "verdict": None if attempt.verdict is None else attempt.verdict.value,
+            "classes": [each.value for each in attempt.classes],
+            "findings": [view_json(each) for each in attempt.findings],
+            "findings_more": str(attempt.findings_more),
+            "located": None if attempt.located is None else view_json(attempt.located),
+            "proof_id": attempt.proof_id,
+            "override_id": attempt.override_id,
+            "snapshot_id": None if attempt.snapshot_id is None else str(attempt.snapshot_id),
+            "rows_added": None if attempt.extent is None else str(attempt.extent.rows_added),
+            "files_added": None if attempt.extent is None else str(attempt.extent.files_added),
+            "refusal": None if attempt.refusal is None else attempt.refusal.model_dump(),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every chunk is published; `source_moved` where the source has moved since the workload was opened.
+    """Every chunk is published; `source_moved` if the source has newer snapshots than the workload reads.
 
-    `note` says what stays as it is, where an overwrite found no row.
+    `note` says what an overwrite without rows has left unchanged.
     """
 
     name: ClassVar[str] = "COMMITTED"
@@ -164,10 +162,9 @@ class Committed:
     @property
     def published(self) -> Published:
         """Whether this run published the rows, or an earlier one had."""
-        found = {each.before for each in self.chunks}
-        if found == {True}:
+        if self.chunks and all(each.before for each in self.chunks):
             return Published.BEFORE
-        return Published.PARTLY_NOW if True in found else Published.NOW
+        return Published.PARTLY_NOW if any(each.before for each in self.chunks) else Published.NOW
 
     @property
     def snapshot_id(self) -> int | None:
@@ -176,7 +173,7 @@ class Committed:
 
     @property
     def extent(self) -> ExtentView | None:
-        """Rows and files added and removed; None where the Steward does not know."""
+        """Rows and files added and removed; None if the Steward does not know."""
         return extent_of(self.chunks)
 
     @property
@@ -185,9 +182,9 @@ class Committed:
         return tuple(each for each in self.chunks if each.attempt.overridden)
 
     def __str__(self) -> str:
-        word = "ALREADY PUBLISHED" if self.published is Published.BEFORE else self.name
-        much = "how many rows is not known" if self.extent is None else str(self.extent)
-        return f"{word}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {much}"
+        state = "ALREADY PUBLISHED" if self.published is Published.BEFORE else self.name
+        extent = "how many rows is not known" if self.extent is None else str(self.extent)
+        return f"{state}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {extent}"
 
     def require(self) -> Committed:
         """Itself; the other outcomes raise."""
@@ -229,7 +226,7 @@ class _Unpublished:
 class VerificationFailed(_Unpublished):
     """A verdict was FAIL, or the gate refused; nothing was published. The next step is `repair`.
 
-    `before`: an earlier run ended so, and this one has tried nothing.
+    `before`: it failed in an earlier run, and this run has tried nothing.
     """
 
     name: ClassVar[str] = "VERIFICATION_FAILED"
@@ -259,21 +256,21 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
     """The sum over the published chunks; removals count once for each snapshot."""
-    shown = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
-    known = {each.snapshot_id: each.extent for each in shown if each.extent is not None}
-    if any(each.extent is None for each in shown):
+    published = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
+    extents = [each.extent for each in published if each.extent is not None]
+    if len(extents) < len(published):
         return None
-    added = [each.extent for each in shown if each.extent is not None]
+    by_snapshot = {each.snapshot_id: extent for each, extent in zip(published, extents, strict=True)}
     return ExtentView(
-        rows_added=sum(each.rows_added for each in added),
-        files_added=sum(each.files_added for each in added),
-        rows_removed=sum(each.rows_removed for each in known.values()),
-        files_removed=sum(each.files_removed for each in known.values()),
+        rows_added=sum(each.rows_added for each in extents),
+        files_added=sum(each.files_added for each in extents),
+        rows_removed=sum(each.rows_removed for each in by_snapshot.values()),
+        files_removed=sum(each.files_removed for each in by_snapshot.values()),
     )
 
 
 def _json(outcome: Outcome) -> dict[str, object]:
-    """The common JSON fields; counts are null where the Steward does not know them."""
+    """The common JSON fields; counts are null if the Steward does not know them."""
     extent = extent_of(outcome.chunks)
     counts = ("rows_added", "files_added", "rows_removed", "files_removed")
     overrides = {each.attempt.override_id for each in outcome.chunks}
@@ -290,13 +287,12 @@ def _json(outcome: Outcome) -> dict[str, object]:
 
 
 def source_moved(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
-    """Pinned and newest snapshot, where they differ; None also where the newest is unknown."""
+    """Pinned and newest snapshot; None if they are equal, or the newest is unknown."""
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is None or newest is None or pinned == newest:
         return None
-    is_open = workload.state is WorkloadState.OPEN
-    way = _correction(workload, chunks, newest, appends=appends)
-    return SourceMoved(pinned, newest, way, workload.changed_at if is_open else None)
+    opened_at = workload.changed_at if workload.state is WorkloadState.OPEN else None
+    return SourceMoved(pinned, newest, _correction(workload, chunks, newest, appends=appends), opened_at)
 
 
 def _correction(workload: WorkloadView, chunks: Sequence[ChunkOutcome], newest: int, *, appends: bool) -> str:
@@ -307,11 +303,11 @@ def _correction(workload: WorkloadView, chunks: Sequence[ChunkOutcome], newest: 
                 f"to publish {newest}: an operator abandons {workload.workload_id}, of which nothing is published, "
                 "and you run it under a new workload id"
             )
-        return f"publish the rest of this one first; then: {_OF_APPEND if appends else _OF_OVERWRITE}"
+        return f"publish the rest of this one first; then: {_CORRECT_APPEND if appends else _CORRECT_OVERWRITE}"
     if not appends:
-        return _OF_OVERWRITE
+        return _CORRECT_OVERWRITE
     extent = extent_of(chunks)
-    return _OF_NOTHING if extent is not None and not extent.rows_added else _OF_APPEND
+    return _CORRECT_EMPTY if extent is not None and not extent.rows_added else _CORRECT_APPEND
 
 
 def must_read_hint(moved: SourceMoved) -> str:

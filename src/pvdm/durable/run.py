@@ -10,21 +10,8 @@ from typing import Any, Final
 
 from pvdm.api.work import AttemptView, ChunkView, WorkloadView
 from pvdm.client import StewardClient
+from pvdm.durable import failure_text
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.failure_text import (
-    TAKEN_OVER,
-    abandoned_error,
-    attempts_exhausted_hint,
-    failure_error,
-    interrupted_error,
-    no_verdict_error,
-    reason_for,
-    retry_command,
-    staging_error,
-    stuck_error,
-    taken_over_error,
-    unreported_error,
-)
 from pvdm.durable.outcome import (
     ChunkOutcome,
     Committed,
@@ -49,9 +36,9 @@ from pvdm.physical.watchdog import Terminated, termination_raised, watched
 CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
 LOOK_SECONDS: Final = 20.0
-_FIRST: Final = "the first attempt"
-_AGAIN: Final = "taken up again"
-_STAYS: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
+_FIRST_REASON: Final = "the first attempt"
+_RETRY_REASON: Final = "taken up again"
+_UNCHANGED: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
 
 Make = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager needs."""
@@ -61,8 +48,8 @@ Make = Callable[[Chunk], Any]
 class Settings:
     """Settings of a run; with `repair`, the reason, failed chunks are tried again.
 
-    `stager` is called when there is a chunk to stage, since it may start Spark. `handed_in` is an attempt that the
-    caller has just opened: its publication counts as this run's.
+    `stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
+    attempt that the caller has just opened: its publication counts as this run's.
     """
 
     make: Make
@@ -71,11 +58,11 @@ class Settings:
     watch: Watch
     stage_seconds: float | None
     repair: str | None = None
-    handed_in: str | None = None
+    opened_attempt: str | None = None
 
 
 class Run:
-    """Runs the chunks in the plan's order; a failed chunk ends the run, since the same job makes the others."""
+    """Runs the chunks in the plan's order; a failed chunk ends the run, since the other chunks have the same job."""
 
     def __init__(self, client: StewardClient, workload: WorkloadView, bound: BoundContract, settings: Settings) -> None:
         self._client = client
@@ -83,23 +70,23 @@ class Run:
         self._bound = bound
         self._settings = settings
         self._table = workload.table or bound.contract.boundary.target
-        self._found: dict[str, AttemptView] = {}
-        self._before: set[str] = set()
+        self._attempts: dict[str, AttemptView] = {}  # the last attempt at each chunk, by the chunk's id
+        self._published_before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None
-        self._places: dict[str, int] = {}
-        self._ended_before = False
-        self._noted = False
+        self._plan_indexes: dict[str, int] = {}
+        self._failed_before = False
+        self._source_noted = False
 
     def outcome(self) -> Outcome:
         """Run to the end, or until an error stops it."""
         if self._workload.state is WorkloadState.ABANDONED:
-            return self._rolled_back(abandoned_error(self._workload))
+            return self._rolled_back(failure_text.abandoned_error(self._workload))
         try:
             with termination_raised():
                 return self._run_chunks()
         except (KeyboardInterrupt, Terminated):
-            staged = any(each.state in _WITH_STEWARD for each in self._found.values())
-            return self._rolled_back(interrupted_error(staged=staged))
+            staged = any(each.state in _WITH_STEWARD for each in self._attempts.values())
+            return self._rolled_back(failure_text.interrupted_error(staged=staged))
         except RolledBackError as error:
             return self._rolled_back(error)
 
@@ -107,28 +94,27 @@ class Run:
         waiting: list[tuple[ChunkView, AttemptView]] = []
         for chunk in self._plan():
             attempt = self._complete_chunk(chunk)
-            self._found[chunk.chunk_id] = attempt
+            self._attempts[chunk.chunk_id] = attempt
             if attempt.waiting:
                 waiting.append((chunk, attempt))
             elif attempt.state is not AttemptState.COMMITTED:
                 return self._failed_outcome(chunk, attempt)
         # Once all are proved, the Steward publishes them together.
         for chunk, attempt in waiting:
-            ended = self._await_attempt(chunk, attempt, through=True)
-            of, ended = (chunk, ended) if self._failed is None else self._failed
-            self._found[of.chunk_id] = ended
+            ended = self._await_attempt(chunk, attempt, until_published=True)
+            ended_chunk, ended = (chunk, ended) if self._failed is None else self._failed
+            self._attempts[ended_chunk.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
-                return self._failed_outcome(of, ended)
+                return self._failed_outcome(ended_chunk, ended)
         moved, note = self._source_moved(), self._unchanged_note()
         return Committed(self._workload.workload_id, self._table, self._chunks(), moved, note)
 
     def _unchanged_note(self) -> str | None:
-        """A note where an overwrite of partitions had no rows and so replaced nothing."""
-        by_rows = (
-            self._bound.contract.boundary.operation is Operation.OVERWRITE_PARTITIONS and not self._bound.partition
-        )
-        extent = extent_of(self._chunks())
-        return _STAYS if by_rows and extent is not None and not extent.rows_added | extent.files_removed else None
+        """A note if an overwrite of partitions had no rows and so replaced nothing."""
+        operation, extent = self._bound.contract.boundary.operation, extent_of(self._chunks())
+        if operation is not Operation.OVERWRITE_PARTITIONS or self._bound.partition or extent is None:
+            return None
+        return None if extent.rows_added or extent.files_removed else _UNCHANGED
 
     def _source_moved(self) -> SourceMoved | None:
         """Whether the source has newer snapshots, by the Steward's last answer."""
@@ -136,22 +122,22 @@ class Run:
         return source_moved(self._workload, self._chunks(), appends=appends)
 
     def _plan(self) -> Iterator[ChunkView]:
-        seen = 0
-        while page := self._client.chunks(self._workload.workload_id, after=seen, limit=CHUNKS_PAGE):
-            self._places |= {chunk.chunk_id: place for place, chunk in enumerate(page, seen)}
+        read = 0
+        while page := self._client.chunks(self._workload.workload_id, after=read, limit=CHUNKS_PAGE):
+            self._plan_indexes |= {chunk.chunk_id: index for index, chunk in enumerate(page, read)}
             yield from page
-            seen += len(page)
+            read += len(page)
 
     def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
         """Bring the chunk's last attempt, or a new one, to its end; returns it."""
-        last, reason = chunk.attempt, _FIRST
+        last, reason = chunk.attempt, _FIRST_REASON
         if last is not None:
-            before = last.attempt_id != self._settings.handed_in
+            is_of_earlier_run = last.attempt_id != self._settings.opened_attempt
             match last.state:
                 case AttemptState.COMMITTED:
-                    self._found[chunk.chunk_id] = last
-                    if before:
-                        self._before.add(chunk.chunk_id)
+                    self._attempts[chunk.chunk_id] = last
+                    if is_of_earlier_run:
+                        self._published_before.add(chunk.chunk_id)
                     self._report(chunk, Doing.SKIPPED, last)
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
@@ -160,41 +146,41 @@ class Run:
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
                     self._report(chunk, Doing.TAKEN_BACK, last)
-                    self._client.abort_attempt(last.attempt_id, TAKEN_OVER)
-                    reason = _AGAIN
+                    self._client.abort_attempt(last.attempt_id, failure_text.TAKEN_OVER)
+                    reason = _RETRY_REASON
                 case ended:
                     if self._settings.repair is None and needs_reason(ended, refused=last.refusal is not None):
-                        self._ended_before = before
-                        self._report(chunk, Doing.FAILED_BEFORE if before else Doing.FAILED, last)
+                        self._failed_before = is_of_earlier_run
+                        self._report(chunk, Doing.FAILED_BEFORE if is_of_earlier_run else Doing.FAILED, last)
                         return last
-                    reason = self._settings.repair or _AGAIN
+                    reason = self._settings.repair or _RETRY_REASON
         self._settings.stager()  # first, so that no attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
-        self._found[chunk.chunk_id] = opened
-        self._report(chunk, Doing.STAGING, opened, note=self._note())
+        self._attempts[chunk.chunk_id] = opened
+        self._report(chunk, Doing.STAGING, opened, note=self._source_note())
         self._stage(chunk, opened)
-        return self._await_attempt(chunk, self._hand_over(chunk, opened))
+        return self._await_attempt(chunk, self._report_staged(chunk, opened))
 
-    def _note(self) -> str | None:
-        """A note before the first chunk is staged, where the source has newer rows than will be published."""
-        moved = None if self._noted else self._source_moved()
-        self._noted = True
+    def _source_note(self) -> str | None:
+        """A note before the first chunk is staged, if the source has newer rows than will be published."""
+        moved = None if self._source_noted else self._source_moved()
+        self._source_noted = True
         return None if moved is None else str(moved)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
         """Stage the rows on the branch; after an error the attempt is aborted."""
         try:
-            given = self._client.attempt_token(attempt.attempt_id)
+            attempt_token = self._client.attempt_token(attempt.attempt_id)
             operation, partition = self._bound.contract.boundary.operation, self._bound.partition
             ids = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id)
             place = (self._client.url, self._table, attempt.branch, attempt.prefix)
-            to = Destination(*place, *ids, given.token, operation, partition)
+            destination = Destination(*place, *ids, attempt_token.token, operation, partition)
             settings, stager = self._settings, self._settings.stager()
-            shown = Chunk.of(self._workload, chunk, settings.source)
+            chunk_for_job = Chunk.of(self._workload, chunk, settings.source)
             watched(
-                lambda: stager.stage(lambda: settings.make(shown), to),
-                cancel=lambda: stager.cancel(to),
-                seconds=_stage_limit(settings.stage_seconds, given.identity.expires_at),
+                lambda: stager.stage(lambda: settings.make(chunk_for_job), destination),
+                cancel=lambda: stager.cancel(destination),
+                seconds=_stage_limit(settings.stage_seconds, attempt_token.identity.expires_at),
             )
         except BaseException as error:
             failure = self._abort_after(chunk, attempt, error)
@@ -204,14 +190,14 @@ class Run:
 
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
-        reason = reason_for(error)
+        reason = failure_text.reason_for(error)
         found = self._abort(attempt, reason)
         failure: BaseException
         if isinstance(found, PvdmError):
-            now, failure = attempt, unreported_error(error, attempt, found)
+            now, failure = attempt, failure_text.unreported_error(error, attempt, found)
         else:
-            now, failure = found, staging_error(error, reason, found)
-            self._found[chunk.chunk_id] = now
+            now, failure = found, failure_text.staging_error(error, reason, found)
+            self._attempts[chunk.chunk_id] = now
         self._report(chunk, _DOING.get(now.state, Doing.LEFT), attempt, problem=str(failure)[:200])
         if isinstance(failure, RolledBackError) and failure.code != Code.ATTEMPT_TAKEN_OVER:
             failure.hint = self._attempts_exhausted_hint(chunk, now) or failure.hint
@@ -230,51 +216,53 @@ class Run:
         except PvdmError as error:
             return error
         if found.state is AttemptState.STAGING:
-            return Code.ATTEMPT_LEFT_STAGING("the attempt could not be given up", got="STAGING")
+            return Code.ATTEMPT_LEFT_STAGING("the attempt could not be aborted", got="STAGING")
         return found
 
-    def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
+    def _report_staged(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
         except ConflictError as error:
             if error.code != Code.ATTEMPT_MOVED:
                 raise
             now = self._client.attempt(attempt.attempt_id)
-            self._found[chunk.chunk_id] = now
-            raise taken_over_error(now) from error
+            self._attempts[chunk.chunk_id] = now
+            raise failure_text.taken_over_error(now) from error
 
     def _attempts_exhausted_hint(self, chunk: ChunkView, attempt: AttemptView) -> str:
-        """The next step where no attempt at the chunk is left; empty where one is."""
-        most = self._bound.contract.governance.attempts_max
-        if attempt.number < min(most, ROLLED_BACK_MAX):
+        """The next step if no attempt at the chunk is left; else empty."""
+        failed_max = self._bound.contract.governance.attempts_max
+        if attempt.number < min(failed_max, ROLLED_BACK_MAX):
             return ""
-        workload_id, place = self._workload.workload_id, self._places[chunk.chunk_id]
+        workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
         try:
-            tried = self._client.workload(workload_id, chunks_after=place, limit=1, newest=False).attempts
+            attempts = self._client.workload(workload_id, chunks_after=index, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
-        return attempts_exhausted_hint(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
+        return failure_text.attempts_exhausted_hint(
+            workload_id, attempts, failed_max=failed_max, rolled_back_max=ROLLED_BACK_MAX
+        )
 
-    def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
+    def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, until_published: bool = False) -> AttemptView:
         """Wait until the attempt has ended or waits for the other chunks.
 
-        `through`: wait until it has ended, or until another chunk has failed and blocks the publication of all.
+        `until_published`: wait until it has ended, or until another chunk has failed, which blocks all publications.
         """
-        self._found[chunk.chunk_id] = attempt
-        while not attempt.settled or (through and attempt.waiting):
+        self._attempts[chunk.chunk_id] = attempt
+        while not attempt.settled or (until_published and attempt.waiting):
             problem = attempt.problem
-            if problem is not None or not through:  # of a proved attempt only the end is reported
+            if problem is not None or not until_published:  # of a proved attempt only the end is reported
                 self._report(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
-            if through and attempt.waiting:
+            if until_published and attempt.waiting:
                 self._failed = self._find_failed()
                 if self._failed is not None:
                     return attempt
                 time.sleep(0.2)
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
         if attempt.state not in _DOING and not attempt.waiting:
-            raise stuck_error(attempt)
-        self._found[chunk.chunk_id] = attempt  # before the report, which counts published chunks
+            raise failure_text.stuck_error(attempt)
+        self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
         self._report(chunk, _DOING.get(attempt.state, Doing.WAITING), attempt)
         return attempt
 
@@ -283,19 +271,19 @@ class Run:
         workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
-        last = ((chunk, chunk.attempt) for chunk in self._plan())
-        return next(((chunk, found) for chunk, found in last if found and found.state in _UNPUBLISHED), None)
+        last_attempts = ((chunk, chunk.attempt) for chunk in self._plan())
+        return next(((chunk, last) for chunk, last in last_attempts if last and last.state in _UNPUBLISHED), None)
 
     def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
-            moved, before = self._moved_now(), self._ended_before
-            error = failure_error(
+            moved, before = self._moved_now(), self._failed_before
+            error = failure_text.failure_error(
                 attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), before=before, moved=moved
             )
             return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
         if attempt.refusal is not None:
-            return self._rolled_back(no_verdict_error(attempt, before=self._ended_before))
-        return self._rolled_back(taken_over_error(attempt))
+            return self._rolled_back(failure_text.no_verdict_error(attempt, before=self._failed_before))
+        return self._rolled_back(failure_text.taken_over_error(attempt))
 
     def _moved_now(self) -> SourceMoved | None:
         """Read the source's newest snapshot again: rows may have come after the run began."""
@@ -308,7 +296,8 @@ class Run:
 
     def _chunks(self) -> tuple[ChunkOutcome, ...]:
         return tuple(
-            ChunkOutcome(chunk_id, attempt, chunk_id in self._before) for chunk_id, attempt in self._found.items()
+            ChunkOutcome(chunk_id, attempt, chunk_id in self._published_before)
+            for chunk_id, attempt in self._attempts.items()
         )
 
     def _report(
@@ -320,7 +309,7 @@ class Run:
         problem: str | None = None,
         note: str | None = None,
     ) -> None:
-        done = sum(each.state is AttemptState.COMMITTED for each in self._found.values())
+        done = sum(each.state is AttemptState.COMMITTED for each in self._attempts.values())
         workload = self._workload
         self._settings.watch(
             Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, attempt.number, problem, note)
@@ -341,47 +330,49 @@ _UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.
 def require_progress(attempt: AttemptView) -> None:
     """Raise once the Steward has retried a problem `PROBLEM_TRIES` times."""
     if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
-        raise stuck_error(attempt)
+        raise failure_text.stuck_error(attempt)
 
 
 def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
     """The time limit of staging, at most the lifetime of the attempt's token: a later commit would be refused."""
-    left = expires_at / 1_000_000 - time.time()
-    if left <= 0:
+    lifetime = expires_at / 1_000_000 - time.time()
+    if lifetime <= 0:
         return seconds
-    return left if seconds is None else min(seconds, left)
+    return lifetime if seconds is None else min(seconds, lifetime)
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
-    """Publish the bytes that an accepted override names, and wait for the outcome; the same call again waits on.
+    """Publish the bytes that an accepted override names, and wait for the outcome; a repeated call waits too.
 
     The client is an operator's.
     """
     attempt = client.publish_override(override_id)
-    before = attempt.state is AttemptState.COMMITTED
+    published_before = attempt.state is AttemptState.COMMITTED
     while not attempt.settled:
         _report_step(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
         require_progress(attempt)
         attempt = client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
     if attempt.state in _DOING:
-        _report_step(watch, attempt, Doing.SKIPPED if before else _DOING[attempt.state])
+        _report_step(watch, attempt, Doing.SKIPPED if published_before else _DOING[attempt.state])
     workload_id, table = attempt.workload_id, attempt.table or ""
-    chunks = (ChunkOutcome(attempt.chunk_id, attempt, before),)
+    chunks = (ChunkOutcome(attempt.chunk_id, attempt, published_before),)
     match attempt.state:
         case AttemptState.COMMITTED:
             return Committed(workload_id, table, chunks)
         case AttemptState.VERIFICATION_FAILED:
-            way = f"where the contract allows one more attempt, `{retry_command(attempt)}` makes it"
-            return VerificationFailed(workload_id, table, chunks, failure_error(attempt, attempt.chunk_id, way))
+            way = f"where the contract allows one more attempt, `{failure_text.retry_command(attempt)}` makes it"
+            return VerificationFailed(
+                workload_id, table, chunks, failure_text.failure_error(attempt, attempt.chunk_id, way)
+            )
         case AttemptState.ROLLED_BACK:
-            hint = "the same call brings the bytes back once more"
+            hint = "the same call tries the publication again"
             error = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
             return RolledBack(workload_id, table, chunks, error)
     if not attempt.waiting:
-        raise stuck_error(attempt)
+        raise failure_text.stuck_error(attempt)
     raise Code.ATTEMPT_WAITING(
         got=f"chunk {attempt.chunk_id} waits",
-        hint=f"`pvdm status --workload-id {workload_id}` shows the others; with the last of them it is published",
+        hint=f"`pvdm status --workload-id {workload_id}` shows the others; all are published with the last of them",
         attempt_id=attempt.attempt_id,
     )
 

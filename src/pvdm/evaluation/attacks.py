@@ -35,34 +35,35 @@ from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.statement import payload_of, read_signed
 from pvdm.verify.fetch import Files
 
-STOLEN: Final = Decimal("1000.00")
+_ADDED_AMOUNT: Final = Decimal("1000.00")
 _HOUR_MICROS: Final = 3_600_000_000
 
 
 def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     """Replace the attempt's verified file by a valid Parquet file in which one amount is higher."""
-    place = _first_file(parse_location(attempt.prefix), stores)
-    table = pq.ParquetFile(io.BytesIO(read(stores.of(place), place, 1 << 30))).read()
-    at = table.schema.get_field_index("amount")
-    amounts: list[Any] = table.column(at).to_pylist()
-    amounts[0] += STOLEN
+    location = _first_parquet_file(parse_location(attempt.prefix), stores)
+    table = pq.ParquetFile(io.BytesIO(read(stores.of(location), location, 1 << 30))).read()
+    index = table.schema.get_field_index("amount")
+    amounts: list[Any] = table.column(index).to_pylist()
+    amounts[0] += _ADDED_AMOUNT
     sink = pa.BufferOutputStream()
-    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(amounts, pa.decimal128(12, 2))), sink)
-    stores.at(parse_location(attempt.prefix)).put(place, sink.getvalue().to_pybytes(), WriteHooks())
+    column = pa.array(amounts, pa.decimal128(12, 2))
+    pq.write_table(table.set_column(index, table.schema.field(index), column), sink)
+    stores.at(parse_location(attempt.prefix)).put(location, sink.getvalue().to_pybytes(), WriteHooks())
 
 
-def _first_file(folder: Location, stores: Stores) -> Location:
+def _first_parquet_file(folder: Location, stores: Stores) -> Location:
     if folder.scheme != "file":
-        found = [each.place for each in stores.object_store(folder).walk(folder)]
+        locations = [each.place for each in stores.object_store(folder).walk(folder)]
     else:
-        found = [parse_location(str(path)) for path in folder.local.rglob("*.parquet")]
-    return next(each for each in found if each.parts[-1].endswith(".parquet"))
+        locations = [parse_location(str(path)) for path in folder.local.rglob("*.parquet")]
+    return next(each for each in locations if each.parts[-1].endswith(".parquet"))
 
 
 def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> PublicationResult:
-    """Give the proofs of a published workload to the gate again, for another table.
+    """Submit the proofs of a published workload to the gate again, for another table.
 
-    No call of the Steward takes a proof, so this runs in its process, with the ledger's records of the proofs.
+    No route of the Steward accepts a proof, so this runs in its process, with the ledger's records of the proofs.
     """
     import pvdm
 
@@ -81,7 +82,7 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
         Files(stores),
         notary.config.origin,
         notary.log.proof,
-        _no_receipt,
+        _refuse_receipt,
     )
     return pvdm.validate_then_commit(_proposal(notary, vault, workload_id), gate)
 
@@ -90,7 +91,7 @@ def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
     """A correct break-glass statement in an envelope without signatures."""
     core = read_signed(steward.proof_envelope(fail_proof_id), Proof).core
     now = time.time_ns() // 1_000
-    said = BreakGlass(
+    override = BreakGlass(
         operator="tom",
         reason="the month has to be closed",
         table=core.target.table,
@@ -101,7 +102,7 @@ def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
         issued_at=now,
         expires_at=now + _HOUR_MICROS,
     )
-    return Envelope(STATEMENT_TYPE, payload_of(said), ()).to_bytes()
+    return Envelope(STATEMENT_TYPE, payload_of(override), ()).to_bytes()
 
 
 def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
@@ -109,21 +110,21 @@ def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
     with notary.ledger.read() as unit:
         workload = workloads.get(unit, workload_id)
         bound = bound_contract(unit, workload)
-        planned = [chunk.chunk_id for chunk in chunks.of_workload(unit, workload_id)]
-        parts = tuple(_part(unit, vault, workload_id, chunk_id) for chunk_id in planned)
-        statement = _statement(unit, workload_id)
-    return Proposal(workload, bound, frozenset(planned), parts, statement, Claim.everything())
+        chunk_ids = [chunk.chunk_id for chunk in chunks.of_workload(unit, workload_id)]
+        parts = tuple(_part(unit, vault, workload_id, chunk_id) for chunk_id in chunk_ids)
+        statement = _find_workload_statement(unit, workload_id)
+    return Proposal(workload, bound, frozenset(chunk_ids), parts, statement, Claim.everything())
 
 
 def _part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
     attempt = attempts.of_chunk(unit, workload_id, chunk_id)[-1]
-    said = proofs.of_attempt(unit, attempt.attempt_id)
-    record = verified.get(unit, said[-1].nonce)
-    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in said)
+    attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
+    record = verified.get(unit, attempt_proofs[-1].nonce)
+    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in attempt_proofs)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, read_verified(vault, record))
 
 
-def _statement(unit: Unit, workload_id: str) -> Logged:
+def _find_workload_statement(unit: Unit, workload_id: str) -> Logged:
     for statement_id in statements.ids_of_kind(unit, StatementKind.WORKLOAD):
         found = statements.get(unit, statement_id)
         if read_signed(found.envelope, WorkloadStatement).workload_id == workload_id:
@@ -131,5 +132,5 @@ def _statement(unit: Unit, workload_id: str) -> Logged:
     raise AssertionError("a workload that was published at once has its statement")
 
 
-def _no_receipt(shown: PublishedSnapshot) -> NoReturn:
-    raise AssertionError(f"the replayed proof was published as snapshot {shown.new_snapshot_id}")
+def _refuse_receipt(published: PublishedSnapshot) -> NoReturn:
+    raise AssertionError(f"the replayed proof was published as snapshot {published.new_snapshot_id}")

@@ -19,7 +19,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 BITS_MIN: Final = 12
 BITS_MAX: Final = 28
 _Z_95: Final = 1.959963984540054
-# Beyond five standard deviations (one run in two million) the hash, not chance, is the likelier cause.
+# Chance exceeds five standard deviations in one run of two million, so a larger deviation is a fault of the hash.
 _Z_BROKEN: Final = 5.0
 _DIGITS: Final = 60
 # Elements between two reports of progress.
@@ -41,8 +41,8 @@ class Birthday:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval around the expectation."""
-        reach = _Z_95 * self.standard_deviation
-        return self.expected - reach, self.expected + reach
+        half_width = _Z_95 * self.standard_deviation
+        return self.expected - half_width, self.expected + half_width
 
     @property
     def inside(self) -> bool:
@@ -71,7 +71,7 @@ def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine, watch: Wat
 
 
 def elements_for(bits: int) -> int:
-    """Tens of thousands, more for wider hashes: 20,000 at 16 bits, 40,000 at 20, 80,000 from 24 on."""
+    """The number of elements for a width: 20,000 up to 19 bits, 40,000 from 20 bits on, 80,000 from 24 bits on."""
     doublings = min(max((bits - 16) // 4, 0), 2)
     return 20_000 << doublings
 

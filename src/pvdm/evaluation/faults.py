@@ -77,36 +77,39 @@ class FaultStudy:
 def fault_study(*, seed: int, multisets: int, engine: Engine, watch: Watch = unwatched) -> FaultStudy:
     """Inject one drop, one duplicate and one mutation into each of `multisets` random multisets."""
     rng = random.Random(f"faults {seed}")
-    plan = rows.plan()
+    plan = rows.default_plan()
     tallies = {fault: FaultTally(fault) for fault in Fault}
-    seen = 0
+    row_count = 0
     for done in range(multisets):
         watch("single-row faults", done, multisets)
         multiset = _random_multiset(rng)
         keys = rows.random_keys(rng, plan)
-        whole = _sums(multiset, plan, keys, engine)
-        seen += len(multiset)
-        for fault, faulted, touched in _faulted(multiset, rng):
-            _score(tallies[fault], whole, _sums(faulted, plan, keys, engine), touched)
+        correct = _sums(multiset, plan, keys, engine)
+        row_count += len(multiset)
+        for fault, faulted, changed_column in _inject_faults(multiset, rng):
+            _score(tallies[fault], correct, _sums(faulted, plan, keys, engine), changed_column)
     watch("single-row faults", multisets, multisets)
-    return FaultStudy(multisets, seen, tuple(tallies.values()))
+    return FaultStudy(multisets, row_count, tuple(tallies.values()))
 
 
 def _random_multiset(rng: random.Random) -> list[rows.Row]:
     """More small multisets than large ones, with some rows more than once."""
     size = rng.randint(1, rng.randint(1, MULTISET_ROWS_MAX))
-    drawn: list[rows.Row] = [rows.random_row(rng) for _ in range(max(size * 3 // 4, 1))]
-    drawn += [rng.choice(drawn) for _ in range(size - len(drawn))]
-    rng.shuffle(drawn)
-    return drawn
+    multiset: list[rows.Row] = [rows.random_row(rng) for _ in range(max(size * 3 // 4, 1))]
+    multiset += [rng.choice(multiset) for _ in range(size - len(multiset))]
+    rng.shuffle(multiset)
+    return multiset
 
 
-def _faulted(multiset: Sequence[rows.Row], rng: random.Random) -> Iterator[tuple[Fault, list[rows.Row], str | None]]:
-    at = rng.randrange(len(multiset))
-    yield Fault.DROP, [*multiset[:at], *multiset[at + 1 :]], None
-    yield Fault.DUPLICATE, [*multiset, multiset[at]], None
-    changed, column = rows.mutated(multiset[at], rng)
-    yield Fault.MUTATION, [*multiset[:at], changed, *multiset[at + 1 :]], column
+def _inject_faults(
+    multiset: Sequence[rows.Row], rng: random.Random
+) -> Iterator[tuple[Fault, list[rows.Row], str | None]]:
+    """Each fault, the multiset with it, and the column that a mutation changed."""
+    index = rng.randrange(len(multiset))
+    yield Fault.DROP, [*multiset[:index], *multiset[index + 1 :]], None
+    yield Fault.DUPLICATE, [*multiset, multiset[index]], None
+    changed, column = rows.mutate(multiset[index], rng)
+    yield Fault.MUTATION, [*multiset[:index], changed, *multiset[index + 1 :]], column
 
 
 def _sums(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
@@ -114,13 +117,15 @@ def _sums(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) 
 
 
 def _score(
-    tally: FaultTally, before: dict[ProjectionName, Partial], after: dict[ProjectionName, Partial], touched: str | None
+    tally: FaultTally,
+    correct: dict[ProjectionName, Partial],
+    faulted: dict[ProjectionName, Partial],
+    changed_column: str | None,
 ) -> None:
-    differs = {name: before[name].total != after[name].total for name in ProjectionName}
-    expected = {
-        ProjectionName.IDENTITY: touched is None or touched in rows.KEY_COLUMNS,
-        ProjectionName.CONTENT: True,
-    }
+    """Count the fault, and whether exactly the projections that cover it differ."""
+    differs = {name: correct[name].total != faulted[name].total for name in ProjectionName}
+    identity_covers = changed_column is None or changed_column in rows.KEY_COLUMNS
+    expected = {ProjectionName.IDENTITY: identity_covers, ProjectionName.CONTENT: True}
     tally.injected += 1
     tally.caught += any(differs.values())
     tally.identity_differs += differs[ProjectionName.IDENTITY]

@@ -37,6 +37,7 @@ _SCHEMA: Final = Schema(
         Field("amount", DecimalType(12, 2), required=True),
     )
 )
+_PLAN: Final = Plan(_SCHEMA, (content(_SCHEMA),))
 _ARROW: Final = arrow_schema(_SCHEMA)
 _COMMENT: Final = (
     "Two different multisets of payments (left and right: how often each row occurs) with the same number of rows and "
@@ -94,12 +95,12 @@ def find_relation(values: Sequence[int]) -> tuple[int, ...]:
     return min(short, key=lambda vector: sum(map(abs, vector)))
 
 
-def split(relation: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_relation(relation: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The two multisets of a relation, as multiplicities: the positive and the negative coefficients."""
     return tuple(max(each, 0) for each in relation), tuple(max(-each, 0) for each in relation)
 
 
-def repeated(batch: pa.RecordBatch, multiplicities: Sequence[int]) -> pa.RecordBatch:
+def repeat_rows(batch: pa.RecordBatch, multiplicities: Sequence[int]) -> pa.RecordBatch:
     """Each row of the batch, repeated by its multiplicity."""
     indices = [index for index, times in enumerate(multiplicities) for _ in range(times)]
     return batch.take(pa.array(indices, pa.int64()))
@@ -115,21 +116,21 @@ def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakSt
     leaked = rows.contributions(batch, plan, leaked_key, ProjectionName.CONTENT, engine)
     watch("lattice reduction", 0, 1)
     started = time.perf_counter()
-    left, right = split(find_relation(leaked))
+    left, right = split_relation(find_relation(leaked))
     seconds = time.perf_counter() - started
     watch("lattice reduction", 1, 1)
-    pair = repeated(batch, left), repeated(batch, right)
+    pair = repeat_rows(batch, left), repeat_rows(batch, right)
     return LeakStudy(
         leaked_contributions=LEAKED_ROWS,
         rows_in_each_multiset=sum(left),
         distinct_rows=sum(1 for a, b in zip(left, right, strict=True) if a or b),
-        same_digest_under_leaked_key=_same(pair, plan, leaked_key, engine),
-        same_digest_under_fresh_key=_same(pair, plan, fresh_key, engine),
+        same_digest_under_leaked_key=_have_same_digest(pair, plan, leaked_key, engine),
+        same_digest_under_fresh_key=_have_same_digest(pair, plan, fresh_key, engine),
         seconds=seconds,
     )
 
 
-def _same(pair: tuple[pa.RecordBatch, pa.RecordBatch], plan: Plan, keys: Keys, engine: Engine) -> bool:
+def _have_same_digest(pair: tuple[pa.RecordBatch, pa.RecordBatch], plan: Plan, keys: Keys, engine: Engine) -> bool:
     left, right = (digest(each, plan, keys, engine=engine)[ProjectionName.CONTENT] for each in pair)
     return left.matches(right)
 
@@ -169,14 +170,13 @@ def crafted_study(
     """Sum the stored pair without a key, then digest it under `keys` random keys."""
     rng = random.Random(f"crafted {seed}")
     collision = load(path)
-    plan = _plan()
-    hashes = _unkeyed(collision.payments, plan, engine)
-    left, right = repeated(collision.payments, collision.left), repeated(collision.payments, collision.right)
+    hashes = _unkeyed_hashes(collision.payments, engine)
+    left, right = repeat_rows(collision.payments, collision.left), repeat_rows(collision.payments, collision.right)
     rejected = 0
     for done in range(keys):
         watch("crafted collision", done, keys)
         # The row counts are equal, so only the sums can tell the two apart.
-        rejected += not _same((left, right), plan, rows.random_keys(rng, plan), engine)
+        rejected += not _have_same_digest((left, right), _PLAN, rows.random_keys(rng, _PLAN), engine)
     watch("crafted collision", keys, keys)
     sums_equal = _sum(hashes, collision.left) == _sum(hashes, collision.right)
     return CraftedStudy(
@@ -199,9 +199,9 @@ def craft(path: Path, *, seed: int, engine: Engine) -> None:
         }
         for number in range(_CANDIDATES)
     ]
-    relation = find_relation(_unkeyed(pa.RecordBatch.from_pylist(payments, schema=_ARROW), _plan(), engine))
+    relation = find_relation(_unkeyed_hashes(pa.RecordBatch.from_pylist(payments, schema=_ARROW), engine))
     used = [(payment, each) for payment, each in zip(payments, relation, strict=True) if each]
-    left, right = split([each for _, each in used])
+    left, right = split_relation([each for _, each in used])
     write_json(
         path,
         {
@@ -238,12 +238,8 @@ def _parse(value: dict[str, Any]) -> Collision:
     return Collision(pa.RecordBatch.from_pylist(payments, schema=_ARROW), left, right)
 
 
-def _plan() -> Plan:
-    return Plan(_SCHEMA, (content(_SCHEMA),))
-
-
-def _unkeyed(batch: pa.RecordBatch, plan: Plan, engine: Engine) -> list[int]:
-    encoded = engine.encode(plan, ProjectionName.CONTENT, batch)
+def _unkeyed_hashes(batch: pa.RecordBatch, engine: Engine) -> list[int]:
+    encoded = engine.encode(_PLAN, ProjectionName.CONTENT, batch)
     return [int.from_bytes(hashlib.sha256(row).digest(), "big") for row in encoded]
 
 

@@ -18,7 +18,7 @@ Watch: TypeAlias = Callable[[str, int, int], None]
 
 
 def unwatched(_part: str, _done: int, _total: int, /) -> None:
-    """Show nothing."""
+    """Ignore the progress."""
 
 
 _PACKAGES = ("pvdm-kernel", "pyarrow", "blake3", "python-flint")
@@ -66,8 +66,8 @@ def write_json(path: Path, record: dict[str, object]) -> None:
         raise _not_writable(path, error.strerror or type(error).__name__) from error
 
 
-def _not_writable(path: Path, why: str) -> PvdmError:
-    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=why, hint="name another file")
+def _not_writable(path: Path, got: str) -> PvdmError:
+    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=got, hint="name another file")
 
 
 def _processor() -> str:

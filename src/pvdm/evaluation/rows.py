@@ -41,27 +41,27 @@ SCHEMA: Final = Schema(
 _ARROW: Final = arrow_schema(SCHEMA)
 
 
-def plan() -> Plan:
+def default_plan() -> Plan:
     """Both projections of the experiments' schema."""
     return Plan(SCHEMA, (identity(SCHEMA, KEY_COLUMNS), content(SCHEMA)))
 
 
-def random_keys(rng: random.Random, of: Plan) -> dict[ProjectionName, DigestKey]:
+def random_keys(rng: random.Random, plan: Plan) -> dict[ProjectionName, DigestKey]:
     """One key for each projection, from the seed, so that a run can be repeated."""
-    return {projection.name: DigestKey(rng.randbytes(32), epoch=0) for projection in of.projections}
+    return {projection.name: DigestKey(rng.randbytes(32), epoch=0) for projection in plan.projections}
 
 
 def random_row(rng: random.Random) -> dict[str, object]:
     """A row with random values in every column."""
-    return {name: _draw(name, rng) for name in SCHEMA.names}
+    return {name: _random_value(name, rng) for name in SCHEMA.names}
 
 
-def mutated(row: Row, rng: random.Random) -> tuple[dict[str, object], str]:
+def mutate(row: Row, rng: random.Random) -> tuple[dict[str, object], str]:
     """The row with one column changed, and that column's name."""
     name = rng.choice(SCHEMA.names)
     value = row[name]
     while value == row[name]:
-        value = _draw(name, rng)
+        value = _random_value(name, rng)
     return {**row, name: value}, name
 
 
@@ -70,9 +70,9 @@ def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=_ARROW)
 
 
-def contributions(batch: pa.RecordBatch, of: Plan, keys: Keys, name: ProjectionName, engine: Engine) -> list[int]:
+def contributions(batch: pa.RecordBatch, plan: Plan, keys: Keys, name: ProjectionName, engine: Engine) -> list[int]:
     """What each row adds to the digest: the engine's own sum after the row less the sum before it."""
-    accumulator = engine.start(of, {each: element_key(key, of, each) for each, key in keys.items()})
+    accumulator = engine.start(plan, {each: element_key(key, plan, each) for each, key in keys.items()})
     added: list[int] = []
     before = 0
     for index in range(batch.num_rows):
@@ -83,18 +83,15 @@ def contributions(batch: pa.RecordBatch, of: Plan, keys: Keys, name: ProjectionN
     return added
 
 
-def _draw(name: str, rng: random.Random) -> object:
-    if name == "order_id":
-        return rng.getrandbits(62)
-    if name == "shop":
-        return _word(rng)
-    if rng.random() < 0.15:
+def _random_value(name: str, rng: random.Random) -> object:
+    """A value of the column; columns that are not required are null in 15 % of the rows."""
+    if name not in KEY_COLUMNS and rng.random() < 0.15:
         return None
-    return _draw_optional(name, rng)
-
-
-def _draw_optional(name: str, rng: random.Random) -> object:
     match name:
+        case "order_id":
+            return rng.getrandbits(62)
+        case "shop" | "note":
+            return _word(rng)
         case "amount":
             return Decimal(rng.randrange(-(10**9), 10**9)).scaleb(-2)
         case "placed_at":
@@ -105,8 +102,6 @@ def _draw_optional(name: str, rng: random.Random) -> object:
             return rng.random() < 0.5
         case "weight":
             return rng.gauss(0.0, 50.0)
-        case "note":
-            return _word(rng)
         case "tags":
             return [_word(rng) for _ in range(rng.randrange(4))]
         case "address":

@@ -24,7 +24,7 @@ FIRST, SECOND = (f"orders-{day}" for day in DAYS)
 INSERT: Final = f"INSERT INTO {PRODUCER_CATALOG}.{ORDERS} SELECT * FROM {PRODUCER_CATALOG}.{SOURCE}"  # noqa: S608 - our own names
 _CENT: Final = Decimal("0.01")
 _NOTHING: Final = OrderTotals(0, Decimal("0.00"))
-_EXCEPTION: Final = "Exception: "
+_JAVA_EXCEPTION: Final = "Exception: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +82,21 @@ class Script:
 
 @dataclass(slots=True)
 class Story:
-    """The state that scenes share; `failed` is the id of the last FAIL proof."""
+    """The state that scenes share: the orders that jobs drop and change, and the id of the last FAIL proof."""
 
-    shop: DemoLake
-    failed: str | None = None
-    lost: list[int] = field(default_factory=list)
-    changed: int = 0
+    lake: DemoLake
+    fail_proof_id: str | None = None
+    dropped_ids: list[int] = field(default_factory=list)
+    changed_id: int = 0
 
     def __post_init__(self) -> None:
-        ids = self.shop.orders.ids(DAYS[1], SHOPS[0])
-        self.lost = sorted(self.shop.orders.random.sample(ids, DROPPED_ROWS))
-        self.changed = self.shop.orders.random.choice(ids)
+        ids = self.lake.orders.ids(DAYS[1], SHOPS[0])
+        self.dropped_ids = sorted(self.lake.orders.random.sample(ids, DROPPED_ROWS))
+        self.changed_id = self.lake.orders.random.choice(ids)
 
     def clean(self) -> SceneResult:
         """Run the contract's own filter as the job."""
-        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+        with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
             return self._record(coordinator.execute_workload(FIRST, table=ORDERS, day=DAYS[0]))
 
     def dropped(self) -> SceneResult:
@@ -104,9 +104,9 @@ class Story:
 
         def build(_spark: object, chunk: Chunk) -> DataFrame:
             rows = chunk.rows()
-            return rows.where(~rows["order_id"].isin(self.lost))
+            return rows.where(~rows["order_id"].isin(self.dropped_ids))
 
-        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+        with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
             return self._record(coordinator.execute_workload(SECOND, build, table=ORDERS, day=DAYS[1]))
 
     def doubled(self) -> SceneResult:
@@ -120,7 +120,8 @@ class Story:
             from pyspark.sql import functions
 
             rows = chunk.rows()
-            amount = functions.when(rows["order_id"] == self.changed, rows["amount"] + _CENT).otherwise(rows["amount"])
+            is_changed = rows["order_id"] == self.changed_id
+            amount = functions.when(is_changed, rows["amount"] + _CENT).otherwise(rows["amount"])
             return rows.withColumn("amount", amount.cast("decimal(12, 2)"))
 
         return self._repair("the union is gone", build)
@@ -129,42 +130,42 @@ class Story:
         """Replace the file of the first chunk, which is proved, while a correct job stages the second."""
 
         def build(_spark: object, chunk: Chunk) -> DataFrame:
-            with self.shop.steward.as_role(Role.PRODUCER, DOMAIN) as client:
+            with self.lake.steward.as_role(Role.PRODUCER, DOMAIN) as client:
                 for attempt in client.workload(SECOND).attempts:
                     if attempt.waiting:
-                        swap_bytes(attempt, Stores(self.shop.steward.notary.config.s3))
+                        swap_bytes(attempt, Stores(self.lake.steward.notary.config.s3))
             return chunk.rows()
 
         return self._repair("the rounding is gone", build)
 
     def replayed(self) -> SceneResult:
-        """Give the proofs of the first day to the gate for another table."""
-        return self._expect_refusal(lambda: replay(self.shop.steward, FIRST, self.shop.table_uuid(RETURNS)))
+        """Submit the proofs of the first day to the gate for another table."""
+        return self._expect_refusal(lambda: replay(self.lake.steward, FIRST, self.lake.table_uuid(RETURNS)))
 
     def inserted(self) -> SceneResult:
         """Run an INSERT as any Spark job may."""
         try:
-            self.shop.spark.sql(INSERT)
+            self.lake.spark.sql(INSERT)
         except Exception as error:  # Py4J's or PySpark's; only the message counts
             return SceneResult("refused", error=_read_java_error(str(error)))
         return SceneResult("accepted")
 
     def overridden(self) -> SceneResult:
         """Submit an unsigned override of the last FAIL with an operator's token."""
-        if self.failed is None:
-            raise AssertionError("a verdict was FAIL before")
-        envelope = unsigned_override(self.shop.steward, self.failed)
-        return self._expect_refusal(lambda: self.shop.steward.submit_override(envelope))
+        if self.fail_proof_id is None:
+            raise AssertionError("an earlier scene must have ended with a FAIL proof")
+        envelope = unsigned_override(self.lake.steward, self.fail_proof_id)
+        return self._expect_refusal(lambda: self.lake.steward.submit_override(envelope))
 
     def _repair(self, reason: str, build: Build) -> SceneResult:
-        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+        with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
             return self._record(coordinator.repair(SECOND, build, reason=reason))
 
     def _record(self, outcome: Outcome) -> SceneResult:
         attempts = [each.attempt for each in outcome.chunks]
         failed = [each for each in attempts if each.classes]
         if failed:
-            self.failed = failed[-1].proof_id
+            self.fail_proof_id = failed[-1].proof_id
         classes = tuple(sorted({each.value for attempt in failed for each in attempt.classes}))
         if isinstance(outcome, Committed):
             return SceneResult(outcome.name, chunks=len(attempts))
@@ -178,7 +179,7 @@ class Story:
         return SceneResult("accepted")
 
 
-def _failed(name: str, title: str, act: Callable[[Story], SceneResult], failure: str) -> Script:
+def _script_of_fail(name: str, title: str, act: Callable[[Story], SceneResult], failure: str) -> Script:
     """The script of a scene whose verdict is FAIL with one class."""
     return Script(name, title, act, "VERIFICATION_FAILED", (failure,), "verification_failed")
 
@@ -189,9 +190,9 @@ _REPLAYING: Final = f"the proofs of {DAYS[0]} are replayed at the gate for {RETU
 _OVERRIDING: Final = "an unsigned break-glass override of the FAIL is submitted"
 SCRIPTS: Final = (
     Script("clean", f"a clean backfill of {DAYS[0]}", Story.clean, "COMMITTED"),
-    _failed("dropped", _DROPPING, Story.dropped, "missing"),
-    _failed("doubled", "the repaired job writes a chunk twice", Story.doubled, "duplicated"),
-    _failed("modified", "the next one changes one amount by a cent", Story.modified, "modified"),
+    _script_of_fail("dropped", _DROPPING, Story.dropped, "missing"),
+    _script_of_fail("doubled", "the repaired job writes a chunk twice", Story.doubled, "duplicated"),
+    _script_of_fail("modified", "the next one changes one amount by a cent", Story.modified, "modified"),
     Script("swapped", _SWAPPING, Story.swapped, "VERIFICATION_FAILED", code="published_bytes_changed"),
     Script("replayed", _REPLAYING, Story.replayed, "refused", code="proof_wrong_table", check=5, table=RETURNS),
     Script("inserted", INSERT, Story.inserted, "refused", code="ForbiddenException", code_in_store="SparkException"),
@@ -199,15 +200,15 @@ SCRIPTS: Final = (
 )
 
 
-def play(shop: DemoLake) -> Iterator[Scene]:
+def play(lake: DemoLake) -> Iterator[Scene]:
     """Play every scene in order. Raises if one does not end as its script says."""
-    story, published = Story(shop), shop.orders.totals(DAYS[0])
-    names = {shop.table_uuid(table): table for table in (ORDERS, RETURNS)}
-    in_store = shop.steward.notary.config.s3 is not None
+    story, published = Story(lake), lake.orders.totals(DAYS[0])
+    names = {lake.table_uuid(table): table for table in (ORDERS, RETURNS)}
+    in_store = lake.steward.notary.config.s3 is not None
     for each in SCRIPTS:
         script = replace(each, code=each.code_in_store) if in_store and each.code_in_store else each
         scene = Scene(
-            script.name, script.title, script.table, script.act(story), shop.consumer_totals(script.table), names
+            script.name, script.title, script.table, script.act(story), lake.consumer_totals(script.table), names
         )
         require_as_scripted(script, scene, published if script.table == ORDERS else _NOTHING)
         yield scene
@@ -232,8 +233,8 @@ def _read_java_error(text: str) -> PvdmError:
     """The first exception of a Java stack trace: its class as the code, and its message."""
     name, message = "unknown", text.strip().partition("\n")[0][:300]
     for line in text.splitlines():
-        before, sign, after = line.partition(_EXCEPTION)
-        if sign:
-            name, message = f"{before.split('.')[-1].split()[-1]}Exception", after.strip()
+        class_name, separator, java_message = line.partition(_JAVA_EXCEPTION)
+        if separator:
+            name, message = f"{class_name.split('.')[-1].split()[-1]}Exception", java_message.strip()
             break
     return PvdmError(name, message)

@@ -22,7 +22,7 @@ import pvdm
 from pvdm.digest import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
+from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, remove_catalog, running_session, spark_session, wire
 from pvdm.metadata.gate.state import target_of
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction, contract_sha256
@@ -80,23 +80,21 @@ class Orders:
 
     def totals(self, day: str) -> OrderTotals:
         """The totals of a day."""
-        amounts = [row["amount"] for row in self._of(day)]
+        amounts = [row["amount"] for row in self._rows_of(day)]
         return OrderTotals(len(amounts), sum(amounts, Decimal("0.00")))
 
     def ids(self, day: str, shop: str) -> list[int]:
         """The ids of a shop's orders of a day."""
-        return [row["order_id"] for row in self._of(day) if row["shop"] == shop]
+        return [row["order_id"] for row in self._rows_of(day) if row["shop"] == shop]
 
-    def _of(self, day: str) -> Iterator[dict[str, Any]]:
-        wanted = date.fromisoformat(day)
-        for row in self.table.select(["order_id", "day", "shop", "amount"]).to_pylist():
-            if row["day"] == wanted:
-                yield row
+    def _rows_of(self, day: str) -> list[dict[str, Any]]:
+        rows = self.table.select(["order_id", "day", "shop", "amount"]).to_pylist()
+        return [row for row in rows if row["day"] == date.fromisoformat(day)]
 
 
 def _make_orders(rows: int, rng: random.Random) -> pa.Table:
     """Orders of both days and both shops, with mixed types and some nulls."""
-    days = [date.fromisoformat(DAYS[2 * at // rows]) for at in range(rows)]
+    days = [date.fromisoformat(DAYS[2 * index // rows]) for index in range(rows)]
     times = [
         datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(microseconds=rng.randrange(86_400_000_000))
         for day in days
@@ -107,7 +105,7 @@ def _make_orders(rows: int, rng: random.Random) -> pa.Table:
         {
             "order_id": pa.array(range(1, rows + 1), pa.int64()),
             "day": pa.array(days, pa.date32()),
-            "shop": pa.array([SHOPS[at % 2] for at in range(rows)], pa.string()),
+            "shop": pa.array([SHOPS[index % 2] for index in range(rows)], pa.string()),
             "customer": pa.array(customers, pa.string()),
             "amount": pa.array(amounts, pa.decimal128(12, 2)),
             "ordered_at": pa.array(times, pa.timestamp("us", "UTC")),
@@ -129,8 +127,9 @@ class DemoLake:
 
     def consumer_totals(self, table: str) -> OrderTotals:
         """The totals that a consumer reads from a table through Spark."""
-        found = self.spark.table(f"{CONSUMER_CATALOG}.{table}").selectExpr("count(*)", "sum(amount)").collect()[0]
-        return OrderTotals(int(found[0]), Decimal("0.00") if found[1] is None else found[1])
+        frame = self.spark.table(f"{CONSUMER_CATALOG}.{table}").selectExpr("count(*)", "sum(amount)")
+        count, amount = frame.collect()[0]
+        return OrderTotals(int(count), Decimal("0.00") if amount is None else amount)
 
     def wire(self, name: str, role: Role) -> None:
         """Configure the Steward's catalog in the session, under a name and with a role's rights."""
@@ -145,60 +144,61 @@ class DemoLake:
 
 
 @contextlib.contextmanager
-def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[DemoLake]:
-    """A shop in a folder, with source rows and two protected tables; `store` names an object store for them."""
+def open_demo_lake(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[DemoLake]:
+    """A demo lake in a folder, with source rows and two protected tables; `store` names an object store for them."""
     kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
     with session(folder, object_store=store is not None) as spark:
         create_key_pair(key)
         person = Person.from_file(OPERATOR, RootRole.OPERATOR, key.with_name(f"{OPERATOR}.pem.pub"))
         with pvdm.Steward.embedded(folder / "steward", people=[person], store=store) as steward:
-            shop = DemoLake(folder, steward, spark, Orders(rows, seed))
+            lake = DemoLake(folder, steward, spark, Orders(rows, seed))
             try:
-                _set_up(shop, open_key_pair(key))
-                yield shop
+                _set_up(lake, open_key_pair(key))
+                yield lake
             finally:
-                for catalog in shop.catalogs:
-                    unwire(spark, catalog)
+                for catalog in lake.catalogs:
+                    remove_catalog(spark, catalog)
 
 
-def _set_up(shop: DemoLake, key: OperatorKey) -> None:
-    shop.wire(PRODUCER_CATALOG, Role.PRODUCER)
-    shop.wire(CONSUMER_CATALOG, Role.CONSUMER)
+def _set_up(lake: DemoLake, key: OperatorKey) -> None:
+    """Create the tables, append the orders to the source, and protect the targets."""
+    lake.wire(PRODUCER_CATALOG, Role.PRODUCER)
+    lake.wire(CONSUMER_CATALOG, Role.CONSUMER)
     for namespace in ("raw", "sales"):
-        shop.spark.sql(f"create namespace {PRODUCER_CATALOG}.{namespace}")
+        lake.spark.sql(f"create namespace {PRODUCER_CATALOG}.{namespace}")
     for table, partition in ((SOURCE, "shop"), (ORDERS, "day"), (RETURNS, "day")):
-        shop.spark.sql(
+        lake.spark.sql(
             f"create table {PRODUCER_CATALOG}.{table} ({COLUMNS}) using iceberg partitioned by ({partition})"
         )
-    delivered = shop.folder / "delivered.parquet"
-    pq.write_table(shop.orders.table, delivered)
-    shop.spark.read.parquet(str(delivered)).writeTo(f"{PRODUCER_CATALOG}.{SOURCE}").append()
+    delivered = lake.folder / "delivered.parquet"
+    pq.write_table(lake.orders.table, delivered)
+    lake.spark.read.parquet(str(delivered)).writeTo(f"{PRODUCER_CATALOG}.{SOURCE}").append()
     for table in (ORDERS, RETURNS):
-        _protect(shop, table, key)
+        _protect(lake, table, key)
 
 
-def _protect(shop: DemoLake, table: str, key: OperatorKey) -> None:
+def _protect(lake: DemoLake, table: str, key: OperatorKey) -> None:
     """Sign a protection of the table's present state under its contract, as `pvdm protect` does, and submit it."""
     product = table.rpartition(".")[2]
-    path = shop.folder / f"{product}.yaml"
+    path = lake.folder / f"{product}.yaml"
     path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
     contract = contract_text(path.read_bytes(), str(path))
-    found, now = shop.steward.target("table", table), time.time_ns() // 1_000
-    if found.metadata is None:
+    view, now = lake.steward.target("table", table), time.time_ns() // 1_000
+    if view.metadata is None:
         raise AssertionError("a table has metadata")
-    named = TableRef(found.catalog, found.id, found.name)
+    table_ref = TableRef(view.catalog, view.id, view.name)
     protection = Protection(
         operator=OPERATOR,
         reason=f"{product} go live",
         action=ProtectionAction.PROTECT,
-        target=target_of(named, TableMetadata.parse(found.metadata.encode()), contract_sha256(contract)),
+        target=target_of(table_ref, TableMetadata.parse(view.metadata.encode()), contract_sha256(contract)),
         contract=contract,
         nonce=secrets.token_hex(16),
         issued_at=now,
         expires_at=now + _HOUR_MICROS,
     )
-    shop.steward.submit_protection(sign_statement(protection, key).to_bytes())
+    lake.steward.submit_protection(sign_statement(protection, key).to_bytes())
 
 
 @contextlib.contextmanager
@@ -244,7 +244,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def _errors_to(path: Path) -> Iterator[None]:
     """Redirect standard error of processes that are started in the block to the file."""
     try:
-        kept = os.dup(2)
+        saved_descriptor = os.dup(2)
     except OSError:  # standard error is closed
         yield
         return
@@ -253,8 +253,8 @@ def _errors_to(path: Path) -> Iterator[None]:
         os.dup2(file, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_descriptor, 2)
+        os.close(saved_descriptor)
         os.close(file)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from pvdm.errors import Code, PvdmError
 
 # An object, or an array that is empty or of objects: TOML can begin with a bracket too.
-_OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
-_ANOTHER_NAME = "name another file with --out, or move the old one away"
+_JSON_START = re.compile(rb"\s*(\{|\[\s*[{\]])")
+_CHOOSE_ANOTHER_NAME = "name another file with --out, or move the old one away"
 
 
 def read_file(path: Path, *, size_max_bytes: int) -> bytes:
@@ -31,10 +31,9 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
 
 def require_json(path: Path, data: bytes, what: str) -> None:
     """Raise unless the data begins as JSON documents of pvdm do; the reader of the document checks the rest."""
-    if _OURS.match(data) is None:
-        raise Code.FILE_KIND_WRONG(
-            f"{path} is not {what}", expected=what, got="another kind of file" if data else "no bytes"
-        )
+    if _JSON_START.match(data) is None:
+        got = "another kind of file" if data else "an empty file"
+        raise Code.FILE_KIND_WRONG(f"{path} is not {what}", expected=what, got=got)
 
 
 def require_folder(path: Path) -> None:
@@ -52,7 +51,7 @@ def sha256_of(path: Path) -> str:
         raise _not_readable(path, error) from error
 
 
-def require_new(path: Path, *, next_step: str = _ANOTHER_NAME) -> None:
+def require_new(path: Path, *, next_step: str = _CHOOSE_ANOTHER_NAME) -> None:
     """Raise unless a new file can be written there. Called before the work, so that its result is not lost."""
     if os.path.lexists(path):
         raise _exists(path, next_step)
@@ -63,21 +62,21 @@ def require_new(path: Path, *, next_step: str = _ANOTHER_NAME) -> None:
 
 
 def write_new(path: Path, data: bytes) -> bool:
-    """Write a new file whole, unless it has this data already; whether it was written. Raises for other data."""
+    """Write a new file whole; False if it already has this data. Raises if it has other data."""
     with contextlib.suppress(OSError):
         if path.stat().st_size == len(data) and path.read_bytes() == data:
             return False
-    # A link never replaces what is there, as a rename would.
-    _put(path, data, os.link)
+    # Unlike a rename, a link never replaces an existing file.
+    _write_whole(path, data, os.link)
     return True
 
 
 def write_over(path: Path, data: bytes) -> None:
     """Replace the file atomically: readers see the old data or the new data, whole."""
-    _put(path, data, os.replace)
+    _write_whole(path, data, os.replace)
 
 
-def _put(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
+def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
     """Write and sync the data to a temporary file, and give it its name with `rename`."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
@@ -94,13 +93,9 @@ def _put(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
     # The file is written; some network mounts cannot sync a folder, and that is no error.
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -112,11 +107,10 @@ def _not_readable(path: Path, error: OSError) -> PvdmError:
     return Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a file to read", got=got)
 
 
-def _exists(path: Path, next_step: str = _ANOTHER_NAME) -> PvdmError:
-    return Code.OUTPUT_EXISTS(
-        f"{path} exists already", got="a file in use", hint=f"nothing was overwritten; {next_step}"
-    )
+def _exists(path: Path, next_step: str = _CHOOSE_ANOTHER_NAME) -> PvdmError:
+    hint = f"nothing was overwritten; {next_step}"
+    return Code.OUTPUT_EXISTS(f"{path} exists already", got="an existing file", hint=hint)
 
 
-def _not_writable(path: Path, why: str) -> PvdmError:
-    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=why)
+def _not_writable(path: Path, got: str) -> PvdmError:
+    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=got)

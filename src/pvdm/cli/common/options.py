@@ -25,20 +25,32 @@ _TOKEN: Final = "PVDM_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class NonEmptyPath(click.Path):
-    """A file or folder. An empty name, as an unset shell variable gives, is not the current folder."""
+    """A path of a file or folder. An empty path, for example from an unset shell variable, is a usage error."""
 
     def __init__(self, *, folder: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path; an empty name is a usage error."""
+        """The path; an empty one is a usage error."""
         if value == "":
-            self.fail("expected a name, got an empty one", param, ctx)
+            self.fail("expected a path, got an empty one", param, ctx)
         return super().convert(value, param, ctx)
 
 
+def path_option(*names: str, folder: bool = False, **settings: Any) -> Callable[[Command], Command]:
+    """An option for a file, or for a folder."""
+    return click.option(
+        *names, type=NonEmptyPath(folder=folder), **{"metavar": "DIR" if folder else "FILE", **settings}
+    )
+
+
+def path_argument(name: str, *, folder: bool = False, **settings: Any) -> Callable[[Command], Command]:
+    """An argument for a file, or for a folder."""
+    return click.argument(name, type=NonEmptyPath(folder=folder), **{"metavar": name.upper(), **settings})
+
+
 class ParsedType(click.types.StringParamType):
-    """An option's value that `parse` reads; its `InputError` is a usage error."""
+    """The type of an option whose text `parse` converts; an `InputError` of `parse` becomes a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -56,16 +68,16 @@ def option_group(
     name: str, kind: type[Any], *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options that a command gets as one parameter `name`, an instance of the dataclass `kind`."""
-    names = [field.name for field in fields(kind)]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def called(**given: Any) -> Any:
-            return command(**{name: kind(**{each: given.pop(each) for each in names})}, **given)
+        def wrapper(**values: Any) -> Any:
+            group = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            return command(**{name: group}, **values)
 
         for option in reversed(options):
-            called = option(called)
-        return called
+            wrapper = option(wrapper)
+        return wrapper
 
     return decorate
 
@@ -79,7 +91,7 @@ class Service:
     ca_file: Path | None
 
     def connect(self) -> StewardClient:
-        """A client, to be closed. Raises if the address or the token is missing."""
+        """A client, which the caller closes. Raises if the address or the token is missing."""
         if not self.url:
             raise Code.URL_MISSING(got="no --url and no PVDM_URL")
         # Imported late: httpx is slow to load, and most commands work offline.
@@ -94,9 +106,8 @@ class Service:
                 hint="an operator issues one: `pvdm steward token issue`",
             )
         try:
-            if self.token_file is not None:
-                return StewardClient(self.url, token_file=self.token_file, ca_file=self.ca_file)
-            return StewardClient(self.url, os.environ[_TOKEN], ca_file=self.ca_file)
+            token = os.environ[_TOKEN] if self.token_file is None else None
+            return StewardClient(self.url, token, token_file=self.token_file, ca_file=self.ca_file)
         except NotAllowedError as error:
             if error.code == Code.STEWARD_ADDRESS_INSECURE:
                 error.hint = "use its https address; steward.toml enables TLS with tls_certificate and tls_key"
@@ -110,25 +121,21 @@ engine_option = click.option(
     type=click.Choice(["auto", "kernel", "reference"]),
     default="auto",
     show_default=True,
-    help="The native kernel, the Python reference, or the kernel where it is installed.",
+    help="The native kernel, the Python reference, or the kernel if it is installed and else the reference.",
 )
 # A token itself is never an option: command lines are visible to other users.
 service_options = option_group(
     "service",
     Service,
     click.option("--url", envvar="PVDM_URL", metavar="URL", help="The Steward's address, or PVDM_URL."),
-    click.option(
+    path_option(
         "--token-file",
-        type=NonEmptyPath(),
         envvar="PVDM_TOKEN_FILE",
-        metavar="FILE",
         help="The file (mode 0600) with your token, or PVDM_TOKEN_FILE; PVDM_TOKEN holds the token itself.",
     ),
-    click.option(
+    path_option(
         "--ca-file",
-        type=NonEmptyPath(),
         envvar="PVDM_CA_FILE",
-        metavar="FILE",
         help="CA certificates to trust for the Steward's TLS certificate, or PVDM_CA_FILE.  [default: the system's]",
     ),
 )
@@ -150,7 +157,7 @@ def out_option(
     help_text: str = "The new file for the result; an existing file is not overwritten.",
 ) -> Callable[[Command], Command]:
     """`--out`: the new file for the result, which the command needs."""
-    return click.option("--out", type=NonEmptyPath(), required=True, metavar="FILE", help=help_text)
+    return path_option("--out", required=True, help=help_text)
 
 
 def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:
@@ -158,13 +165,13 @@ def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], 
 
     def decorate(function: Callable[[], None]) -> click.Group:
         @functools.wraps(function)
-        def called() -> None:
+        def require_subcommand() -> None:
             context = click.get_current_context()
             if context.invoked_subcommand is None:
                 raise click.UsageError("a command is missing", context)
 
         make: Callable[[Callable[[], None]], click.Group] = click.group(name, invoke_without_command=True, **settings)
-        return make(called)
+        return make(require_subcommand)
 
     return decorate
 
@@ -182,12 +189,12 @@ def pick_engine(name: str) -> Engine:
         return reference_engine()
 
 
-def named_values(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """The pairs of an option that is given as NAME=VALUE. Raises for a name that is given twice."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, sign, value = each.partition("=")
-        if not sign or not name or name in found:
-            raise Code.USAGE(f"{option} cannot be accepted", got=ascii(each)[:80])
-        found[name] = value
-    return found
+def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+    """The values by name of an option that is given as NAME=VALUE. Raises for a name that is given twice."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name or name in values:
+            raise Code.USAGE(f"{option} cannot be accepted", got=ascii(pair)[:80])
+        values[name] = value
+    return values

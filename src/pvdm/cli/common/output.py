@@ -20,9 +20,9 @@ def checked_output() -> Iterator[None]:
 
     After the reader of a pipe has closed it, as `head -1` does, output is discarded and the command continues.
     """
-    stream: TextIO | None = sys.stdout  # None where the caller closed it
+    stream: TextIO | None = sys.stdout  # None if the caller closed it
     if stream is None:
-        raise _not_writable("a closed one")
+        raise _not_writable("a closed standard output")
     if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
         stream.reconfigure(errors="backslashreplace")  # for characters that the output's encoding does not have
     checked = _CheckedStream(stream)
@@ -35,38 +35,38 @@ def checked_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def output_aside() -> Iterator[None]:
+def output_to_stderr() -> Iterator[None]:
     """In the block, standard output of this process, its child processes and its JVM goes to standard error."""
-    stream, errors = sys.stdout, sys.stderr
-    stream.flush()
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+    stdout, stderr = sys.stdout, sys.stderr
+    stdout.flush()
+    with Path(os.devnull).open("w", encoding="utf-8") as null_device:
         # Child processes write to file descriptor 1, not to sys.stdout.
-        kept = os.dup(1)
-        os.dup2(2 if errors is not None else nowhere.fileno(), 1)
-        sys.stdout = errors if errors is not None else nowhere
+        saved_descriptor = os.dup(1)
+        os.dup2(2 if stderr is not None else null_device.fileno(), 1)
+        sys.stdout = stderr if stderr is not None else null_device
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
-            sys.stdout = stream
-            os.dup2(kept, 1)
-            os.close(kept)
+            sys.stdout = stdout
+            os.dup2(saved_descriptor, 1)
+            os.close(saved_descriptor)
 
 
 def discard_unwritten() -> None:
-    """Discard what standard output and error did not take, since the interpreter would fail on it at its end."""
+    """Discard buffered text that standard output or error refuses: the interpreter would fail on it when it exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except OSError:
-            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
+            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as null_device:
+                os.dup2(null_device.fileno(), stream.fileno())
 
 
 class _CheckedStream:
-    """A text stream that raises pvdm's errors. click and rich would end the process at a closed pipe."""
+    """A text stream that raises pvdm's errors, and accepts text after its pipe is closed: click and rich would exit."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -97,5 +97,5 @@ class _CheckedStream:
 
 
 def _not_writable(got: str) -> PvdmError:
-    hint = "send it to a file or a pipe that takes it all"
+    hint = "redirect it to a file on a disk with free space, or to a pipe that is read to its end"
     return Code.OUTPUT_NOT_WRITABLE("standard output cannot be written", got=got, hint=hint)

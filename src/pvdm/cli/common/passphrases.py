@@ -11,13 +11,14 @@ import click
 
 from pvdm.cli.common.files import read_file
 from pvdm.cli.common.options import Command, ParsedType
+from pvdm.cli.common.screen import is_terminal
 from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
 from pvdm.trust.keys.seal import PASSPHRASE_MAX_BYTES, Passphrase
 
-_SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
-_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+_SEALED_KEY_START = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_PUBLIC_KEY_START = b"-----BEGIN PUBLIC KEY-----"
 
 
 def _parse_source(text: str) -> str:
@@ -30,36 +31,36 @@ def _parse_source(text: str) -> str:
 
 def passphrase_option(help_text: str) -> Callable[[Command], Command]:
     """`--passphrase`: the source of the passphrase."""
-    source = ParsedType("where", _parse_source)
-    return click.option("--passphrase", "where", type=source, metavar="WHERE", help=help_text)
+    source = ParsedType("source", _parse_source)
+    return click.option("--passphrase", "passphrase_source", type=source, metavar="WHERE", help=help_text)
 
 
-OPENING = "Where the key's passphrase comes from: prompt, file:NAME or env:NAME."
+open_passphrase_option = passphrase_option("Where the key's passphrase comes from: prompt, file:NAME or env:NAME.")
 
 
-def new_passphrase(where: str | None) -> Passphrase | None:
+def read_new_passphrase(source: str | None) -> Passphrase | None:
     """The passphrase for a new key; on the terminal it is entered twice."""
-    return _read_passphrase(where, "passphrase", again="again")
+    return _read_passphrase(source, "passphrase", confirmation_prompt="again")
 
 
-def open_key(path: Path, where: str | None) -> OperatorKey:
+def open_key(path: Path, source: str | None) -> OperatorKey:
     """A person's key pair; without a source, the passphrase of a sealed key is read from the terminal."""
     _require_not_public(path)
-    sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
-    if where is None and sealed:
-        if not _is_terminal():
+    is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
+    if source is None and is_sealed:
+        if not is_terminal(sys.stdin):
             raise Code.PASSPHRASE_MISSING(
                 f"{path.name} is sealed",
                 expected="its passphrase",
                 got="none",
                 hint="give --passphrase prompt, file:NAME or env:NAME",
             )
-        where = "prompt"
-    found = _read_passphrase(where, f"passphrase of {path.name}")
+        source = "prompt"
+    passphrase = _read_passphrase(source, f"passphrase of {path.name}")
     try:
-        return open_key_pair(path, found)
+        return open_key_pair(path, passphrase)
     except InputError:
-        if not sealed or found is None:
+        if not is_sealed or passphrase is None:
             raise
     raise Code.PASSPHRASE_WRONG(
         f"the passphrase does not open {path.name}",
@@ -75,44 +76,42 @@ def _require_not_public(path: Path) -> None:
         data = path.read_bytes() if path.is_file() and path.stat().st_size <= PRIVATE_KEY_SIZE_MAX_BYTES else b""
     except OSError:
         return  # opening the key raises the error
-    if data.startswith(_PUBLIC):
+    if data.startswith(_PUBLIC_KEY_START):
         private = f", such as {path.stem}" if path.suffix == ".pub" else ""
         hint = f"nothing was signed; name the private key{private}"
-        raise Code.KEY_IS_PUBLIC(f"{path.name} is a public key, which signs nothing", got="the public one", hint=hint)
+        raise Code.KEY_IS_PUBLIC(f"{path.name} is a public key, which cannot sign", got="the public key", hint=hint)
 
 
-def _read_passphrase(where: str | None, question: str, *, again: str | bool = False) -> Passphrase | None:
-    if where is None:
+def _read_passphrase(
+    source: str | None, question: str, *, confirmation_prompt: str | bool = False
+) -> Passphrase | None:
+    if source is None:
         return None
-    if where == "prompt":
-        if not _is_terminal():
+    if source == "prompt":
+        if not is_terminal(sys.stdin):
             raise Code.TERMINAL_MISSING(
                 "a passphrase can be entered on a terminal only",
                 expected="a terminal",
                 got="none",
                 hint="use file:NAME or env:NAME",
             )
-        return Passphrase(click.prompt(question, hide_input=True, confirmation_prompt=again, err=True))
-    kind, _, name = where.partition(":")
+        prompted = click.prompt(question, hide_input=True, confirmation_prompt=confirmation_prompt, err=True)
+        return Passphrase(prompted)
+    kind, _, name = source.partition(":")
     if kind == "file":
-        return Passphrase(_read_line(Path(name)))
+        return Passphrase(_read_passphrase_file(Path(name)))
     text = os.environ.get(name)
     if text is None:
         raise Code.PASSPHRASE_MISSING(f"{name} is not set", expected="an environment variable", got="none")
     return Passphrase(text)
 
 
-def _read_line(path: Path) -> str:
+def _read_passphrase_file(path: Path) -> str:
     """The file's text without the newline that editors add."""
     data = read_file(path, size_max_bytes=PASSPHRASE_MAX_BYTES + 2)
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        # The decoder's error holds the bytes.
-        pass
+        pass  # this error holds the bytes, so another one is raised outside of this block
     del data
     raise Code.PASSPHRASE_INVALID(f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
-
-
-def _is_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TextIO, TypeAlias, TypeVar
 
 import click
 from rich.console import Console
@@ -17,48 +18,67 @@ from rich.text import Text
 
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.evaluation.record import Watch, unwatched
-from pvdm.model.printable import json_printable, printable
+from pvdm.model.printable import json_printable, printable, view_json
 
 # A line and its style. The words alone must show what matters, since not every output has colours.
 Line: TypeAlias = tuple[str, str | None]
 ALERT: Final = "bold white on red"
 _REDRAW_SECONDS: Final = 0.1
+_View = TypeVar("_View")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is open and a terminal; `sys` has None for a closed one."""
+    return stream is not None and stream.isatty()
 
 
 def say(line: str = "", *, style: str | None = None) -> None:
-    """One line of a result; never wrapped, so that it can be copied and compared."""
+    """Print one line of a result, unwrapped, so that it can be copied and compared."""
     # Text, not markup: a column name such as "[red]" is data.
     Console(file=sys.stdout, highlight=False, soft_wrap=True).print(Text(printable(line), style=style or ""))
 
 
 def say_lines(lines: Iterable[Line]) -> None:
-    """Lines of a result."""
+    """Print lines of a result."""
     for line, style in lines:
         say(line, style=style)
 
 
 def say_result(as_json: bool, document: Mapping[str, object], lines: Iterable[Line | str]) -> None:
-    """The result of a command: the JSON document, or else the lines."""
+    """Print the result of a command: the JSON document, or else the lines."""
     if as_json:
         say_json(document)
         return
     say_lines((line, None) if isinstance(line, str) else line for line in lines)
 
 
+def say_list(
+    as_json: bool,
+    name: str,
+    views: Sequence[_View],
+    lines_of: Callable[[_View], Iterable[Line]],
+    empty: str,
+) -> None:
+    """Print a list of the Steward's views: in JSON under the name, else the lines of each, or `empty` without any."""
+    lines: list[Line | str] = [line for view in views for line in lines_of(view)]
+    say_result(as_json, {name: [view_json(view) for view in views]}, lines or [empty])
+
+
 def notice(line: str) -> None:
-    """One line that is not part of the result."""
+    """Print one line that is not part of the result, on standard error."""
     say_aside(f"notice: {line}", "yellow")
 
 
-def say_json(value: Mapping[str, object]) -> None:
-    """The one JSON document of a command."""
+def say_json(document: Mapping[str, object]) -> None:
+    """Print the one JSON document of a command; paths in it are written as text."""
     # Characters that the output's encoding does not have are written as JSON escapes.
-    plain = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
-    sys.stdout.write(json_printable(json.dumps(value, indent=2, ensure_ascii=plain)) + "\n")
+    only_ascii = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
+    text = json.dumps(document, indent=2, ensure_ascii=only_ascii, default=os.fspath)
+    sys.stdout.write(json_printable(text) + "\n")
 
 
 def say_error(error: PvdmError) -> None:
-    """An error, as text."""
+    """Print an error as text, on standard error."""
     say_aside(f"error: {error.message} ({error.reason})", "bold red")
     if tail := comparison(error.expected, error.got):
         say_aside(f"  {tail}")
@@ -71,7 +91,7 @@ def say_error(error: PvdmError) -> None:
 @contextlib.contextmanager
 def watch_on_screen() -> Iterator[Watch]:
     """Progress bars on standard error, removed at the end; nothing if standard error is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield unwatched
         return
     columns = (
@@ -91,29 +111,29 @@ class _Bars:
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
-        self._drawn = 0.0
+        self._drawn_at = 0.0
 
     def show(self, part: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if part in self._tasks and done < total and now - self._drawn < _REDRAW_SECONDS:
+        if part in self._tasks and done < total and now - self._drawn_at < _REDRAW_SECONDS:
             return
-        self._drawn = now
+        self._drawn_at = now
         if part not in self._tasks:
             self._tasks[part] = self._bars.add_task(part, total=total)
         self._bars.update(self._tasks[part], completed=done, total=total)
 
 
 def say_aside(line: str, style: str = "") -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     # rich ends the process if standard error is a closed pipe; that must not change the outcome.
     with contextlib.suppress(OSError, SystemExit):
         Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(line), style=style))
 
 
 def require_yes(question: str, lines: Iterable[Line]) -> None:
-    """Show what it is about, on standard error so that `--json` keeps its one document; anything but a yes ends it."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask on; read what it does, then add --yes")
+    """Show the lines and the question on standard error. Raises unless the answer is yes."""
+    if not is_terminal(sys.stdin):
+        raise click.UsageError("this question needs a terminal; read what the command does, then add --yes")
     for line, style in lines:
         say_aside(line, style or "")
     if not click.confirm(question, err=True):

@@ -16,10 +16,10 @@ from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.printable import utc_time
 
 SECOND: Final = 1_000_000
-_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICRO: Final = timedelta(microseconds=1)
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SECONDS_OF_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MICROS: Final = re.compile(r"\d{16}")
 _nanos: Callable[[], int] = time.time_ns
@@ -27,14 +27,14 @@ utc: Final = utc_time
 
 
 def now_micros() -> int:
-    """The host's time."""
+    """The host's time, in microseconds since 1970."""
     return _nanos() // 1_000
 
 
 def parse_time(text: str) -> int:
     """Microseconds of `2026-11-14`, `2026-11-14T10:00:00Z` or of the 16 digits that JSON output shows."""
     if _MICROS.fullmatch(text):
-        return _within(int(text), text)
+        return _require_in_range(int(text), text)
     try:
         if _DATE.fullmatch(text):
             return micros_of(date.fromisoformat(text))
@@ -49,7 +49,7 @@ def micros_of(when: date) -> int:
         when = datetime(when.year, when.month, when.day, tzinfo=UTC)
     if when.tzinfo is None:
         raise _invalid(when.isoformat())
-    return _within((when - _START) // _MICRO, when.isoformat())
+    return _require_in_range((when - _UNIX_EPOCH) // _MICROSECOND, when.isoformat())
 
 
 def parse_duration(text: str) -> int:
@@ -57,14 +57,14 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise Code.DURATION_INVALID(got=text[:40])
-    return int(match[1]) * _SECONDS[match[2]] * SECOND
+    return int(match[1]) * _SECONDS_OF_UNIT[match[2]] * SECOND
 
 
-def duration(micros: int) -> str:
+def duration_text(micros: int) -> str:
     """The duration in the largest unit of which it is a whole number."""
     seconds = micros // SECOND
-    unit = next(unit for unit, size in reversed(_SECONDS.items()) if seconds % size == 0)
-    return f"{seconds // _SECONDS[unit]}{unit}"
+    unit = next(unit for unit, size in reversed(_SECONDS_OF_UNIT.items()) if seconds % size == 0)
+    return f"{seconds // _SECONDS_OF_UNIT[unit]}{unit}"
 
 
 TIME_TYPE: Final = ParsedType("time", parse_time)
@@ -72,21 +72,21 @@ DURATION_TYPE: Final = ParsedType("duration", parse_duration)
 
 
 def duration_option(
-    name: str, *, default: str, help_text: str, most: int | None = None
+    name: str, *, default: str, help_text: str, max_micros: int | None = None
 ) -> Callable[[Command], Command]:
-    """An option for a duration of at most `most` microseconds, with a default."""
+    """An option for a duration of at most `max_micros` microseconds, with a default."""
 
     def parse(text: str) -> int:
-        found = parse_duration(text)
-        if most is not None and found > most:
-            raise Code.DURATION_INVALID(expected=f"at most {duration(most)}", got=duration(found))
-        return found
+        micros = parse_duration(text)
+        if max_micros is not None and micros > max_micros:
+            raise Code.DURATION_INVALID(expected=f"at most {duration_text(max_micros)}", got=duration_text(micros))
+        return micros
 
     kind = ParsedType("duration", parse)
     return click.option(name, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
 
 
-def _within(micros: int, text: str) -> int:
+def _require_in_range(micros: int, text: str) -> int:
     if not 0 <= micros <= INTEGER_MAX:
         raise _invalid(text)
     return micros

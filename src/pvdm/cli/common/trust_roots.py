@@ -1,4 +1,4 @@
-"""Reads and verifies the trust root that a command judges by, and declares the options for it."""
+"""Reads and verifies the trust root with which a command checks signatures, and declares the options for it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pvdm.cli.common.files import read_file, require_json
-from pvdm.cli.common.options import Command, NonEmptyPath, ParsedType
+from pvdm.cli.common.options import Command, ParsedType, option_group, path_option
 from pvdm.cli.common.screen import notice
 from pvdm.cli.common.times import TIME_TYPE, now_micros
 from pvdm.errors import Code
@@ -24,12 +24,19 @@ from pvdm.trust.refusal import refused
 from pvdm.trust.root import SeenRoot, TrustRoot, follow_roots
 from pvdm.trust.strict_json import read
 
+if TYPE_CHECKING:
+    from pvdm.client import StewardClient
+
 ROOT_CHAIN_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 SEEN_FILE_MAX_BYTES: Final = 4_096
-_SEEN: Final = "pvdm-seen-root/v1"
+_SEEN_FORMAT: Final = "pvdm-seen-root/v1"
 UNVERIFIED_ROOT: Final = (
     "the trust root was not verified: the author of its file chose the keys."
     " Get its hash through another channel and give it with --root-sha256"
+)
+STEWARDS_OWN_ROOT: Final = (
+    "the trust root came from the Steward itself: this detects accidents, not a dishonest Steward."
+    " Give your own trust root with --trust-root, and its hash with --root-sha256"
 )
 
 
@@ -46,12 +53,7 @@ pin_option = click.option(
     metavar="HEX",
     help="The hash of the first trust root, from another source than its file.",
 )
-seen_option = click.option(
-    "--seen",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="Store the newest trust root in this file, and refuse an older one.",
-)
+seen_option = path_option("--seen", help="Store the newest trust root in this file, and refuse an older one.")
 at_option = click.option("--at", type=TIME_TYPE, metavar="TIME", help="Judge as of this time.  [default: now]")
 origin_option = click.option(
     "--origin", metavar="LOG", help="The log's name.  [default: the only log that the trust root names]"
@@ -60,14 +62,8 @@ origin_option = click.option(
 
 def root_option(*, required: bool) -> Callable[[Command], Command]:
     """`--trust-root`: the file."""
-    return click.option(
-        "--trust-root",
-        "root_file",
-        type=NonEmptyPath(),
-        required=required,
-        metavar="FILE",
-        help="The trust root: one envelope, or a chain as a JSON array.",
-    )
+    help_text = "The trust root: one envelope, or a chain as a JSON array."
+    return path_option("--trust-root", "root_file", required=required, help=help_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +85,11 @@ def judge_by(
     pin: str | None,
     at: int | None,
     seen: Path | None = None,
-    unpinned: str = UNVERIFIED_ROOT,
+    unpinned_notice: str = UNVERIFIED_ROOT,
 ) -> Judge:
-    """The newest root of a chain or its file, once every step is verified; the file `seen` stores it for the next run.
+    """Verify every step of a chain, or of its file, and judge by its newest root.
 
-    Without a pin it prints the notice `unpinned`.
+    The file `seen` stores this root for the next run. Without a pin it prints `unpinned_notice`.
     """
     if seen is not None and pin is None:
         raise click.UsageError("--seen needs --root-sha256: an unverified root is not stored")
@@ -102,15 +98,41 @@ def judge_by(
     anchor = pin or first_sha256(chain)
     lock: AbstractContextManager[None] = nullcontext() if seen is None else disk.locked(seen)
     with lock:
-        before = None if seen is None else _read_seen(seen, anchor)
-        root = follow_roots(chain, sha256=anchor, now=now, seen=before)
+        stored = None if seen is None else _read_seen(seen, anchor)
+        root = follow_roots(chain, sha256=anchor, now=now, seen=stored)
         newest = SeenRoot(root.version, root.sha256)
-        if seen is not None and newest != before:
-            data = dump({"format": _SEEN, "pin": anchor, "version": newest.version, "sha256": newest.sha256})
+        if seen is not None and newest != stored:
+            data = dump({"format": _SEEN_FORMAT, "pin": anchor, "version": newest.version, "sha256": newest.sha256})
             disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)
     if pin is None:
-        notice(unpinned)
+        notice(unpinned_notice)
     return Judge(root, pin, now)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """The options about the trust root, the log and the time."""
+
+    root_file: Path | None
+    pin: str | None
+    origin: str | None
+    at: int | None
+    seen: Path | None
+
+    def judge(self, client: StewardClient | None = None) -> Judge:
+        """Judge by the caller's trust root; without one by the Steward's, with a notice."""
+        if self.root_file is not None:
+            return judge_by(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
+        if client is None:
+            raise AssertionError("a bundle is judged by the caller's trust root")
+        chain = client.trust_root().chain
+        return judge_by(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=STEWARDS_OWN_ROOT)
+
+
+def judge_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of `JudgeOptions`, as the parameter `by`; `required` is about --trust-root."""
+    options = (root_option(required=required), pin_option, origin_option, at_option, seen_option)
+    return option_group("by", JudgeOptions, *options)
 
 
 def read_chain(path: Path) -> tuple[bytes, ...]:
@@ -125,8 +147,8 @@ def read_chain(path: Path) -> tuple[bytes, ...]:
     return tuple(dump(envelope) for envelope in value)
 
 
-def write_chain(chain: Sequence[bytes]) -> bytes:
-    """The file of several envelopes."""
+def chain_to_bytes(chain: Sequence[bytes]) -> bytes:
+    """The content of a file with all envelopes of the chain."""
     return b"[" + b",".join(chain) + b"]"
 
 
@@ -142,7 +164,7 @@ def _read_seen(path: Path, pin: str) -> SeenRoot | None:
     fields = Fields(
         parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES), "the file of --seen", ("format", "pin", "version", "sha256")
     )
-    if (fields.text("format"), fields.text("pin")) != (_SEEN, pin):
+    if (fields.text("format"), fields.text("pin")) != (_SEEN_FORMAT, pin):
         raise Code.SEEN_FILE_OTHER(
             f"{path} is about another trust root", expected=f"the one pinned by {pin}", got=fields.text("pin")[:80]
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pvdm.cli.common.options import NonEmptyPath, json_option, seed_option
+from pvdm.cli.common.options import json_option, path_option, seed_option
 from pvdm.cli.common.screen import Line, notice, say, say_json, say_lines
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.model.printable import counted, printable
@@ -27,13 +27,13 @@ ROWS_MIN: Final = 100
 ROWS_MAX: Final = 1_000_000
 SEED: Final = 7
 MASK: Final = "…"
-_CHANGING: Final = re.compile(
+_DIFFERS_BY_RUN: Final = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # UUIDs
     r"|\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b"  # hashes and ids
     r"|(?:file:)?/\S+\.parquet\b"  # files
     r"|\b\d+(?= bytes\b)"
 )
-_WORKED: Final = "COMMITTED"
+_PUBLISHED: Final = "COMMITTED"
 
 
 @click.command(short_help="Publish one good run on Spark, and see seven bad ones refused.")
@@ -42,18 +42,10 @@ _WORKED: Final = "COMMITTED"
 @click.option(
     "--rows", type=click.IntRange(ROWS_MIN, ROWS_MAX), default=ROWS, show_default=True, help="Orders to make."
 )
-@click.option(
-    "--keep",
-    type=NonEmptyPath(folder=True),
-    metavar="DIR",
-    help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder.",
+@path_option(
+    "--keep", folder=True, help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder."
 )
-@click.option(
-    "--store",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.",
-)
+@path_option("--store", help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.")
 def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
     """Run a Steward in this process, with real Spark and Iceberg. A clean backfill is published. Then rows are dropped,
     doubled and changed, bytes are swapped after their PASS, a proof is replayed, main is written directly, and an
@@ -78,7 +70,7 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path 
             {
                 "rows": rows,
                 "seed": seed,
-                "kept": None if keep is None else str(keep),
+                "kept": keep,
                 "scenes": [scene.to_json() for scene in scenes],
                 "audit": report.to_json(),
             }
@@ -94,43 +86,45 @@ Show = Callable[[Iterator[Line]], None]
 def play(
     folder: Path, *, rows: int, seed: int, show: Show, store: Path | None = None
 ) -> tuple[list[Scene], AuditReport]:
-    """Play all scenes in the folder and audit the table; show each as soon as it is over."""
+    """Play all scenes in the folder and audit the table; show each as soon as it has ended."""
     # Imported late: the Steward is slow to load, and no other command needs it.
     from pvdm.evaluation import scenes
-    from pvdm.evaluation.shop import open_shop
+    from pvdm.evaluation.shop import open_demo_lake
 
-    with open_shop(folder, rows=rows, seed=seed, store=store) as shop:
+    with open_demo_lake(folder, rows=rows, seed=seed, store=store) as lake:
         show(begin_lines(rows))
         played: list[Scene] = []
-        for number, scene in enumerate(scenes.play(shop), 1):
+        for number, scene in enumerate(scenes.play(lake), 1):
             show(scene_lines(number, scene))
             played.append(scene)
-        report = audit_orders(shop)
+        report = audit_orders(lake)
         show(audit_lines(report))
         show(end_lines(played))
     return played, report
 
 
-def audit_orders(shop: DemoLake) -> AuditReport:
+def audit_orders(lake: DemoLake) -> AuditReport:
     """Audit the table and read every live file again, as `pvdm audit --rehash` does."""
     from pvdm.cli.common.trust_roots import judge_by
-    from pvdm.cli.evidence.audit import ServedFiles, files_of, gather
+    from pvdm.cli.evidence.audit import ServedFiles, gather, open_lake_files
     from pvdm.evaluation.scenes import FIRST
     from pvdm.evaluation.shop import DOMAIN, ORDERS
     from pvdm.metadata.audit.audit import AuditJudge, audit
     from pvdm.model.role import Role
-    from pvdm.trust.bundle import origin_of
+    from pvdm.trust.bundle import resolve_log_origin
 
-    with shop.steward.as_role(Role.AUDITOR, DOMAIN) as client:
-        judge = judge_by(client.trust_root().chain, pin=shop.steward.pin, at=None)
+    with lake.steward.as_role(Role.AUDITOR, DOMAIN) as client:
+        judge = judge_by(client.trust_root().chain, pin=lake.steward.pin, at=None)
         evidence = gather(client, ORDERS)
-        by = AuditJudge(judge.root, origin_of(judge.root, None), judge.at)
-        report = audit(evidence, ServedFiles(client, evidence), by, again=files_of(client, evidence))
-    walked = [each.workload_id for each in report.snapshots]
-    if not report.holds or walked != [FIRST]:
-        found = "holds" if report.holds else "does not hold"
+        audit_judge = AuditJudge(judge.root, resolve_log_origin(judge.root, None), judge.at)
+        report = audit(
+            evidence, ServedFiles(client, evidence), audit_judge, data_files=open_lake_files(client, evidence)
+        )
+    workload_ids = [snapshot.workload_id for snapshot in report.snapshots]
+    if not report.holds or workload_ids != [FIRST]:
+        result = "holds" if report.holds else "does not hold"
         message = "the audit is not what the demo expects"
-        raise Code.DEMO_FAILED(message, expected=f"[{FIRST!r}] holds", got=f"{walked} {found}")
+        raise Code.DEMO_FAILED(message, expected=f"[{FIRST!r}] holds", got=f"{workload_ids} {result}")
     return report
 
 
@@ -164,10 +158,10 @@ def scene_lines(number: int, scene: Scene) -> Iterator[Line]:
     result = scene.result
     yield "", None
     yield f"{number}. {scene.title}", "bold"
-    yield f"   {_outcome(result)}", "green" if result.outcome == _WORKED else "bold red"
+    yield f"   {_outcome_text(result)}", "green" if result.outcome == _PUBLISHED else "bold red"
     if result.error is not None:
         for line in _error_lines(result.error):
-            yield f"   {masked(line, scene.names)}", None
+            yield f"   {mask(line, scene.names)}", None
     yield f"   a consumer of {scene.table} sees {scene.seen}", "cyan"
 
 
@@ -177,52 +171,50 @@ def audit_lines(report: AuditReport) -> Iterator[Line]:
     yield f"audit of {report.table.name}", "bold"
     for approval in report.approvals:
         yield f"   protected by {approval.operator}: {approval.reason}", None
-    for each in report.snapshots:
-        yield f"   {_snapshot(each)}", "green" if not each.findings else "bold red"
+    for snapshot in report.snapshots:
+        yield f"   {_snapshot_text(snapshot)}", "green" if not snapshot.findings else "bold red"
     if report.rehashed is not None:
         yield f"   {counted(report.rehashed.data_files, 'data file')} read again: the bytes that the proofs bind", None
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)
-    found = (
-        "no violations in the history of main:" if report.holds else "violations in the history of main; its snapshots:"
-    )
-    yield f"   {found} {counts}", "bold green" if report.holds else "bold red"
+    if report.holds:
+        yield f"   no violations in the history of main: {counts}", "bold green"
+    else:
+        yield f"   violations in the history of main; its snapshots: {counts}", "bold red"
 
 
 def end_lines(scenes: Sequence[Scene]) -> Iterator[Line]:
     """How many scenes published something."""
-    worked = sum(scene.result.outcome == _WORKED for scene in scenes)
+    published = sum(scene.result.outcome == _PUBLISHED for scene in scenes)
     yield "", None
-    yield f"{len(scenes)} tries, {worked} published; no proof, no snapshot", "bold"
+    yield f"{len(scenes)} tries, {published} published; no proof, no snapshot", "bold"
 
 
-def masked(text: str, names: Mapping[str, str]) -> str:
+def mask(text: str, names: Mapping[str, str]) -> str:
     """The text without what differs from run to run; UUIDs of tables are replaced by the tables' names."""
 
     def replacement(found: re.Match[str]) -> str:
         return f"the UUID of {names[found[0]]}" if found[0] in names else MASK
 
-    return _CHANGING.sub(replacement, printable(text))
+    return _DIFFERS_BY_RUN.sub(replacement, printable(text))
 
 
-def _outcome(result: SceneResult) -> str:
-    if result.outcome == _WORKED:
+def _outcome_text(result: SceneResult) -> str:
+    if result.outcome == _PUBLISHED:
         return f"{result.outcome}: {result.chunks} chunks staged by Spark, verified from their files, published at once"
     classes = f" ({', '.join(result.classes)})" if result.classes else ""
     return f"{result.outcome.upper()}{classes}"
 
 
 def _error_lines(error: PvdmError) -> Iterator[str]:
-    at = "" if error.check is None else f", check {error.check} of the gate"
-    yield f"error: {error.message} ({error.reason}{at})"
+    check = "" if error.check is None else f", check {error.check} of the gate"
+    yield f"error: {error.message} ({error.reason}{check})"
     if tail := comparison(error.expected, error.got):
         yield f"  {tail}"
     if error.hint is not None:
         yield f"hint: {error.hint}"
 
 
-def _snapshot(each: AuditedSnapshot) -> str:
-    proofs = len(each.proof_ids)
-    return (
-        f"+{counted(each.rows_added or 0, 'row')} in {counted(each.files_added or 0, 'file')} by {each.workload_id}:"
-        f" {each.standing.value}, a receipt and {counted(proofs, 'proof')}"
-    )
+def _snapshot_text(snapshot: AuditedSnapshot) -> str:
+    rows, files = counted(snapshot.rows_added or 0, "row"), counted(snapshot.files_added or 0, "file")
+    proofs = counted(len(snapshot.proof_ids), "proof")
+    return f"+{rows} in {files} by {snapshot.workload_id}: {snapshot.standing.value}, a receipt and {proofs}"

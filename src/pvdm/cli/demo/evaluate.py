@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import NonEmptyPath, command_group, engine_option, json_option, pick_engine, seed_option
+from pvdm.cli.common.options import command_group, engine_option, json_option, path_option, pick_engine, seed_option
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
@@ -30,7 +30,7 @@ def evaluate() -> None:
     """
 
 
-def _widths(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
+def _parse_widths(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
     """Widths in bits, separated by commas."""
     try:
         widths = tuple(int(part) for part in value.split(","))
@@ -56,27 +56,15 @@ def _widths(_context: click.Context, _parameter: click.Parameter, value: str) ->
 )
 @click.option(
     "--bits",
-    callback=_widths,
+    callback=_parse_widths,
     metavar="BITS",
     default=",".join(map(str, collision.BITS)),
     show_default=True,
     help=f"Widths of the truncated hashes: {birthday.BITS_MIN} to {birthday.BITS_MAX}, with commas, each once.",
 )
 @click.option("--lattice", is_flag=True, help="Also attack with leaked row contributions (needs pvdm[lattice]).")
-@click.option(
-    "--write-collision",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="With --lattice: make a new unkeyed collision, write it here and use it.",
-)
-@click.option(
-    "--out",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    default=OUT,
-    show_default=True,
-    help="Where the figures go.",
-)
+@path_option("--write-collision", help="With --lattice: make a new unkeyed collision, write it here and use it.")
+@path_option("--out", default=OUT, show_default=True, help="Where the figures go.")
 @engine_option
 def evaluate_collision(
     *,
@@ -148,10 +136,10 @@ def _lines(study: collision.CollisionStudy) -> Iterator[str]:
     yield ""
     yield "2. truncated element hashes: elements less distinct values, against n - 2^b (1 - (1 - 2^-b)^n)"
     yield f"   {'bits':>4}{'elements':>11}{'observed':>11}{'expected':>11}   95 % interval"
-    for each in study.birthdays:
-        low, high = each.interval
-        verdict = "inside" if each.inside else "outside, as one run in twenty is"
-        figures = f"{each.bits:>4}{each.elements:>11,}{each.observed:>11,}{each.expected:>11,.1f}"
+    for width in study.birthdays:
+        low, high = width.interval
+        verdict = "inside" if width.inside else "outside, as one run in twenty is"
+        figures = f"{width.bits:>4}{width.elements:>11,}{width.observed:>11,}{width.expected:>11,.1f}"
         yield f"   {figures}   {low:,.1f} to {high:,.1f}: {verdict}"
     yield ""
     yield f"3. crafted collision: two different multisets of {crafted.rows_in_each_multiset:,} payments"
@@ -161,7 +149,7 @@ def _lines(study: collision.CollisionStudy) -> Iterator[str]:
         return
     yield ""
     yield f"4. {leak.leaked_contributions} leaked row contributions under one key"
-    found = f"found in {leak.seconds:.2f} s"
-    yield f"   two different multisets of {leak.rows_in_each_multiset:,} rows with one digest, {found}"
+    multisets = f"two different multisets of {leak.rows_in_each_multiset:,} rows with one digest"
+    yield f"   {multisets}, found in {leak.seconds:.2f} s"
     yield "   under a fresh attempt key the same two differ"
     yield "   so a digest never leaves the Steward, and every attempt has a key of its own"

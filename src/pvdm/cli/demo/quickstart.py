@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import NonEmptyPath, json_option
+from pvdm.cli.common.options import json_option, path_argument
 from pvdm.cli.common.screen import Line, notice, say_result
-from pvdm.errors import Code, DevelopmentWarning, comparison
+from pvdm.errors import Code, DevelopmentWarning
 from pvdm.model.printable import counted
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class QuickstartResult:
 
 @click.command(short_help="Create a protected table to try: no Spark, no keys, some seconds.")
 @json_option
-@click.argument("folder", type=NonEmptyPath(folder=True), default=FOLDER, metavar="[FOLDER]")
+@path_argument("folder", folder=True, default=FOLDER, metavar="[FOLDER]")
 def quickstart(*, as_json: bool, folder: Path) -> None:
     """Create a folder (default: pvdm-quickstart) with a development Steward, a contract, a job and a notebook.
 
@@ -133,7 +133,7 @@ def run_quickstart(folder: Path) -> QuickstartResult:
 
 
 def _write_files(folder: Path) -> dict[str, str]:
-    """Write the files that are missing; one that exists is kept, edited or not."""
+    """Write the files that are missing, and keep those that exist; returns the state of each."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         states = {}
@@ -187,13 +187,7 @@ def _lines(result: QuickstartResult) -> Iterator[Line]:
 
 
 def _outcome_lines(outcome: Outcome) -> Iterator[Line]:
-    from pvdm.durable.outcome import Committed
-
-    if isinstance(outcome, Committed):
-        yield f"   {outcome}", "green"
-        return
-    error = outcome.error
-    yield f"   {outcome.name}  {outcome.workload_id} of {outcome.table}", "bold red"
-    yield f"   error: {error.message} ({error.reason})", None
-    if tail := comparison(error.expected, error.got):
-        yield f"     {tail}", None
+    """The outcome without its hint: the last lines of the quickstart say what to do next."""
+    first, *others = str(outcome).splitlines()
+    yield f"   {first}", "bold red" if outcome.exit_code else "green"
+    yield from ((f"   {line}", None) for line in others if not line.startswith("hint: "))

@@ -10,15 +10,16 @@ import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
 from pvdm.cli.common.options import (
-    NonEmptyPath,
     Service,
     command_group,
     engine_option,
     json_option,
+    path_argument,
+    path_option,
     pick_engine,
     service_options,
 )
-from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import now_micros, utc
 from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
@@ -51,10 +52,8 @@ def attest() -> None:
 @attest.command("make", short_help="Make, sign and submit an attestation.")
 @json_option
 @service_options
-@click.option(
-    "--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The attestor's private key."
-)
-@passphrase_option(OPENING)
+@path_option("--key", "key_file", required=True, help="The attestor's private key.")
+@open_passphrase_option
 @click.option("--catalog", required=True, metavar="NAME", help="The source's catalog.")
 @click.option("--table", required=True, metavar="NAME", help="The source table's name.")
 @click.option("--table-uuid", required=True, metavar="UUID", help="The source table's UUID.")
@@ -71,8 +70,8 @@ def attest() -> None:
     help="The contract's mode.",
 )
 @engine_option
-@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Write the attestation here instead of submitting it.")
-def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **asked: Any) -> None:
+@path_option("--out", help="Write the attestation here instead of submitting it.")
+def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **options: Any) -> None:
     """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
     Needs an attestor's token, whose name is the attestor's. The keys stay in memory. The files must be exactly those of
@@ -86,34 +85,44 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
     """
     if out is not None:
         require_new(out)
-    table = TableRef(asked["catalog"], asked["table_uuid"], asked["table"])
-    signer = open_key(asked["key_file"], asked["where"])
-    plan = _plan(schema_of(asked["schema_file"], asked["files"]), asked)
-    said = _attest(table, asked["snapshot"], asked["files"], plan, service, pick_engine(engine_name))
-    envelope = sign_statement(said, signer).to_bytes()
-    facts: dict[str, object] = {"id": parse_envelope(envelope).payload_sha256, "attestation": said.to_json()}
+    table = TableRef(options["catalog"], options["table_uuid"], options["table"])
+    signer = open_key(options["key_file"], options["passphrase_source"])
+    plan = _plan(schema_of(options["schema_file"], options["files"]), options)
+    attestation = _attest(table, options["snapshot"], options["files"], plan, service, pick_engine(engine_name))
+    envelope = sign_statement(attestation, signer).to_bytes()
+    submitted: dict[str, object] | None = None
     if out is not None:
         write_new(out, envelope)
-        _show(said, {**facts, "out": str(out), "submitted": None}, f"written: {out}", as_json=as_json)
-        return
-    with service.connect() as client:
-        view = client.submit_attestation(envelope)
-    record = {**facts, "out": None, "submitted": view_json(view)}
-    _show(said, record, f"accepted: log entry {view.log_index:,}", as_json=as_json)
+        result = f"written: {out}"
+    else:
+        with service.connect() as client:
+            view = client.submit_attestation(envelope)
+        submitted, result = view_json(view), f"accepted: log entry {view.log_index:,}"
+    attestation_id, rows = parse_envelope(envelope).payload_sha256, counted(attestation.row_count, "row")
+    projection = f"{attestation.projection.value} projection, {attestation.mode}, epoch {attestation.epoch}"
+    document = {"id": attestation_id, "attestation": attestation.to_json(), "out": out, "submitted": submitted}
+    lines = [
+        f"attested by {attestation.attestor}: {rows} of {table.name}, snapshot {attestation.snapshot_id}",
+        f"  {projection}; the digest itself is not disclosed",
+        f"  schema fingerprint {attestation.schema_fingerprint[:16]}…, attestation {attestation_id}",
+        f"  {result}",
+    ]
+    say_result(as_json, document, lines)
 
 
-def _plan(schema: Schema, asked: dict[str, Any]) -> Plan:
-    if asked["id_columns"] and asked["exclude"]:
+def _plan(schema: Schema, options: dict[str, Any]) -> Plan:
+    id_columns = options["id_columns"]
+    if id_columns and options["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
-    exclude = {column: reason for column, _, reason in (text.partition("=") for text in asked["exclude"])}
-    wanted = identity(schema, asked["id_columns"]) if asked["id_columns"] else content(schema, exclude=exclude)
-    return Plan(schema, (wanted,), Mode(asked["mode"]), Construction.HMAC_SHA256)
+    exclude = {column: reason for column, _, reason in (text.partition("=") for text in options["exclude"])}
+    projection = identity(schema, id_columns) if id_columns else content(schema, exclude=exclude)
+    return Plan(schema, (projection,), Mode(options["mode"]), Construction.HMAC_SHA256)
 
 
 def _attest(
     table: TableRef, snapshot_id: int, files: tuple[Path, ...], plan: Plan, service: Service, engine: Engine
 ) -> SourceAttestation:
-    """The attestation of the snapshot's files. The client draws the nonce, so it may repeat the request."""
+    """The attestation of the snapshot's files, digested under keys from the Steward."""
     name = plan.projections[0].name
     with service.connect() as client:
         attestor = client.identity().name
@@ -126,37 +135,26 @@ def _attest(
             fingerprints={name: plan.fingerprint(name).hex()},
         )
     keys = challenge.keys[name]
-    seen = digest_files(files, plan, {name: keys.row_hash}, engine)[name]
+    digest = digest_files(files, plan, {name: keys.row_hash}, engine)[name]
     return SourceAttestation(
         attestor=attestor,
         table=table,
         snapshot_id=snapshot_id,
-        row_count=seen.rows,
+        row_count=digest.rows,
         projection=ProjectionName(name),
         schema_fingerprint=plan.fingerprint(name).hex(),
         mode=plan.mode.value,
         construction=plan.construction.value,
         epoch=challenge.epoch,
         nonce=challenge.nonce,
-        commitment=commit(keys.commitment, seen),
+        commitment=commit(keys.commitment, digest),
         issued_at=now_micros(),
     )
 
 
-def _show(attestation: SourceAttestation, record: dict[str, object], done: str, *, as_json: bool) -> None:
-    said, rows = attestation, counted(attestation.row_count, "row")
-    lines = [
-        f"attested by {said.attestor}: {rows} of {said.table.name}, snapshot {said.snapshot_id}",
-        f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is not disclosed",
-        f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}",
-        f"  {done}",
-    ]
-    say_result(as_json, record, lines)
-
-
 @attest.command("submit", short_help="Submit an attestation from a file.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @service_options
 def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit the file that `make --out` wrote. The same file again changes nothing.

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import NonEmptyPath, ParsedType, Service, json_option, option_group, service_options
+from pvdm.cli.common.options import ParsedType, Service, json_option, path_option, service_options
 from pvdm.cli.common.screen import Line, say_result, watch_on_screen
-from pvdm.cli.common.trust_roots import (
-    Judge,
-    at_option,
-    judge_by,
-    origin_option,
-    pin_option,
-    root_option,
-    seen_option,
-)
+from pvdm.cli.common.trust_roots import Judge, JudgeOptions, judge_options
 from pvdm.cli.evidence.audit_text import report_lines
 from pvdm.cli.evidence.proof import UNPINNED
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores.s3_client import own_settings
+from pvdm.lake.stores.s3_client import settings_from_environment
 from pvdm.lake.stores.stores import Stores
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.evidence import (
@@ -46,7 +38,7 @@ from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
-from pvdm.trust.bundle import origin_of
+from pvdm.trust.bundle import resolve_log_origin
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
@@ -60,35 +52,6 @@ if TYPE_CHECKING:
 # Each try gathers the evidence again: history may expire between an audit's evidence and its files.
 AUDIT_TRIES_MAX: Final = 3
 _GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
-STEWARDS_OWN_ROOT: Final = (
-    "the trust root came from the Steward itself: this detects accidents, not a dishonest Steward."
-    " Give your own trust root with --trust-root, and its hash with --root-sha256"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeOptions:
-    """The options about the trust root, the log and the time."""
-
-    root_file: Path | None
-    pin: str | None
-    origin: str | None
-    at: int | None
-    seen: Path | None
-
-    def judge(self, client: StewardClient | None = None) -> Judge:
-        """Judge by the caller's trust root; without one by the Steward's, with a notice."""
-        if self.root_file is not None:
-            return judge_by(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
-        if client is None:
-            raise AssertionError("a bundle is judged by the caller's trust root")
-        chain = client.trust_root().chain
-        return judge_by(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned=STEWARDS_OWN_ROOT)
-
-
-judge_options = option_group(
-    "by", JudgeOptions, root_option(required=False), pin_option, origin_option, at_option, seen_option
-)
 
 
 def _parse_gap_id(text: str) -> str:
@@ -100,10 +63,8 @@ def _parse_gap_id(text: str) -> str:
 @click.command("audit", short_help="Check a table's history against receipts and proofs.")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option(
-    "--bundle", type=NonEmptyPath(), metavar="FILE", help="Audit an exported bundle instead, without a Steward."
-)
-@click.option("--export", type=NonEmptyPath(), metavar="FILE", help="Write all the evidence to one bundle.")
+@path_option("--bundle", help="Audit an exported bundle instead, without a Steward.")
+@path_option("--export", help="Write all the evidence to one bundle.")
 @click.option("--rehash", is_flag=True, help="Read every live data file that a proof binds, and all manifests, again.")
 @click.option(
     "--accept-gap",
@@ -120,7 +81,7 @@ def _parse_gap_id(text: str) -> str:
     metavar="SNAPSHOT",
     help="Accept that main lacks this snapshot, which has a receipt; may be repeated.",
 )
-@judge_options
+@judge_options(required=False)
 @service_options
 def audit_command(
     *,
@@ -159,8 +120,8 @@ def audit_command(
     if bundle is not None:
         found = _read_bundle(bundle)
         judge = by.judge()
-        again = files_of(None, found.evidence) if rehash else None
-        report = _audit(found.evidence, found, judge, by, again, accepted, accept_lost)
+        lake_files = open_lake_files(None, found.evidence) if rehash else None
+        report = _audit(found.evidence, found, judge, by, lake_files, accepted, accept_lost)
     else:
         with service.connect() as client:
             for _ in range(AUDIT_TRIES_MAX):
@@ -168,20 +129,20 @@ def audit_command(
                 evidence = gather(client, table or "")
                 served = ServedFiles(client, evidence)
                 files = RecordingFiles(served) if export is not None else served
-                again = files_of(client, evidence) if rehash else None
-                report = _audit(evidence, files, judge, by, again, accepted, accept_lost)
-                if not _has_moved(report):
+                lake_files = open_lake_files(client, evidence) if rehash else None
+                report = _audit(evidence, files, judge, by, lake_files, accepted, accept_lost)
+                if not _may_have_expired(report):
                     break
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
-    _show(report, judge, export, own=by.root_file is not None, as_json=as_json)
+    _show(report, judge, export, has_own_root=by.root_file is not None, as_json=as_json)
     return 0 if report.holds else VerificationError.exit_code
 
 
-def _has_moved(report: AuditReport) -> bool:
+def _may_have_expired(report: AuditReport) -> bool:
     """Whether a snapshot of the evidence may have expired at the Steward before its files were read."""
-    found = (*report.findings, *(each for snapshot in report.snapshots for each in snapshot.findings))
-    return any(each.code == Code.AUDIT_SNAPSHOT_UNKNOWN for each in found)
+    findings = (*report.findings, *(finding for snapshot in report.snapshots for finding in snapshot.findings))
+    return any(finding.code == Code.AUDIT_SNAPSHOT_UNKNOWN for finding in findings)
 
 
 def _read_bundle(path: Path) -> AuditBundle:
@@ -199,54 +160,58 @@ def _audit(
     files: ManifestFiles,
     judge: Judge,
     by: JudgeOptions,
-    again: Files | None,
+    lake_files: Files | None,
     accepted: Collection[str],
     accept_lost: Collection[int],
 ) -> AuditReport:
-    judged = AuditJudge(judge.root, origin_of(judge.root, by.origin), judge.at)
+    audit_judge = AuditJudge(judge.root, resolve_log_origin(judge.root, by.origin), judge.at)
     lost = frozenset(accept_lost)
     with watch_on_screen() as watch:
-        report = audit(evidence, files, judged, again=again, accepted=accepted, accept_lost=lost, watch=watch)
+        report = audit(
+            evidence, files, audit_judge, data_files=lake_files, accepted=accepted, accept_lost=lost, watch=watch
+        )
     return report if judge.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
 
 
-def _show(report: AuditReport, judge: Judge, export: Path | None, *, own: bool, as_json: bool) -> None:
-    facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": own}, "judged_at": judge.at}
-    document = {**report.to_json(), **facts, "out": None if export is None else str(export)}
+def _show(report: AuditReport, judge: Judge, export: Path | None, *, has_own_root: bool, as_json: bool) -> None:
+    facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": has_own_root}, "judged_at": judge.at}
     lines: list[Line | str] = [*report_lines(report)]
     if export is not None:
         lines.append(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
-        if not own:
+        if not has_own_root:
             lines.append("  `pvdm keys root fetch --out roots.json` writes it, and shows its hash for --root-sha256")
-    say_result(as_json, document, lines)
+    say_result(as_json, {**report.to_json(), **facts, "out": export}, lines)
 
 
 def gather(client: StewardClient, table: str) -> Evidence:
     """The table's metadata, approvals and receipts, and the proofs and overrides that the receipts name."""
     head = client.audit(table)
-    receipts = list(_receipts(client, table, head.log_size))
-    said = [read_signed(each.envelope, Receipt) for each in receipts]
-    proofs = {proof_id for each in said for proof_id in each.proof_ids}
-    overrides = {each.override_id for each in said if each.override_id is not None}
-    waived = list(_statements(client, table, sorted(overrides), head.log_size))
-    proofs.update(read_signed(each.envelope, BreakGlass).fail_proof_id for each in waived)
-    proved = list(_statements(client, table, sorted(proofs), head.log_size))
-    approvals = [_logged(each) for each in head.statements]
+    logged_receipts = list(_fetch_receipts(client, table, head.log_size))
+    receipts = [read_signed(logged.envelope, Receipt) for logged in logged_receipts]
+    proof_ids = {proof_id for receipt in receipts for proof_id in receipt.proof_ids}
+    override_ids = {receipt.override_id for receipt in receipts if receipt.override_id is not None}
+    overrides = list(_fetch_statements(client, table, sorted(override_ids), head.log_size))
+    proof_ids.update(read_signed(logged.envelope, BreakGlass).fail_proof_id for logged in overrides)
+    proofs = list(_fetch_statements(client, table, sorted(proof_ids), head.log_size))
+    approvals = [_logged_statement(view) for view in head.statements]
     return Evidence(
         TableRef(head.table.catalog, head.table.uuid, head.table.name),
         head.contract_sha256,
         MetadataFile(head.metadata.path, head.metadata.text.encode()),
         head.checkpoint.encode(),
-        tuple(sorted((*approvals, *receipts, *waived, *proved), key=lambda each: each.index)),
+        tuple(sorted((*approvals, *logged_receipts, *overrides, *proofs), key=lambda logged: logged.index)),
     )
 
 
-def files_of(client: StewardClient | None, evidence: Evidence) -> Files:
-    """A reader of the table's files; in an object store with the Steward's credentials, or the caller's from AWS."""
+def open_lake_files(client: StewardClient | None, evidence: Evidence) -> Files:
+    """A reader of the table's files.
+
+    In an object store it uses the credentials that the Steward vends; without a client, the caller's own for AWS.
+    """
     if parse_location(evidence.metadata.path).scheme == "file":
         return Files()
     if client is None:
-        return Files(Stores(own_settings()))
+        return Files(Stores(settings_from_environment()))
     # Imported late: the client is slow to load.
     from pvdm.client.table import TableClient, split_name
 
@@ -270,25 +235,31 @@ class ServedFiles:
         return data
 
 
-def _receipts(client: StewardClient, table: str, size: int) -> Iterator[LoggedStatement]:
+def _fetch_receipts(client: StewardClient, table: str, log_size: int) -> Iterator[LoggedStatement]:
     after = None
-    while page := client.audit_receipts(table, size=size, after=after):
-        yield from (_logged(each) for each in page)
+    while page := client.audit_receipts(table, size=log_size, after=after):
+        yield from map(_logged_statement, page)
         after = page[-1].index
 
 
-def _statements(client: StewardClient, table: str, ids: Sequence[str], size: int) -> Iterator[LoggedStatement]:
+def _fetch_statements(
+    client: StewardClient, table: str, ids: Sequence[str], log_size: int
+) -> Iterator[LoggedStatement]:
     # Imported late: the API is slow to load, and bundles are audited without it.
     from pvdm.api.proofs import AUDIT_IDS_MAX
 
-    left = list(ids)
-    while wanted := left[:AUDIT_IDS_MAX]:
-        page = [_logged(each) for each in client.audit_statements(table, wanted, size=size)]
+    remaining = list(ids)
+    while requested := remaining[:AUDIT_IDS_MAX]:
+        page = [_logged_statement(view) for view in client.audit_statements(table, requested, size=log_size)]
         yield from page
-        got = {parse_envelope(each.envelope).payload_sha256 for each in page}
-        # Statements that did not fit are requested again; if none came, the log of this size lacks them.
-        left = [each for each in left if each not in got] if got.intersection(wanted) else left[AUDIT_IDS_MAX:]
+        received = {parse_envelope(logged.envelope).payload_sha256 for logged in page}
+        if received.intersection(requested):
+            # Statements that did not fit into the response are requested again.
+            remaining = [each for each in remaining if each not in received]
+        else:
+            # The log of this size lacks all of them.
+            remaining = remaining[AUDIT_IDS_MAX:]
 
 
-def _logged(view: LoggedView) -> LoggedStatement:
+def _logged_statement(view: LoggedView) -> LoggedStatement:
     return LoggedStatement(EntryKind(view.kind), view.envelope, view.logged_at, view.index, view.hashes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import utc
@@ -21,7 +21,7 @@ from pvdm.metadata.audit.report import (
 )
 from pvdm.model.printable import counted
 
-_WORDS = {
+_STANDING_LABELS = {
     Standing.OK: ("OK", "green"),
     Standing.BREAK_GLASS: ("*** BREAK-GLASS ***", ALERT),
     Standing.UNPROVED: ("*** UNPROVED ***", ALERT),
@@ -29,99 +29,101 @@ _WORDS = {
     Standing.BEFORE: ("unproved: before the protection", "yellow"),
     Standing.IN_GAP: ("unproved: while not protected", "bold yellow"),
 }
-_APPROVALS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
-_WIDTH = 20
+_APPROVAL_LABELS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
+_WORKLOAD_WIDTH = 20
 _COUNT_LABELS = {"before-protection": "older than the protection (not covered)"}
 
 
 def report_lines(report: AuditReport) -> Iterator[Line]:
     """The whole report."""
     yield f"audit of {report.table.name} in {report.table.catalog}, {report.table.uuid}", "bold"
-    yield f"{'time':<21} {'snapshot':<19}  {'rows':<16} {'files':<12} {'workload':<{_WIDTH}} {'proof':<10} ", "bold"
+    yield (
+        f"{'time':<21} {'snapshot':<19}  {'rows':<16} {'files':<12} {'workload':<{_WORKLOAD_WIDTH}} {'proof':<10} ",
+        "bold",
+    )
     approvals = list(report.approvals)
-    to_come = {each.snapshot_id for each in report.snapshots}
-    for each in report.snapshots:
-        while approvals and _is_due(approvals[0], each, to_come):
-            yield from _approval(approvals.pop(0))
-        yield from _snapshot(each)
-        to_come.discard(each.snapshot_id)
+    not_printed = {snapshot.snapshot_id for snapshot in report.snapshots}
+    for snapshot in report.snapshots:
+        while approvals and _is_due(approvals[0], snapshot, not_printed):
+            yield from _approval_lines(approvals.pop(0))
+        yield from _snapshot_lines(snapshot)
+        not_printed.discard(snapshot.snapshot_id)
     for approval in approvals:
-        yield from _approval(approval)
+        yield from _approval_lines(approval)
     for gap in report.gaps:
-        yield from _gap(gap)
-    if report.undecided is not None:
-        yield from _undecided(report.undecided)
-    for finding in report.findings:
-        yield from _finding(finding)
+        yield from _gap_lines(gap)
+    if report.undecided_gaps is not None:
+        yield from _undecided_lines(report.undecided_gaps)
+    yield from _finding_lines(report.findings)
     yield "", None
-    yield from _summary(report)
+    yield from _summary_lines(report)
 
 
-def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, to_come: Collection[int]) -> bool:
+def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, not_printed: Collection[int]) -> bool:
     """A protection is due once its snapshot has been printed, a migration once its time has passed."""
     if approval.kind == "migration":
         return approval.logged_at <= next_snapshot.timestamp_ms * 1_000 + 999
-    return approval.snapshot_id not in to_come
+    return approval.snapshot_id not in not_printed
 
 
-def _snapshot(each: AuditedSnapshot) -> Iterator[Line]:
-    words, style = _WORDS[each.standing]
-    rows, files = _change(each.rows_added, each.rows_removed), _change(each.files_added, each.files_removed)
-    proof = "-" if not each.proof_ids else each.proof_ids[0][:8]
-    more = "" if len(each.proof_ids) < 2 else f"+{len(each.proof_ids) - 1}"
-    workload = each.workload_id or "-"
+def _snapshot_lines(snapshot: AuditedSnapshot) -> Iterator[Line]:
+    label, style = _STANDING_LABELS[snapshot.standing]
+    rows = _change_text(snapshot.rows_added, snapshot.rows_removed)
+    files = _change_text(snapshot.files_added, snapshot.files_removed)
+    proof = "-" if not snapshot.proof_ids else snapshot.proof_ids[0][:8]
+    other_proofs = "" if len(snapshot.proof_ids) < 2 else f"+{len(snapshot.proof_ids) - 1}"
     yield (
-        f"{utc(each.timestamp_ms * 1_000)[:19]}Z  {each.snapshot_id:<19}  {rows:<16} {files:<12}"
-        f" {workload:<{_WIDTH}} {proof + more:<10}  {words}",
+        f"{_seconds(snapshot.timestamp_ms * 1_000)}  {snapshot.snapshot_id:<19}  {rows:<16} {files:<12}"
+        f" {snapshot.workload_id or '-':<{_WORKLOAD_WIDTH}} {proof + other_proofs:<10}  {label}",
         style,
     )
-    if each.operator is not None:
-        yield f"    {each.operator} waived a FAIL: {each.reason}", "red"
-    for finding in each.findings:
-        yield from _finding(finding)
+    if snapshot.operator is not None:
+        yield f"    {snapshot.operator} waived a FAIL: {snapshot.reason}", "red"
+    yield from _finding_lines(snapshot.findings)
 
 
-def _approval(each: ApprovalEntry) -> Iterator[Line]:
-    name, contract = _APPROVALS[each.kind], each.contract_sha256[:8]
-    style = "bold red" if each.kind == "unprotect" else "bold"
-    shown = "" if each.kind == "migration" else f", main showed {snapshot_text(each.snapshot_id)}"
-    words = f"{name} by {each.operator}, contract {contract}{shown}: {each.reason}"
-    yield f"{utc(each.logged_at)[:19]}Z  {words}", style
-    for change in each.changes:
+def _approval_lines(approval: ApprovalEntry) -> Iterator[Line]:
+    label, contract = _APPROVAL_LABELS[approval.kind], approval.contract_sha256[:8]
+    style = "bold red" if approval.kind == "unprotect" else "bold"
+    showed = "" if approval.kind == "migration" else f", main showed {snapshot_text(approval.snapshot_id)}"
+    facts = f"{label} by {approval.operator}, contract {contract}{showed}: {approval.reason}"
+    yield f"{_seconds(approval.logged_at)}  {facts}", style
+    for change in approval.changes:
         yield f"    {change}", None
 
 
-def _gap(gap: Gap) -> Iterator[Line]:
+def _gap_lines(gap: Gap) -> Iterator[Line]:
     # The gap starts with the end of a protection, and ends when the next one begins.
-    since, until = _moment(gap.ended), "now" if gap.begun is None else _moment(gap.begun)
+    since = _seconds(gap.ended.logged_at)
+    until = "now" if gap.begun is None else _seconds(gap.begun.logged_at)
     style = "bold yellow" if gap.accepted else ALERT
     accepted = " (accepted)" if gap.accepted else ""
     yield f"GAP {gap.gap_id}{accepted}: not protected from {since} to {until}", style
-    for words in _gap_facts(gap):
-        yield f"    {words}", None
+    for fact in _gap_facts(gap):
+        yield f"    {fact}", None
 
 
-def _undecided(found: UndecidedGaps) -> Iterator[Line]:
+def _undecided_lines(undecided: UndecidedGaps) -> Iterator[Line]:
     """What cannot be assigned to one of several gaps, below all of them."""
-    yield f"IN ONE OF THE GAPS {', '.join(found.gap_ids)}: no proof shows in which", ALERT
-    if found.snapshot_ids:
-        yield f"    snapshots without a proof: {len(found.snapshot_ids)}", None
-    if found.uncovered is not None and found.uncovered.files:
-        yield f"    main shows {_counts(found.uncovered)} that no proof covers", None
-    if found.bytes_proved is not None and found.bytes_proved.files:
-        yield f"      {_proved_words(found.bytes_proved)}", None
-    if found.lost is not None and found.lost.files:
-        yield f"    at most {_counts(found.lost)} that main showed before are gone; no proof removed them", None
+    yield f"IN ONE OF THE GAPS {', '.join(undecided.gap_ids)}: no proof shows in which", ALERT
+    if undecided.snapshot_ids:
+        yield f"    snapshots without a proof: {len(undecided.snapshot_ids)}", None
+    if undecided.uncovered is not None and undecided.uncovered.files:
+        yield f"    main shows {_counts_text(undecided.uncovered)} that no proof covers", None
+    if undecided.bytes_proved is not None and undecided.bytes_proved.files:
+        yield f"      {_same_files_text(undecided.bytes_proved)}", None
+    if undecided.lost is not None and undecided.lost.files:
+        lost = _counts_text(undecided.lost)
+        yield f"    at most {lost} that main showed before are gone; no proof removed them", None
 
 
-def _proved_words(found: CountedFiles) -> str:
-    return (
-        f"of these, {_counts(found)} have the path and size of proved files; no receipt covers their manifest entries"
-    )
+def _same_files_text(files: CountedFiles) -> str:
+    counts = _counts_text(files)
+    return f"of these, {counts} have the path and size of proved files; no receipt covers their manifest entries"
 
 
-def _moment(approval: ApprovalEntry) -> str:
-    return f"{utc(approval.logged_at)[:19]}Z"
+def _seconds(micros: int) -> str:
+    return f"{utc(micros)[:19]}Z"
 
 
 def _gap_facts(gap: Gap) -> Iterator[str]:
@@ -138,33 +140,34 @@ def _gap_facts(gap: Gap) -> Iterator[str]:
     if gap.uncovered is None or gap.lost is None:
         yield "unknown how many rows lack a proof: main's manifests cannot be read"
         return
-    yield f"main shows {_counts(gap.uncovered)} that no proof covers"
+    yield f"main shows {_counts_text(gap.uncovered)} that no proof covers"
     if gap.bytes_proved is not None and gap.bytes_proved.files:
-        yield f"  {_proved_words(gap.bytes_proved)}"
+        yield f"  {_same_files_text(gap.bytes_proved)}"
     if gap.delete_files:
         yield f"  {counted(gap.delete_files, 'delete file')} without a proof may hide rows"
     if gap.lost.files:
         at_most = "at most " if gap.snapshots_expired else ""
-        yield f"{at_most}{_counts(gap.lost)} that main showed before are gone; no proof removed them"
+        yield f"{at_most}{_counts_text(gap.lost)} that main showed before are gone; no proof removed them"
 
 
-def _counts(found: CountedFiles) -> str:
-    rows = "an unknown number of rows" if found.rows is None else counted(found.rows, "row")
-    return f"{rows} in {counted(found.files, 'file')}"
+def _counts_text(files: CountedFiles) -> str:
+    rows = "an unknown number of rows" if files.rows is None else counted(files.rows, "row")
+    return f"{rows} in {counted(files.files, 'file')}"
 
 
-def _finding(finding: AuditFinding) -> Iterator[Line]:
-    yield f"    {finding.code}: {finding.message}", "red"
-    if tail := comparison(finding.expected, finding.got):
-        yield f"      {tail}", None
+def _finding_lines(findings: Iterable[AuditFinding]) -> Iterator[Line]:
+    for finding in findings:
+        yield f"    {finding.code}: {finding.message}", "red"
+        if tail := comparison(finding.expected, finding.got):
+            yield f"      {tail}", None
 
 
-def _change(added: int | None, removed: int | None) -> str:
+def _change_text(added: int | None, removed: int | None) -> str:
     plus = "?" if added is None else f"+{added:,}"
     return plus if removed == 0 else f"{plus} {'?' if removed is None else f'-{removed:,}'}"
 
 
-def _summary(report: AuditReport) -> Iterator[Line]:
+def _summary_lines(report: AuditReport) -> Iterator[Line]:
     counts = ", ".join(f"{count:,} {_COUNT_LABELS.get(name, name)}" for name, count in report.counts.items() if count)
     if report.gaps:
         counts = f"{counts}, {counted(len(report.gaps), 'gap')} in protection"
@@ -173,7 +176,7 @@ def _summary(report: AuditReport) -> Iterator[Line]:
     else:
         yield f"*** violations in the history of main; its snapshots: {counts or 'none'} ***", ALERT
     if report.rehashed is not None:
-        found = report.rehashed
-        files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")
-        yield f"{files} and {manifests} read, {found.bytes:,} bytes", None
+        rehashed = report.rehashed
+        files, manifests = counted(rehashed.data_files, "data file"), counted(rehashed.manifests, "manifest")
+        yield f"{files} and {manifests} read, {rehashed.bytes:,} bytes", None
     yield from proved_lines(report.proved, report.not_proved)

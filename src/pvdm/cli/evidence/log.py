@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -10,12 +11,20 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, option_group, service_options
+from pvdm.cli.common.options import (
+    Service,
+    command_group,
+    json_option,
+    option_group,
+    path_argument,
+    path_option,
+    service_options,
+)
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
 from pvdm.model.printable import counted, view_json
-from pvdm.trust.bundle import log_checker, origin_of
+from pvdm.trust.bundle import log_checker, resolve_log_origin
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
@@ -25,8 +34,8 @@ from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, parse_vkey
 from pvdm.trust.log.proof import compare, verify_consistency
 from pvdm.trust.log.tiles import StaticTiles
 
-_STATEMENTS: Final = "statements"
-ENTRIES_AT_ONCE: Final = 4_096
+_STATEMENTS_FOLDER: Final = "statements"
+_ENTRIES_AT_ONCE: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +56,20 @@ class LogKeys:
     origin: str | None
     at: int | None
 
-    def known(self) -> KnownLog:
+    def require_log(self) -> KnownLog:
         """The log. Raises if no key was given."""
-        found = self.maybe_known()
-        if found is None:
+        log = self.find_log()
+        if log is None:
             raise Code.LOG_KEYS_MISSING(got="no --vkey and no --trust-root")
-        return found
+        return log
 
-    def maybe_known(self) -> KnownLog | None:
+    def find_log(self) -> KnownLog | None:
         """The log, or None if no key was given."""
         if self.vkeys and self.root_file is not None:
             raise click.UsageError("give --vkey or --trust-root, not both")
         if self.root_file is not None:
             judge = judge_by(self.root_file, pin=self.pin, at=self.at)
-            name = origin_of(judge.root, self.origin)
+            name = resolve_log_origin(judge.root, self.origin)
             return KnownLog(name, log_checker(judge.root, origin=name).keys)
         if self.pin is not None or self.at is not None:
             raise click.UsageError("--root-sha256 and --at need --trust-root")
@@ -70,7 +79,7 @@ class LogKeys:
         names = sorted({key.name for key in keys})
         if len(names) > 1 or (self.origin is not None and names != [self.origin]):
             raise Code.ORIGIN_AMBIGUOUS(
-                "the verifier keys are of another log, or of several",
+                "the verifier keys belong to another log, or to several",
                 expected=self.origin or "keys of one log",
                 got=", ".join(names),
             )
@@ -91,20 +100,26 @@ log_key_options = option_group(
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
-    """The number of statements with the hash of their names, and of entries without a statement."""
+class StatementCounts:
+    """The number of statements whose hash is their name, and of entries without a statement."""
 
     checked: int
     entries_without: int
 
 
-def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bool) -> Statements | None:
+def hashes_of_entries(tiles: StaticTiles, size: int) -> Iterator[str]:
+    """The SHA-256 that each entry of the log names, in order."""
+    for start in range(0, size, _ENTRIES_AT_ONCE):
+        for entry in tiles.read_entries(start, min(start + _ENTRIES_AT_ONCE, size)):
+            yield parse_entry(entry).sha256
+
+
+def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bool) -> StatementCounts | None:
     """Compare an archive's statements with its log, which was checked before; None for a folder without statements."""
-    folder = archive / _STATEMENTS
+    folder = archive / _STATEMENTS_FOLDER
     if not folder.is_dir():
         return None
-    found = set()
-    missing: list[str] = []
+    hashes = set()
     for path in sorted(folder.glob("*/*.json")):
         if sha256_of(path) != path.stem:
             raise Code.ARCHIVE_DAMAGED(
@@ -113,16 +128,13 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
                 got="another hash",
                 place=str(path.relative_to(archive)),
             )
-        found.add(path.stem)
-    log = StaticTiles(tiles, size)
-    for start in range(0, size, ENTRIES_AT_ONCE):
-        page = log.read_entries(start, min(start + ENTRIES_AT_ONCE, size))
-        missing += [parse_entry(entry).sha256 for entry in page if parse_entry(entry).sha256 not in found]
+        hashes.add(path.stem)
+    missing = [sha256 for sha256 in hashes_of_entries(StaticTiles(tiles, size), size) if sha256 not in hashes]
     if missing and not allow_missing:
         raise Code.ARCHIVE_STATEMENTS_MISSING(
             expected=f"a statement for each of {size} entries", got=f"none for {len(missing)} of them", first=missing[0]
         )
-    return Statements(len(found), len(missing))
+    return StatementCounts(len(hashes), len(missing))
 
 
 @command_group("log", short_help="Check, compare and prove the transparency log.")
@@ -143,16 +155,16 @@ def tiles_of(folder: Path) -> Path:
     return inside if (inside / CHECKPOINT_FILE).exists() and not (folder / CHECKPOINT_FILE).exists() else folder
 
 
-def read_checkpoint(path: Path, known: KnownLog | None) -> SignedCheckpoint:
-    """The checkpoint of a file, its signature checked where a key is known."""
-    return open_note(read_file(path, size_max_bytes=NOTE_SIZE_MAX_BYTES), known)
+def read_checkpoint(path: Path, known_log: KnownLog | None) -> SignedCheckpoint:
+    """The checkpoint of a file; its signature is verified if the log's keys are known."""
+    return open_note(read_file(path, size_max_bytes=NOTE_SIZE_MAX_BYTES), known_log)
 
 
-def open_note(note: bytes, known: KnownLog | None) -> SignedCheckpoint:
-    """The checkpoint of a note, its signature checked where a key is known."""
-    if known is None:
+def open_note(note: bytes, known_log: KnownLog | None) -> SignedCheckpoint:
+    """The checkpoint of a note; its signature is verified if the log's keys are known."""
+    if known_log is None:
         return read_unverified(note)
-    return open_checkpoint(note, origin=known.origin, keys=known.keys)
+    return open_checkpoint(note, origin=known_log.origin, keys=known_log.keys)
 
 
 def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
@@ -163,9 +175,9 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 
 @log.command("fsck", short_help="Check every file of an exported log.")
 @json_option
-@click.argument("folder", type=NonEmptyPath(folder=True), metavar="FOLDER")
+@path_argument("folder", folder=True)
 @log_key_options
-@click.option("--since", type=NonEmptyPath(), metavar="FILE", help="An earlier checkpoint, which the log must contain.")
+@path_option("--since", help="An earlier checkpoint, which the log must contain.")
 @click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
 def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
     """Check every entry, hash and file of an exported log against its signed checkpoint, offline.
@@ -178,16 +190,16 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
       pvdm log fsck exported/ --vkey log.example+0c4ee527+AX…
       pvdm log fsck exported/ --trust-root roots.json --root-sha256 HEX --since last.checkpoint
     """
-    known = log_keys.known()
+    known_log = log_keys.require_log()
     require_folder(folder)
     earlier = None if since is None else read_file(since, size_max_bytes=NOTE_SIZE_MAX_BYTES)
     tiles = tiles_of(folder)
-    report = fsck(tiles, [key.to_vkey() for key in known.keys], since=earlier)
+    report = fsck(tiles, [key.to_vkey() for key in known_log.keys], since=earlier)
     statements = check_statements(folder, tiles, report.size, allow_missing=allow_missing)
     document = {
         "holds": True,
         **asdict(report),
-        "begins_with": None if since is None else str(since),
+        "begins_with": since,
         "statements": None if statements is None else view_json(statements),
     }
     lines: list[Line | str] = [
@@ -201,15 +213,15 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
         counts = f"{statements.checked:,} unchanged; {statements.entries_without:,} entries have none here"
         lines.append(f"  statements  {counts}")
     if since is not None:
-        lines.append(f"  it begins with {since}: nothing of it was removed or changed")
+        lines.append(f"  it begins with the entries of {since}: none of them was removed or changed")
     say_result(as_json, document, lines)
 
 
 @log.command("compare", short_help="Compare checkpoints of one log.")
 @json_option
-@click.argument("files", type=NonEmptyPath(), nargs=-1, required=True, metavar="CHECKPOINT...")
+@path_argument("files", nargs=-1, required=True, metavar="CHECKPOINT...")
 @log_key_options
-@click.option("--folder", type=NonEmptyPath(folder=True), metavar="DIR", help="An exported log with all of them in it.")
+@path_option("--folder", folder=True, help="An exported log with all of them in it.")
 @service_options
 def log_compare(
     *, as_json: bool, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service
@@ -226,15 +238,16 @@ def log_compare(
     """
     if len(files) < 2:
         raise click.UsageError("name at least two checkpoints")
-    known = log_keys.known()
+    known_log = log_keys.require_log()
     if folder is not None:
         require_folder(folder)
-    ordered = sorted((read_checkpoint(path, known) for path in files), key=lambda one: one.checkpoint.size)
+    checkpoints = [read_checkpoint(path, known_log) for path in files]
+    ordered = sorted(checkpoints, key=lambda signed: signed.checkpoint.size)
     for older, newer in itertools.pairwise(ordered):
         require_one_history(older, newer, folder, service)
     document = {"holds": True, "checkpoints": [checkpoint_json(each) for each in ordered]}
     sizes = ", ".join(f"{each.checkpoint.size:,}" for each in ordered)
-    say_result(as_json, document, [(f"one history: {known.origin} at {sizes} entries", "green")])
+    say_result(as_json, document, [(f"one history: {known_log.origin} at {sizes} entries", "green")])
 
 
 def require_one_history(

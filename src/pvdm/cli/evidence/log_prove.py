@@ -9,13 +9,13 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
+from pvdm.cli.common.options import Service, json_option, path_argument, path_option, service_options
 from pvdm.cli.common.screen import notice, say, say_json, say_result
 from pvdm.cli.evidence.log import (
-    ENTRIES_AT_ONCE,
     KnownLog,
     LogKeys,
     checkpoint_json,
+    hashes_of_entries,
     log,
     log_key_options,
     open_note,
@@ -28,29 +28,24 @@ from pvdm.errors import Code
 from pvdm.model.printable import counted
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
-from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.merkle import prove_inclusion
 from pvdm.trust.log.proof import LogProof, parse_log_proof, verify_inclusion
 from pvdm.trust.log.tiles import StaticTiles
 
-UNSIGNED: Final = "no key of the log was given, so the checkpoint's signature was not checked (--vkey or --trust-root)"
+_UNVERIFIED_CHECKPOINT: Final = (
+    "no key of the log was given, so the checkpoint's signature was not checked (--vkey or --trust-root)"
+)
 
 
 @log.command("prove", short_help="Prove that an entry is in the log.")
 @json_option
 @click.argument("index", type=click.IntRange(0), required=False)
-@click.option(
-    "--envelope", type=NonEmptyPath(), metavar="FILE", help="Find the entry of this envelope: no index needed."
-)
-@click.option(
-    "--folder", type=NonEmptyPath(folder=True), metavar="DIR", help="An exported log, instead of the Steward."
-)
+@path_option("--envelope", help="Find the entry of this envelope: no index needed.")
+@path_option("--folder", folder=True, help="An exported log, instead of the Steward.")
 @log_key_options
 @service_options
-@click.option(
-    "--out", type=NonEmptyPath(), metavar="FILE", help="Where the log proof goes.  [default: standard output]"
-)
+@path_option("--out", help="Where the log proof goes.  [default: standard output]")
 def log_prove(
     *,
     as_json: bool,
@@ -76,27 +71,29 @@ def log_prove(
         raise click.UsageError("name an index, or an envelope with --envelope")
     if envelope is not None and folder is None:
         raise click.UsageError("--envelope needs --folder: the Steward finds entries by index only")
-    known = log_keys.maybe_known()
+    known_log = log_keys.find_log()
     if folder is not None:
         require_folder(folder)
-        proof, entry, signed = _prove_from(tiles_of(folder), index, envelope, known)
+        proof, entry, signed = _prove_from(tiles_of(folder), index, envelope, known_log)
     else:
         with service.connect() as client:
             proof = parse_log_proof(client.log_proof(index or 0))
-        entry, signed = None, open_note(proof.note, known)
-    if known is None:
-        notice(UNSIGNED)
+        entry, signed = None, open_note(proof.note, known_log)
+    if known_log is None:
+        notice(_UNVERIFIED_CHECKPOINT)
     data = proof.to_bytes()
     if out is not None:
         write_new(out, data)
     if as_json:
-        facts: dict[str, object] = {
+        document = {
             "index": proof.index,
             "entry": None if entry is None else entry.decode(),
             "proof": data.decode(),
+            "checkpoint": checkpoint_json(signed),
+            "signature_checked": known_log is not None,
+            "out": out,
         }
-        facts |= {"checkpoint": checkpoint_json(signed), "signature_checked": known is not None}
-        say_json({**facts, "out": None if out is None else str(out)})
+        say_json(document)
     elif out is None:
         click.echo(data.decode(), nl=False)
     else:
@@ -104,25 +101,26 @@ def log_prove(
 
 
 def _prove_from(
-    folder: Path, index: int | None, envelope: Path | None, known: KnownLog | None
+    folder: Path, index: int | None, envelope: Path | None, known_log: KnownLog | None
 ) -> tuple[LogProof, bytes, SignedCheckpoint]:
-    signed = read_checkpoint(folder / CHECKPOINT_FILE, known)
+    """The log proof of the entry at the index, or else of the envelope's; the entry; and the folder's checkpoint."""
+    signed = read_checkpoint(folder / CHECKPOINT_FILE, known_log)
     size, root = signed.checkpoint.size, signed.checkpoint.root
     tiles = StaticTiles(folder, size)
-    at = _find(tiles, size, envelope) if index is None else index
-    found = prove_inclusion(tiles, index=at, size=size)
-    entry = tiles.read_entries(at, at + 1)[0]
-    verify_inclusion(found, entry=entry, size=size, root=root)
-    return LogProof(at, found.hashes, signed.note), entry, signed
+    if index is None:
+        index = _find_entry(tiles, size, envelope)
+    proof = prove_inclusion(tiles, index=index, size=size)
+    entry = tiles.read_entries(index, index + 1)[0]
+    verify_inclusion(proof, entry=entry, size=size, root=root)
+    return LogProof(index, proof.hashes, signed.note), entry, signed
 
 
-def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
+def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
     data = b"" if envelope is None else read_file(envelope, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     sha256 = hashlib.sha256(data).hexdigest()
-    for start in range(0, size, ENTRIES_AT_ONCE):
-        for offset, entry in enumerate(tiles.read_entries(start, min(start + ENTRIES_AT_ONCE, size))):
-            if parse_entry(entry).sha256 == sha256:
-                return start + offset
+    for index, hash_of_entry in enumerate(hashes_of_entries(tiles, size)):
+        if hash_of_entry == sha256:
+            return index
     raise Code.LOG_ENTRY_UNKNOWN(f"the log has no entry of {envelope}", expected=f"an entry with {sha256}", got="none")
 
 
@@ -130,13 +128,8 @@ def _find(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @json_option
 @service_options
 @log_key_options
-@click.option("--since", type=NonEmptyPath(), metavar="FILE", help="An earlier checkpoint, which it must contain.")
-@click.option(
-    "--out",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="The new file for the checkpoint; an existing file is not overwritten.",
-)
+@path_option("--since", help="An earlier checkpoint, which it must contain.")
+@path_option("--out", help="The new file for the checkpoint; an existing file is not overwritten.")
 def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
     """Get the newest checkpoint, and check its signature and that it contains an earlier one.
 
@@ -147,33 +140,33 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
       pvdm log checkpoint --url https://steward.example:8181 --vkey KEY --out monday.checkpoint
       pvdm log checkpoint --vkey KEY --since monday.checkpoint --out tuesday.checkpoint
     """
-    known = log_keys.maybe_known()
+    known_log = log_keys.find_log()
     with service.connect() as client:
-        signed = open_note(client.log_checkpoint(), known)
+        signed = open_note(client.log_checkpoint(), known_log)
     if since is not None:
-        older = read_checkpoint(since, known)
+        older = read_checkpoint(since, known_log)
         if older.checkpoint.size > signed.checkpoint.size:
             raise Code.LOG_BEHIND_CHECKPOINT(
-                "the Steward shows a shorter log than one that it signed",
+                "the Steward's newest checkpoint is of a shorter log than an earlier one",
                 expected=f"at least {older.checkpoint.size} entries",
                 got=str(signed.checkpoint.size),
                 hint="keep both checkpoints: together they are the evidence",
             )
         require_one_history(older, signed, None, service)
-    if known is None:
-        notice(UNSIGNED)
+    if known_log is None:
+        notice(_UNVERIFIED_CHECKPOINT)
     if out is not None:
         write_new(out, signed.note)
     if as_json:
-        facts = {**checkpoint_json(signed), "signature_checked": known is not None, "note": signed.note.decode()}
-        say_json({**facts, "contains": None if since is None else str(since), "out": None if out is None else str(out)})
+        facts = {**checkpoint_json(signed), "signature_checked": known_log is not None, "note": signed.note.decode()}
+        say_json({**facts, "contains": since, "out": out})
     else:
         click.echo(signed.note.decode(), nl=False)
 
 
 @log.command("export", short_help="Write the log and its statements as files.")
 @json_option
-@click.argument("folder", type=NonEmptyPath(folder=True), metavar="FOLDER")
+@path_argument("folder", folder=True)
 @config_option
 @click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write missing files again.")
 def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> None:
@@ -190,14 +183,21 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
       pvdm log fsck archive/ --trust-root roots.json --root-sha256 HEX
     """
     with opened_notary(config) as notary:
-        done = notary.archive(folder)
-        rewritten = notary.verify_archive(folder) if verify else None
+        archive = notary.archive_in(folder)
+        archived = archive.follow()
+        rewritten = archive.verify() if verify else None
         origin = notary.config.origin
-    facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
-    written = None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements}
-    entries = counted(done.size, "entry", "entries")
-    lines = [f"{folder} holds {origin} up to {entries}; new statements: {done.envelopes_written:,}"]
+    document = {
+        "origin": origin,
+        "size": archived.size,
+        "statements_written": archived.envelopes_written,
+        "verified": verify,
+        "mended": None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements},
+        "out": folder,
+    }
+    entries = counted(archived.size, "entry", "entries")
+    lines = [f"{folder} has the {entries} of {origin}; new statements: {archived.envelopes_written:,}"]
     if rewritten is not None:
         tiles, statements = counted(rewritten.tiles, "tile"), counted(rewritten.statements, "statement")
         lines.append(f"every file was compared; written again: {tiles}, {statements}")
-    say_result(as_json, {**facts, "verified": verify, "mended": written, "out": str(folder)}, lines)
+    say_result(as_json, document, lines)

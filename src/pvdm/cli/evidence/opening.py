@@ -11,21 +11,22 @@ import click
 
 from pvdm.cli.common.files import require_new, sha256_of
 from pvdm.cli.common.options import (
-    NonEmptyPath,
     Service,
     engine_option,
     json_option,
     out_option,
+    path_argument,
+    path_option,
     pick_engine,
     service_options,
 )
-from pvdm.cli.common.screen import Line, notice, say, say_json, say_result
+from pvdm.cli.common.screen import Line, notice, say_result
 from pvdm.cli.common.trust_roots import SHA256_TYPE
 from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
 from pvdm.cli.evidence.proof import proof
 from pvdm.cli.evidence.statements import read_proofs
 from pvdm.digest import Construction, Mode, Partial, Plan
-from pvdm.errors import Code, InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.model.canonical_json import dump, parse
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.printable import counted
@@ -33,15 +34,15 @@ from pvdm.model.projection import Projection, ProjectionName
 from pvdm.model.schema import Schema
 from pvdm.model.secret import CommitmentKey, DigestKey, Secret
 from pvdm.model.statements.proof import Commitments, Proof
-from pvdm.trust.commitment import require_opens
+from pvdm.trust.commitment import require_commitment_to
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.context import AttemptContext
 
 OPENED_FILE_MAX_BYTES: Final = 65_536
 _FORMAT: Final = "pvdm-opened/v1"
 _CAUTION: Final = (
-    "with this file and the commitments, guesses about the rows can be tested; with digests under its keys, colliding"
-    " rows can be made. Protect it as you protect the data, and delete it after the audit"
+    "whoever has this file and the commitments can test guesses about the rows, and with digests under its keys can"
+    " construct colliding rows. Protect it as you protect the data, and delete it after the audit"
 )
 
 
@@ -66,12 +67,11 @@ def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, o
         opened = client.open_proof(proof_id, reason)
     content = dump({"format": _FORMAT, "proof_id": proof_id, **opened.model_dump(mode="json")})
     disk.write(out, Secret(content), mode=disk.PRIVATE_MODE, fresh=True)
-    names = [name.value for name in opened.keys]
-    if as_json:
-        say_json({"proof_id": proof_id, "attempt_id": opened.context.attempt_id, "projections": names, "out": str(out)})
-        return
-    say(f"the keys of attempt {opened.context.attempt_id} ({', '.join(names)}) are in {out}")
-    notice(_CAUTION)
+    names, attempt_id = [name.value for name in opened.keys], opened.context.attempt_id
+    document = {"proof_id": proof_id, "attempt_id": attempt_id, "projections": names, "out": out}
+    say_result(as_json, document, [f"the keys of attempt {attempt_id} ({', '.join(names)}) are in {out}"])
+    if not as_json:
+        notice(_CAUTION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,21 +86,21 @@ class OpenedKeys:
 
 def read_opened(path: Path) -> OpenedKeys:
     """The file that `open` wrote. Raises if other users can read it."""
-    opened = _try_read(Secret(disk.read_own(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
+    opened = _parse_opened(Secret(disk.read_own(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
         raise Code.OPENED_FILE_INVALID(f"{path} has no opened keys", got="another file")
     return opened
 
 
-def _try_read(content: Secret) -> OpenedKeys | None:
-    # Errors of this function are not raised further: their frames hold keys.
+def _parse_opened(content: Secret) -> OpenedKeys | None:
+    """The opened keys; None for another file. It raises no error: a frame of its traceback would hold keys."""
     try:
         value = parse(content.reveal(), size_max_bytes=OPENED_FILE_MAX_BYTES)
         fields = Fields(value, "the opened keys", ("format", "proof_id", "context", "keys"))
         if fields.text("format") != _FORMAT:
             return None
         require_sha256(fields.text("proof_id"), "the proof id")
-        context = AttemptContext.from_json(fields.value("context"))
+        context = AttemptContext.parse(fields.value("context"))
         keys = Fields(fields.value("keys"), "the keys", [name.value for name in context.projections])
         row_hash, commitment = {}, {}
         for name in context.projections:
@@ -114,8 +114,8 @@ def _try_read(content: Secret) -> OpenedKeys | None:
 
 @proof.command("recompute", short_help="Recompute a proof's commitments from the data.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
-@click.option("--opened", "opened_file", type=NonEmptyPath(), required=True, metavar="FILE", help="What `open` wrote.")
+@path_argument("file")
+@path_option("--opened", "opened_file", required=True, help="What `open` wrote.")
 @parquet_option
 @click.option(
     "--side",
@@ -147,11 +147,11 @@ def proof_recompute(
       pvdm proof recompute proof.json --opened attempt.keys --parquet source.parquet --side intent
     """
     opened = read_opened(opened_file)
-    found = _proof_of(file, opened)
-    plan = _plan(found, schema_of(schema_file, files))
+    proved = _read_proof(file, opened)
+    plan = _plan(proved, schema_of(schema_file, files))
     partials = digest_files(files, plan, dict(opened.row_hash), pick_engine(engine_name))
-    committed = {each.projection: each for each in found.notary.commitments}
-    _require_equal(committed, opened, partials, found, side)
+    committed = {each.projection: each for each in proved.notary.commitments}
+    _require_equal(committed, opened, partials, proved, side)
     names = sorted(name.value for name in committed)
     rows = next(iter(partials.values())).rows
     lines: list[Line | str] = [
@@ -159,48 +159,53 @@ def proof_recompute(
     ]
     same_files = None
     if side == "staged":
-        hashes, bound = tuple(sorted(sha256_of(path) for path in files)), found.core.files
+        hashes, bound = tuple(sorted(sha256_of(path) for path in files)), proved.core.files
         same_files = hashes in (bound.published_hashes, bound.staged_hashes)
         same = "the files are the proof's, byte for byte"
-        lines.append(same if same_files else "other files than the proof's, the same rows")
+        lines.append(same if same_files else "the files are not the proof's, but have the same rows")
     lines.append("hint: `pvdm proof check` shows who signed the proof")
-    facts: dict[str, object] = {"holds": True, "side": side, "projections": names, "rows": str(rows)}
-    say_result(as_json, {**facts, "proof_id": opened.proof_id, "files_are_the_proofs": same_files}, lines)
+    document = {
+        "holds": True,
+        "side": side,
+        "projections": names,
+        "rows": str(rows),
+        "proof_id": opened.proof_id,
+        "files_are_the_proofs": same_files,
+    }
+    say_result(as_json, document, lines)
 
 
-def _proof_of(file: Path, opened: OpenedKeys) -> Proof:
+def _read_proof(file: Path, opened: OpenedKeys) -> Proof:
     """The proof of the opened keys. Raises if they are bound to another attempt, epoch or mode."""
     _, proofs = read_proofs(file)
-    found = dict(proofs).get(opened.proof_id)
-    if found is None:
-        raise _other(f"a proof of {file}", opened.proof_id)
-    core, context = found.core, opened.context
-    bound = (core.attempt.workload_id, core.attempt.chunk_id, core.attempt.attempt_id, core.attempt.nonce)
+    proved = dict(proofs).get(opened.proof_id)
+    if proved is None:
+        raise Code.OPENED_KEYS_OTHER(expected=f"a proof of {file}", got=opened.proof_id)
+    attempt, context = proved.core.attempt, opened.context
+    bound = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce)
     if bound != (context.workload_id, context.chunk_id, context.attempt_id, context.nonce):
-        raise _other(f"attempt {core.attempt.attempt_id}", context.attempt_id)
-    if (found.notary.epoch, core.method.mode) != (context.epoch, context.mode.value):
-        raise _other(f"epoch {found.notary.epoch}, {core.method.mode}", f"epoch {context.epoch}, {context.mode.value}")
-    return found
+        raise Code.OPENED_KEYS_OTHER(expected=f"attempt {attempt.attempt_id}", got=context.attempt_id)
+    expected = f"epoch {proved.notary.epoch}, {proved.core.method.mode}"
+    got = f"epoch {context.epoch}, {context.mode.value}"
+    if expected != got:
+        raise Code.OPENED_KEYS_OTHER(expected=expected, got=got)
+    return proved
 
 
-def _other(expected: str, got: str) -> PvdmError:
-    return Code.OPENED_KEYS_OTHER(expected=expected, got=got)
-
-
-def _plan(found: Proof, schema: Schema) -> Plan:
+def _plan(proved: Proof, schema: Schema) -> Plan:
     """The proof's projections over the schema. Raises if a fingerprint is not the proof's."""
-    method = found.core.method
+    method = proved.core.method
     projections = tuple(
         Projection(each.projection.name, tuple(sorted(each.projection.columns)), each.projection.excluded)
-        for each in found.core.projections
+        for each in proved.core.projections
     )
     plan = Plan(schema, projections, Mode(method.mode), Construction(method.construction))
-    for proved in found.core.projections:
-        fingerprint = plan.fingerprint(proved.projection.name).hex()
-        if fingerprint != proved.schema_fingerprint:
+    for each in proved.core.projections:
+        fingerprint = plan.fingerprint(each.projection.name).hex()
+        if fingerprint != each.schema_fingerprint:
             raise Code.SCHEMA_FINGERPRINT_DIFFERS(
-                f"the schema is not the one of the proof's {proved.projection.name.value} projection",
-                expected=proved.schema_fingerprint,
+                f"the schema is not the one of the proof's {each.projection.name.value} projection",
+                expected=each.schema_fingerprint,
                 got=fingerprint,
             )
     return plan
@@ -210,19 +215,20 @@ def _require_equal(
     committed: Mapping[ProjectionName, Commitments],
     opened: OpenedKeys,
     partials: Mapping[ProjectionName, Partial],
-    found: Proof,
+    proved: Proof,
     side: str,
 ) -> None:
+    """Raise unless the digests of the data open the proof's commitments of this side."""
     if not committed:
         raise Code.PROOF_NOT_COMMITTED(got="none")
     differing = []
-    for name, each in committed.items():
+    for name, commitments in committed.items():
         try:
-            require_opens(getattr(each, side), opened.commitment[name], partials[name])
+            require_commitment_to(getattr(commitments, side), opened.commitment[name], partials[name])
         except VerificationError:
             differing.append(name.value)
     if differing:
-        rows = found.core.rows.staged if side == "staged" else found.core.rows.intent
+        rows = proved.core.rows.staged if side == "staged" else proved.core.rows.intent
         raise Code.RECOMPUTED_DIFFERS(
             expected="the rows as committed" if rows is None else f"{rows} rows, as committed",
             got=f"{next(iter(partials.values())).rows} rows; {' and '.join(sorted(differing))} differs",

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import NonEmptyPath
+from pvdm.cli.common.options import path_option
 from pvdm.cli.common.screen import watch_on_screen
 from pvdm.cli.table.source_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
@@ -24,21 +23,11 @@ from pvdm.model.schema import Schema
 
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 _BATCH_ROWS: Final = 65_536
-parquet_option = click.option(
-    "--parquet",
-    "files",
-    type=NonEmptyPath(),
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="A Parquet file of the rows; may be repeated.",
+parquet_option = path_option(
+    "--parquet", "files", multiple=True, required=True, help="A Parquet file of the rows; may be repeated."
 )
-schema_option = click.option(
-    "--schema",
-    "schema_file",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
+schema_option = path_option(
+    "--schema", "schema_file", help="The table's schema: Iceberg's JSON of it, or the table's metadata file."
 )
 
 
@@ -64,10 +53,10 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
     """The digests of all rows of all files together."""
     digester = Digester(plan, keys, engine=engine)
     with watch_on_screen() as watch:
-        total, done = 0, 0
+        total_rows, done_rows = 0, 0
         for path in files:
             with _open(path) as file:
-                total += file.metadata.num_rows
+                total_rows += file.metadata.num_rows
         for path in files:
             with _open(path) as file:
                 reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))
@@ -75,8 +64,8 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
                     digester.update(reader)
                 except (pa.ArrowException, OSError) as error:
                     raise _unreadable(path, error) from error
-                done += file.metadata.num_rows
-            watch("digest", done, total)
+                done_rows += file.metadata.num_rows
+            watch("digest", done_rows, total_rows)
     return digester.partials()
 
 

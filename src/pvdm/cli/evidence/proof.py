@@ -9,19 +9,10 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
-from pvdm.cli.common.screen import Line, say_result
+from pvdm.cli.common.options import Service, command_group, json_option, out_option, path_argument, service_options
+from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.common.times import utc
-from pvdm.cli.common.trust_roots import (
-    SHA256_TYPE,
-    Judge,
-    at_option,
-    judge_by,
-    origin_option,
-    pin_option,
-    root_option,
-    seen_option,
-)
+from pvdm.cli.common.trust_roots import SHA256_TYPE, Judge, JudgeOptions, judge_options
 from pvdm.cli.evidence.statements import (
     Statement,
     is_bundle,
@@ -31,15 +22,14 @@ from pvdm.cli.evidence.statements import (
     verdict_line,
 )
 from pvdm.errors import Code, VerificationError
-from pvdm.model.printable import view_json
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle, log_checker, origin_of
+from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle, log_checker, resolve_log_origin
 from pvdm.trust.verify import verify_statement
 
 UNPINNED: Final = "that the trust root is the right one: it was not verified (no --root-sha256)"
-UNCHECKED: Final = "nothing was checked: neither signature nor log. "
-NEXT: Final = {
+_UNCHECKED: Final = "nothing was checked: neither signature nor log. "
+_NEXT_STEP: Final = {
     "bundle": "`pvdm proof check` does, with a trust root",
     "proof": "`pvdm proof get` fetches its bundle, which `pvdm proof check` checks with a trust root",
     "other": "`pvdm proof check` checks who signed it, with a trust root; not its place in the log",
@@ -49,11 +39,11 @@ _NOT_VALID: Final = "the {kind} does not hold: rely on nothing that it says"
 _WAIVED: Final = (
     "whether an operator overrode this FAIL: that is a break-glass statement of its own (`pvdm break-glass list`)"
 )
-_LOG: Final = (
+_NOT_IN_LOG: Final = (
     "that it is in the log, and since when: only signature and signer were checked (`pvdm log prove --envelope`)"
 )
-_OVERRIDE: Final = "that the override is still valid, or was used: the Steward knows (`pvdm break-glass list`)"
-_ROWS: Final = 1_000
+_OVERRIDE_STATE: Final = "that the override is still valid, or was used: `pvdm break-glass list` shows it"
+_LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 100
 
 
@@ -70,7 +60,7 @@ def proof() -> None:
 
 @proof.command("show", short_help="Show a signed statement as text.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 def proof_show(*, as_json: bool, file: Path) -> None:
     """Show an envelope or a bundle as text: verdict, table, rows, files, signer and the notary's isolation.
 
@@ -82,7 +72,8 @@ def proof_show(*, as_json: bool, file: Path) -> None:
       pvdm proof show bundle.json --json | jq '.statements[].predicate.core.verdict'
     """
     data, statements = read_statement_file(file)
-    hint = UNCHECKED + NEXT["bundle" if is_bundle(data) else "proof" if statements[0].kind == "proof" else "other"]
+    kind = "bundle" if is_bundle(data) else "proof" if statements[0].kind == "proof" else "other"
+    hint = _UNCHECKED + _NEXT_STEP[kind]
     document = {"checked": False, "statements": [_to_json(each) for each in statements], "hint": hint}
     lines = (line for each in statements for line in (*statement_lines(each), ("", None)))
     say_result(as_json, document, [*lines, (hint, "yellow")])
@@ -100,26 +91,12 @@ def _to_json(statement: Statement) -> dict[str, object]:
 
 @proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
-@root_option(required=True)
-@pin_option
+@path_argument("file")
+@judge_options(required=True)
 @click.option(
     "--threshold", type=click.IntRange(1), metavar="K", help="Notaries that must agree.  [default: the trust root's]"
 )
-@origin_option
-@at_option
-@seen_option
-def proof_check(
-    *,
-    as_json: bool,
-    file: Path,
-    root_file: Path,
-    pin: str | None,
-    threshold: int | None,
-    origin: str | None,
-    at: int | None,
-    seen: Path | None,
-) -> None:
+def proof_check(*, as_json: bool, file: Path, by: JudgeOptions, threshold: int | None) -> None:
     """Check a bundle (proofs, log proofs, checkpoint) offline, and list what was proved and what was not.
 
     Ends with 0 if everything holds, also if the verdict is FAIL: a genuine FAIL is a valid proof of wrong rows. Ends
@@ -137,19 +114,19 @@ def proof_check(
     """
     data = read_file(file, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     single = None if is_bundle(data) else _read_single(file)
-    if single is not None and (threshold is not None or origin is not None):
+    if single is not None and (threshold is not None or by.origin is not None):
         raise click.UsageError("--threshold and --origin are for bundles")
-    judge = judge_by(root_file, pin=pin, at=at, seen=seen)
+    judge = by.judge()
     try:
         if single is not None:
             _check_single(single, data, judge, as_json=as_json)
             return
-        log = log_checker(judge.root, origin=origin_of(judge.root, origin))
-        needed = judge.root.notary_threshold if threshold is None else threshold
+        log = log_checker(judge.root, origin=resolve_log_origin(judge.root, by.origin))
+        needed = judge.root.thresholds.notary if threshold is None else threshold
         checked = check_bundle(data, judge.root, log, threshold=needed, now=judge.at)
     except VerificationError as error:
         kind = "proof" if single is None else "statement"
-        # After a rotation an old trust root lacks the new keys, which is no forgery.
+        # After a rotation an old trust root lacks the new keys: that is not a forgery.
         hint = _OLD_ROOT if error.code == Code.KEY_UNKNOWN else _NOT_VALID.format(kind=kind)
         error.hint = error.hint or hint
         raise
@@ -167,20 +144,20 @@ def _read_single(file: Path) -> Statement:
 
 def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: bool) -> None:
     """Check signature, key, role and time, and show the signer and what was not checked."""
-    found = verify_statement(data, judge.root, type(statement.predicate), now=judge.at)
-    roles = ", ".join(role.value for role in found.key.roles)
+    verified = verify_statement(data, judge.root, type(statement.predicate), now=judge.at)
+    roles = ", ".join(role.value for role in verified.key.roles)
     proved = (
-        f"{found.key.identity} signed this {statement.kind} statement;"
+        f"{verified.key.identity} signed this {statement.kind} statement;"
         f" trust root {judge.root.version} names the key as {roles}"
     )
-    unpinned = [UNPINNED] if judge.pin is None else []
-    not_proved = [*unpinned, _LOG, *([_OVERRIDE] if isinstance(statement.predicate, BreakGlass) else [])]
+    override_state = [_OVERRIDE_STATE] if isinstance(statement.predicate, BreakGlass) else []
+    not_proved = [*_unpinned(judge), _NOT_IN_LOG, *override_state]
     document = {
         "holds": True,
         "kind": statement.kind,
-        "id": found.statement_id,
-        "signer": found.key.identity,
-        "key_id": found.key.key_id,
+        "id": verified.statement_id,
+        "signer": verified.key.identity,
+        "key_id": verified.key.key_id,
         "trust_root": judge.to_json(),
         "judged_at": judge.at,
         "proved": [proved],
@@ -190,9 +167,13 @@ def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: b
     say_result(as_json, document, [*lines, *proved_lines([proved], not_proved)])
 
 
-def _not_proved(checked: CheckedBundle, judge: Judge) -> tuple[str, ...]:
-    unpinned = () if judge.pin is not None else (UNPINNED,)
-    return (*unpinned, *checked.not_proved, *(() if checked.proof.core.verdict.passed else (_WAIVED,)))
+def _unpinned(judge: Judge) -> list[str]:
+    return [] if judge.pin is not None else [UNPINNED]
+
+
+def _not_proved(checked: CheckedBundle, judge: Judge) -> list[str]:
+    waived = [] if checked.proof.core.verdict.passed else [_WAIVED]
+    return [*_unpinned(judge), *checked.not_proved, *waived]
 
 
 def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> dict[str, object]:
@@ -207,7 +188,7 @@ def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshol
         "trust_root": judge.to_json(),
         "judged_at": judge.at,
         "proved": list(checked.proved),
-        "not_proved": list(_not_proved(checked, judge)),
+        "not_proved": _not_proved(checked, judge),
     }
 
 
@@ -240,7 +221,9 @@ def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[L
 @click.option("--workload", metavar="ID", help="Of this workload only.")
 @click.option("--attempt", metavar="ID", help="Of this attempt only.")
 @click.option("--after", type=click.IntRange(0), metavar="INDEX", help="Continue after this entry of the log.")
-@click.option("--rows", type=click.IntRange(1, _ROWS), default=_DEFAULT_ROWS, show_default=True, help="Proofs to show.")
+@click.option(
+    "--rows", type=click.IntRange(1, _LISTED_ROWS), default=_DEFAULT_ROWS, show_default=True, help="Proofs to show."
+)
 def proof_list(
     *, as_json: bool, service: Service, workload: str | None, attempt: str | None, after: int | None, rows: int
 ) -> None:
@@ -253,8 +236,7 @@ def proof_list(
     """
     with service.connect() as client:
         views = client.proofs(workload_id=workload, attempt_id=attempt, after=after, limit=rows)
-    lines = [proof_view_line(view) for view in views] or [("no proof", None)]
-    say_result(as_json, {"proofs": [view_json(view) for view in views]}, lines)
+    say_list(as_json, "proofs", views, lambda view: [proof_view_line(view)], "no proof")
 
 
 @proof.command("get", short_help="Get one proof as a bundle.")
@@ -274,5 +256,5 @@ def proof_get(*, as_json: bool, proof_id: str, service: Service, envelope: bool,
     with service.connect() as client:
         data = client.proof_envelope(proof_id) if envelope else client.proof_bundle(proof_id)
     write_new(out, data)
-    document = {"proof_id": proof_id, "bytes": len(data), "out": str(out)}
+    document = {"proof_id": proof_id, "bytes": len(data), "out": out}
     say_result(as_json, document, [f"{'envelope' if envelope else 'bundle'}: {out}; nothing was checked yet"])

@@ -19,7 +19,7 @@ from pvdm.model.statements.verdict import Outcome, Verdict
 from pvdm.model.states import NonceState
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, parse_bundle
 from pvdm.trust.envelope import Envelope, parse_envelope
-from pvdm.trust.refusal import refusing
+from pvdm.trust.refusal import refuse_input_errors
 from pvdm.trust.statement import FAMILIES, PAYLOAD_SIZE_MAX_BYTES, Predicate, read_statement
 from pvdm.trust.strict_json import read
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pvdm.api.proofs import OverrideView, ProofView
 
 
-_BUNDLE = b'{"format":"pvdm-bundle/'
+_BUNDLE_START = b'{"format":"pvdm-bundle/'
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Statement:
 
 def is_bundle(data: bytes) -> bool:
     """Whether the bytes begin as a bundle does."""
-    return data.startswith(_BUNDLE)
+    return data.startswith(_BUNDLE_START)
 
 
 def read_statement_file(path: Path) -> tuple[bytes, list[Statement]]:
@@ -59,13 +59,12 @@ def read_statement_file(path: Path) -> tuple[bytes, list[Statement]]:
     data = read_file(path, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     require_json(path, data, "a signed statement or a bundle")
     if is_bundle(data):
-        logged = parse_bundle(data).proofs
-        return data, [_statement(each.envelope, each.logged_at) for each in logged]
-    return data, [_statement(data, None)]
+        return data, [_parse_statement(each.envelope, each.logged_at) for each in parse_bundle(data).proofs]
+    return data, [_parse_statement(data, None)]
 
 
 def read_proofs(path: Path) -> tuple[bytes, list[tuple[str, Proof]]]:
-    """The proofs of a file with their ids. Raises for another kind of statement."""
+    """The file's bytes, and its proofs with their ids. Raises for another kind of statement."""
     data, statements = read_statement_file(path)
     proofs = []
     for each in statements:
@@ -75,21 +74,21 @@ def read_proofs(path: Path) -> tuple[bytes, list[tuple[str, Proof]]]:
     return data, proofs
 
 
-def _statement(data: bytes, logged_at: int | None) -> Statement:
+def _parse_statement(data: bytes, logged_at: int | None) -> Statement:
     envelope = parse_envelope(data)
-    return Statement(envelope, read_statement(envelope.payload, _kind(envelope.payload)), logged_at)
+    return Statement(envelope, read_statement(envelope.payload, _predicate_class(envelope.payload)), logged_at)
 
 
-def _kind(payload: bytes) -> type[Predicate]:
-    """The kind that the payload names; an unknown kind is read as a proof, whose reader raises the error."""
+def _predicate_class(payload: bytes) -> type[Predicate]:
+    """The class that the payload names; an unknown kind is read as a proof, whose reader raises the error."""
     value: Value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
         name = fields.text("predicateType")
     return next((kind for kind, family in FAMILIES.items() if family.predicate_type == name), Proof)
 
 
-_CLASSES: Mapping[str, str] = {
+_CLASS_TEXTS: Mapping[str, str] = {
     "added": "rows were written that were not intended, or some were written twice",
     "duplicated": "rows were written more often than intended",
     "metadata": "the table's metadata does not match the files",
@@ -98,12 +97,12 @@ _CLASSES: Mapping[str, str] = {
     "physical": "a file does not match its own metadata",
     "schema": "the files have another schema than the table",
 }
-_ISOLATION: Mapping[Isolation, str] = {
+_ISOLATION_TEXTS: Mapping[Isolation, str] = {
     Isolation.EMBEDDED: "in the producer's process: protects against accidents, not against malice",
     Isolation.PROCESS: "its own process, but not its own account",
     Isolation.ACCOUNT: "its own account",
 }
-_STORAGE: Mapping[Storage, str] = {
+_STORAGE_TEXTS: Mapping[Storage, str] = {
     Storage.OPEN: "the producer could still write the files",
     Storage.COPIED: "the notary copied the files to where only it writes",
     Storage.SEALED: "the producer's access to the files had ended",
@@ -114,7 +113,7 @@ def verdict_line(verdict: Verdict) -> Line:
     """The verdict; a FAIL with its classes."""
     if verdict.passed:
         return "PASS", "green"
-    return f"*** FAIL ({', '.join(found.value for found in verdict.classes)}) ***", ALERT
+    return f"*** FAIL ({', '.join(each.value for each in verdict.classes)}) ***", ALERT
 
 
 def statement_lines(statement: Statement) -> Iterator[Line]:
@@ -127,7 +126,7 @@ def statement_lines(statement: Statement) -> Iterator[Line]:
         case other:
             yield f"{statement.kind} statement", "bold"
             for name, value in other.to_json().items():
-                yield f"  {name.replace('_', ' '):<22}{_plain(name, value)}", None
+                yield f"  {name.replace('_', ' '):<22}{_value_text(name, value)}", None
     yield f"  {'id':<22}{statement.statement_id}", None
     yield f"  {'signed with':<22}key {statement.envelope.signature.key_id}", None
     if statement.logged_at is not None:
@@ -139,31 +138,31 @@ def proof_lines(proof: Proof) -> Iterator[Line]:
     core, notary = proof.core, proof.notary
     attempt, target, method = core.attempt, core.target, core.method
     yield verdict_line(core.verdict)
-    for found in core.verdict.classes:
-        yield f"  {found.value}: {_CLASSES[found.value]}", "red"
+    for each in core.verdict.classes:
+        yield f"  {each.value}: {_CLASS_TEXTS[each.value]}", "red"
     partition = ", ".join(f"{name}={value}" for name, value in target.partition)
     operation = f"{target.operation.value} of {partition}" if partition else target.operation.value
     yield f"  {'table':<22}{target.table.name} in {target.table.catalog}", None
     yield f"  {'':<22}{target.table.uuid}", None
-    yield f"  {'goes to':<22}branch {target.branch}, {operation}, on {_snapshot(target.base_snapshot_id)}", None
+    yield f"  {'goes to':<22}branch {target.branch}, {operation}, on {_base_text(target.base_snapshot_id)}", None
     yield f"  {'workload':<22}{attempt.workload_id}, chunk {attempt.chunk_id}", None
     yield f"  {'attempt':<22}{attempt.number}, {attempt.attempt_id}", None
-    yield f"  {'rows':<22}{_count(core.rows.intent)} intended, {_count(core.rows.staged)} staged", None
+    yield f"  {'rows':<22}{_count_text(core.rows.intent)} intended, {_count_text(core.rows.staged)} staged", None
     yield f"  {'files':<22}{len(core.files.added)} added, {len(core.files.removed)} removed", None
     for source in core.sources:
         yield f"  {'source':<22}{source.table.name} in {source.table.catalog}, snapshot {source.snapshot_id}", None
     for proved in core.projections:
         columns = ", ".join(proved.projection.columns)
         yield f"  {proved.projection.name.value:<22}{columns}", None
-        for gone in proved.projection.excluded:
-            yield f"  {'':<22}without {gone.column}: {gone.reason}", "yellow"
+        for excluded in proved.projection.excluded:
+            yield f"  {'':<22}without {excluded.column}: {excluded.reason}", "yellow"
     reading = f"{method.extraction.value} {method.extraction_version}"
     yield f"  {'method':<22}profile {method.profile.value}, {method.mode}, {method.construction}, read {reading}", None
     yield f"  {'checks':<22}{', '.join(core.checks) or 'the digests only'}", None
     yield f"  {'notary':<22}{notary.notary}, epoch {notary.epoch}", None
     embedded = notary.isolation is Isolation.EMBEDDED
-    yield f"  {'isolation':<22}{_ISOLATION[notary.isolation]}", "yellow" if embedded else None
-    yield f"  {'storage':<22}{_STORAGE[notary.storage]}", "yellow" if notary.storage is Storage.OPEN else None
+    yield f"  {'isolation':<22}{_ISOLATION_TEXTS[notary.isolation]}", "yellow" if embedded else None
+    yield f"  {'storage':<22}{_STORAGE_TEXTS[notary.storage]}", "yellow" if notary.storage is Storage.OPEN else None
     yield f"  {'issued':<22}{utc(notary.issued_at)}", None
     yield f"  {'valid until':<22}{utc(notary.expires_at)} for a publication; as evidence without end", None
 
@@ -175,7 +174,7 @@ def override_lines(override: BreakGlass) -> Iterator[Line]:
     yield f"  {'reason':<22}{override.reason}", "red"
     yield f"  {'table':<22}{override.table.name} in {override.table.catalog}", None
     yield f"  {'':<22}{override.table.uuid}", None
-    yield f"  {'on':<22}{_snapshot(override.base_snapshot_id)}", None
+    yield f"  {'on':<22}{_base_text(override.base_snapshot_id)}", None
     yield f"  {'waives':<22}FAIL proof {override.fail_proof_id}", None
     yield f"  {'files':<22}{len(override.file_hashes)}, exactly those of the proof", None
     yield f"  {'nonce':<22}{override.nonce}", None
@@ -183,22 +182,22 @@ def override_lines(override: BreakGlass) -> Iterator[Line]:
     yield f"  {'expires':<22}{utc(override.expires_at)}", None
 
 
-def _plain(name: str, value: Value) -> str:
+def _value_text(name: str, value: Value) -> str:
     if name.endswith("_at") and isinstance(value, int):
         return utc(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_plain(key, inner)}" for key, inner in value.items())
+        return ", ".join(f"{key}={_value_text(key, inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return "; ".join(_plain(name, inner) for inner in value)
+        return "; ".join(_value_text(name, inner) for inner in value)
     return "none" if value is None else str(value)
 
 
-def _count(rows: int | None) -> str:
+def _count_text(rows: int | None) -> str:
     return "unknown" if rows is None else f"{rows:,}"
 
 
-def _snapshot(number: int | None) -> str:
-    return "a table without a snapshot" if number is None else f"base snapshot {number}"
+def _base_text(snapshot_id: int | None) -> str:
+    return "a table without a snapshot" if snapshot_id is None else f"base snapshot {snapshot_id}"
 
 
 def override_view_lines(view: OverrideView) -> Iterator[Line]:
@@ -218,17 +217,14 @@ def override_view_lines(view: OverrideView) -> Iterator[Line]:
 
 def proof_view_line(view: ProofView) -> Line:
     """One proof in one line; an overridden one is marked."""
-    where = f"{view.workload_id} chunk {view.chunk_id}"
-    when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.proof_id}"
+    rows = ""
+    if view.rows_intent is not None and view.rows_staged is not None:
+        rows = f"  {view.rows_staged:,} of {view.rows_intent:,} rows"
+    issued = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.proof_id}"
+    facts = f"{view.workload_id} chunk {view.chunk_id}{rows}  {issued}"
     if view.verdict is Outcome.PASS:
-        return f"PASS  {where}  {_rows(view)}{when}", "green"
-    classes = ", ".join(found.value for found in view.classes)
+        return f"PASS  {facts}", "green"
+    classes = ", ".join(each.value for each in view.classes)
     if view.overridden:
-        return f"*** FAIL ({classes}), OVERRIDDEN by break-glass ***  {where}  {_rows(view)}{when}", ALERT
-    return f"*** FAIL ({classes}) ***  {where}  {_rows(view)}{when}", "bold red"
-
-
-def _rows(view: ProofView) -> str:
-    if view.rows_intent is None or view.rows_staged is None:
-        return ""
-    return f"{view.rows_staged:,} of {view.rows_intent:,} rows  "
+        return f"*** FAIL ({classes}), OVERRIDDEN by break-glass ***  {facts}", ALERT
+    return f"*** FAIL ({classes}) ***  {facts}", "bold red"

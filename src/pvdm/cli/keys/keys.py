@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, service_options
-from pvdm.cli.common.passphrases import new_passphrase, passphrase_option
-from pvdm.cli.common.screen import Line, say_result
-from pvdm.cli.keys.root_spec import read_public
+from pvdm.cli.common.options import Service, command_group, json_option, path_argument, service_options
+from pvdm.cli.common.passphrases import passphrase_option, read_new_passphrase
+from pvdm.cli.common.screen import Line, say_list, say_result
+from pvdm.cli.keys.root_spec import read_public_key
 from pvdm.cli.keys.roots import root_group
-from pvdm.model.printable import view_json
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.keys.public import Algorithm
 
 if TYPE_CHECKING:
-    from pvdm.api.service import EpochChange
+    from pvdm.api.service import EpochChange, EpochView
     from pvdm.client import StewardClient
 
 
 _STYLES = {EpochStage.ACTIVE: "green", EpochStage.REVOKED: "red"}
-_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; it is signed and logged with the change.")
-_number = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
+_reason_option = click.option(
+    "--reason", required=True, metavar="TEXT", help="Why; it is signed and logged with the change."
+)
+_epoch_argument = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
 
 
 @command_group("keys", short_help="Key pairs, epochs and trust roots.")
@@ -46,7 +47,7 @@ keys.add_command(root_group)
 
 @keys.command("pair", short_help="Make a key pair.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @click.option(
     "--algorithm",
     "algorithm_name",
@@ -56,7 +57,7 @@ keys.add_command(root_group)
     help="The kind of key.",
 )
 @passphrase_option("Seal the private key; the passphrase comes from prompt, file:NAME or env:NAME.")
-def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, where: str | None) -> None:
+def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, passphrase_source: str | None) -> None:
     """Make a person's key pair: the private key in FILE (mode 0600), the public one in FILE.pub.
 
     For break-glass, attestors, operators and root signers. Nothing is overwritten. A Steward makes its own keys.
@@ -67,16 +68,18 @@ def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, where: str | No
       pvdm keys pair glass.pem --passphrase file:glass.word
       pvdm keys pair source.pem --algorithm ecdsa-p256
     """
-    public = create_key_pair(file, algorithm=Algorithm(algorithm_name), passphrase=new_passphrase(where))
+    public = create_key_pair(
+        file, algorithm=Algorithm(algorithm_name), passphrase=read_new_passphrase(passphrase_source)
+    )
     document = {
         "private_key": str(file),
         "public_key": f"{file}.pub",
         "algorithm": public.algorithm.value,
         "key_id": public.key_id,
-        "sealed": where is not None,
+        "sealed": passphrase_source is not None,
     }
     lines = [
-        f"private key: {file} ({'sealed' if where else 'not sealed'}); keep it secret",
+        f"private key: {file} ({'sealed' if passphrase_source else 'not sealed'}); keep it secret",
         f"public key:  {file}.pub; the trust root needs it",
         f"key id:      {public.key_id}",
     ]
@@ -85,7 +88,7 @@ def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, where: str | No
 
 @keys.command("id", short_help="Print the id of a public key.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE.pub")
+@path_argument("file", metavar="FILE.pub")
 def keys_id(*, as_json: bool, file: Path) -> None:
     """Print the id of a public key: SHA-256 over its SubjectPublicKeyInfo.
 
@@ -95,7 +98,7 @@ def keys_id(*, as_json: bool, file: Path) -> None:
     Examples:
       pvdm keys id alice.pem.pub
     """
-    public = read_public(file)
+    public = read_public_key(file)
     document = {"key_id": public.key_id, "algorithm": public.algorithm.value}
     say_result(as_json, document, [f"{public.key_id}  {public.algorithm.value}"])
 
@@ -112,17 +115,18 @@ def keys_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.epochs()
-    lines: list[Line] = []
-    for view in views:
-        lines.append((f"epoch {view.number}  {view.state.value}", _STYLES.get(view.state)))
-        lines += _key_lines(view.key_ids)
-    say_result(as_json, {"epochs": [view_json(view) for view in views]}, lines)
+    say_list(as_json, "epochs", views, _epoch_lines, "no epoch")
+
+
+def _epoch_lines(view: EpochView) -> Iterator[Line]:
+    yield f"epoch {view.number}  {view.state.value}", _STYLES.get(view.state)
+    yield from _key_lines(view.key_ids)
 
 
 @keys.command("create", short_help="Make the keys of a new epoch.")
 @json_option
 @service_options
-@_reason
+@_reason_option
 def keys_create(*, as_json: bool, service: Service, reason: str) -> None:
     """Make the keys of the next epoch. Nothing uses them until the trust root names them and `activate` is called.
 
@@ -130,14 +134,14 @@ def keys_create(*, as_json: bool, service: Service, reason: str) -> None:
     Examples:
       pvdm keys create --reason "yearly rotation"
     """
-    _change(lambda client: client.create_epoch(reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.create_epoch(reason), service, as_json=as_json)
 
 
 @keys.command("activate", short_help="Let new workloads open under an epoch.")
 @json_option
-@_number
+@_epoch_argument
 @service_options
-@_reason
+@_reason_option
 def keys_activate(*, as_json: bool, number: int, service: Service, reason: str) -> None:
     """Activate an epoch; the one that was active is retired. Open workloads keep theirs.
 
@@ -145,14 +149,14 @@ def keys_activate(*, as_json: bool, number: int, service: Service, reason: str) 
     Examples:
       pvdm keys activate 2 --reason "yearly rotation"
     """
-    _change(lambda client: client.activate_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.activate_epoch(number, reason), service, as_json=as_json)
 
 
 @keys.command("retire", short_help="Open no new workload under an epoch.")
 @json_option
-@_number
+@_epoch_argument
 @service_options
-@_reason
+@_reason_option
 def keys_retire(*, as_json: bool, number: int, service: Service, reason: str) -> None:
     """Retire the active epoch: no new workload opens until another is activated.
 
@@ -160,14 +164,14 @@ def keys_retire(*, as_json: bool, number: int, service: Service, reason: str) ->
     Examples:
       pvdm keys retire 1 --reason "the host is being replaced"
     """
-    _change(lambda client: client.retire_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.retire_epoch(number, reason), service, as_json=as_json)
 
 
 @keys.command("revoke", short_help="Never use the keys of an epoch again.")
 @json_option
-@_number
+@_epoch_argument
 @service_options
-@_reason
+@_reason_option
 def keys_revoke(*, as_json: bool, number: int, service: Service, reason: str) -> None:
     """Revoke an epoch: its keys neither derive nor sign again, and its unused proofs are no longer valid.
 
@@ -177,18 +181,22 @@ def keys_revoke(*, as_json: bool, number: int, service: Service, reason: str) ->
     Examples:
       pvdm keys revoke 1 --reason "the keystore was copied"
     """
-    _change(lambda client: client.revoke_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.revoke_epoch(number, reason), service, as_json=as_json)
 
 
-def _change(step: Callable[[StewardClient], tuple[EpochChange, ...]], service: Service, *, as_json: bool) -> None:
+def _change_epoch(
+    request: Callable[[StewardClient], tuple[EpochChange, ...]], service: Service, *, as_json: bool
+) -> None:
+    """Send the request, and print the changed epochs."""
     with service.connect() as client:
-        changes = step(client)
-    lines: list[Line] = []
-    for change in changes:
-        before = "new" if change.before is None else change.before.value
-        lines.append((f"epoch {change.epoch}: {before} → {change.after.value}", _STYLES.get(change.after)))
-        lines += _key_lines(change.key_ids)
-    say_result(as_json, {"changes": [view_json(change) for change in changes]}, lines)
+        changes = request(client)
+    say_list(as_json, "changes", changes, _change_lines, "no change")
+
+
+def _change_lines(change: EpochChange) -> Iterator[Line]:
+    before = "new" if change.before is None else change.before.value
+    yield f"epoch {change.epoch}: {before} → {change.after.value}", _STYLES.get(change.after)
+    yield from _key_lines(change.key_ids)
 
 
 def _key_lines(key_ids: Mapping[str, str]) -> list[Line]:

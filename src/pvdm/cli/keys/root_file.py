@@ -12,7 +12,7 @@ from pvdm.cli.common.trust_roots import ROOT_CHAIN_SIZE_MAX_BYTES, read_chain
 from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, pae, parse_envelope, require_signature
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.refusal import refusing
+from pvdm.trust.refusal import refuse_input_errors
 from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, TrustRoot
 from pvdm.trust.strict_json import read
 
@@ -25,23 +25,28 @@ class RootFile:
     envelope: Envelope | None
 
     def signatures(self) -> list[dict[str, object]]:
-        """Each signature, whether it holds, and its signer if the root names one."""
-        given = () if self.envelope is None else self.envelope.signatures
-        return [self._signature(each.key_id, each.value) for each in given]
-
-    def _signature(self, key_id: str, value: bytes) -> dict[str, object]:
-        key = self.root.find(key_id)
-        if key is None or RootRole.ROOT not in key.roles:
-            return {"key_id": key_id, "identity": None, "holds": None}
-        try:
-            require_signature(key.public, value, pae(TRUST_ROOT_TYPE, self.root.to_bytes()))
-        except PvdmError:
-            return {"key_id": key_id, "identity": key.identity, "holds": False}
-        return {"key_id": key_id, "identity": key.identity, "holds": True}
+        """Each signature, whether it holds, and its signer; both None if the root does not name the signer."""
+        checked: list[dict[str, object]] = []
+        for signature in () if self.envelope is None else self.envelope.signatures:
+            key = self.root.find(signature.key_id)
+            if key is None or RootRole.ROOT not in key.roles:
+                checked.append({"key_id": signature.key_id, "identity": None, "holds": None})
+            else:
+                holds = _holds(key, signature.value, self.root)
+                checked.append({"key_id": signature.key_id, "identity": key.identity, "holds": holds})
+        return checked
 
     def signers(self) -> set[str]:
         """The root signers of this root whose signatures hold."""
         return {str(each["identity"]) for each in self.signatures() if each["holds"]}
+
+
+def _holds(key: RootKey, signature: bytes, root: TrustRoot) -> bool:
+    try:
+        require_signature(key.public, signature, pae(TRUST_ROOT_TYPE, root.to_bytes()))
+    except PvdmError:
+        return False
+    return True
 
 
 def read_root_file(path: Path) -> list[RootFile]:
@@ -59,11 +64,11 @@ def read_root_file(path: Path) -> list[RootFile]:
 
 def _parse_root(data: bytes) -> TrustRoot:
     value = read(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         return TrustRoot.from_json(value)
 
 
-def one_root(path: Path) -> RootFile:
+def read_single_root(path: Path) -> RootFile:
     """The only root of a file. Raises if it has several."""
     files = read_root_file(path)
     if len(files) != 1:
@@ -80,10 +85,10 @@ def root_to_json(file: RootFile) -> dict[str, object]:
         "previous_sha256": root.previous_sha256,
         "issued_at": root.issued_at,
         "expires_at": root.expires_at,
-        "thresholds": {"notary": root.notary_threshold, "root": root.root_threshold},
+        "thresholds": {"notary": root.thresholds.notary, "root": root.thresholds.root},
         "keys": [{**key.to_json(), **({"vkey": _vkey(key)} if RootRole.LOG in key.roles else {})} for key in root.keys],
         "signatures": file.signatures(),
-        "complete": len(file.signers()) >= root.root_threshold,
+        "complete": len(file.signers()) >= root.thresholds.root,
     }
 
 
@@ -99,8 +104,8 @@ def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
     yield f"  follows    {root.previous_sha256 or 'none: it is the first'}"
     yield f"  issued     {utc(root.issued_at)}"
     yield f"  expires    {utc(root.expires_at)}{'  EXPIRED' if root.expires_at <= now else ''}"
-    yield f"  a proof    needs {root.notary_threshold} of its notaries"
-    yield f"  a root     needs {root.root_threshold} of its root signers"
+    yield f"  a proof    needs {root.thresholds.notary} of its notaries"
+    yield f"  a root     needs {root.thresholds.root} of its root signers"
     for key in sorted(root.keys, key=lambda key: (key.roles[0].value, key.identity, key.key_id)):
         yield ""
         yield from _key_lines(key, now)
@@ -109,7 +114,7 @@ def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
         words = {True: "holds", False: "DOES NOT HOLD", None: "by a key that this root does not name as a root signer"}
         holds = each["holds"]
         yield f"signature of {each['identity'] or each['key_id']}: {words[holds if isinstance(holds, bool) else None]}"
-    missing = root.root_threshold - len(file.signers())
+    missing = root.thresholds.root - len(file.signers())
     if missing > 0:
         yield f"NOT COMPLETE: {missing} more of its own root signers must sign (`pvdm keys root sign`)"
 

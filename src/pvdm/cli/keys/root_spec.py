@@ -16,10 +16,10 @@ from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootKey, RootRole
 
 ROOT_SPEC_SIZE_MAX_BYTES: Final = 1024 * 1024
-# Clocks differ: a key that is valid from now on would be refused where the clock is a minute behind.
-_BEFORE: Final = 24 * 3_600 * SECOND
-_TOP: Final = frozenset({"expires", "thresholds", "keys"})
-_KEY: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "valid_until"})
+# Clocks differ: a key that is valid from now on would be refused by a host whose clock is a minute behind.
+_CLOCK_TOLERANCE_MICROS: Final = 24 * 3_600 * SECOND
+_TOP_NAMES: Final = frozenset({"expires", "thresholds", "keys"})
+_KEY_NAMES: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "valid_until"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,48 +35,50 @@ class RootSpec:
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
     """The keys that the file names; a key without an end is valid as long as the root."""
     try:
-        found = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
+        spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _invalid(path, "the file", "TOML", str(error)) from None
-    _known(path, "the file", found, _TOP)
-    end = _moment(path, "expires", found["expires"], now) if "expires" in found else expires_at
-    thresholds = found.get("thresholds", {})
+    _require_known_names(path, "the file", spec, _TOP_NAMES)
+    end = _parse_moment(path, "expires", spec["expires"], now) if "expires" in spec else expires_at
+    thresholds = spec.get("thresholds", {})
     if not isinstance(thresholds, Mapping):
         raise _invalid(path, "thresholds", "a table", type(thresholds).__name__)
-    _known(path, "thresholds", thresholds, frozenset({"notary", "root"}))
-    keys = found.get("keys")
+    _require_known_names(path, "thresholds", thresholds, frozenset({"notary", "root"}))
+    keys = spec.get("keys")
     if not isinstance(keys, list) or not keys:
         raise _invalid(path, "keys", "one [[keys]] table for each key", "none")
     return RootSpec(
-        tuple(_key(path, f"keys[{number}]", key, now, end) for number, key in enumerate(keys)),
+        tuple(_parse_key(path, f"keys[{number}]", key, now, end) for number, key in enumerate(keys)),
         end,
-        _count(path, "thresholds.notary", thresholds.get("notary")),
-        _count(path, "thresholds.root", thresholds.get("root")),
+        _require_count(path, "thresholds.notary", thresholds.get("notary")),
+        _require_count(path, "thresholds.root", thresholds.get("root")),
     )
 
 
-def _key(path: Path, where: str, key: object, now: int, end: int | None) -> RootKey:
+def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | None) -> RootKey:
     if not isinstance(key, Mapping):
-        raise _invalid(path, where, "a table", type(key).__name__)
-    _known(path, where, key, _KEY)
+        raise _invalid(path, field_name, "a table", type(key).__name__)
+    _require_known_names(path, field_name, key, _KEY_NAMES)
     until = key.get("valid_until")
     if until is None and end is None:
-        raise _invalid(path, f"{where}.valid_until", "a time, or `expires` at the top", "neither")
-    roles = _roles(path, f"{where}.roles", key.get("roles"))
-    epochs = _epochs(path, f"{where}.epochs", key.get("epochs", []))
+        raise _invalid(path, f"{field_name}.valid_until", "a time, or `expires` at the top", "neither")
+    roles = _parse_roles(path, f"{field_name}.roles", key.get("roles"))
+    epochs = _parse_epochs(path, f"{field_name}.epochs", key.get("epochs", []))
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
-        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {where}.epochs is missing", got="none")
+        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {field_name}.epochs is missing", got="none")
     return RootKey(
-        read_public(path.parent / _text(path, f"{where}.file", key.get("file"))),
-        _text(path, f"{where}.identity", key.get("identity")),
+        read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file"))),
+        _require_text(path, f"{field_name}.identity", key.get("identity")),
         roles,
         epochs,
-        _moment(path, f"{where}.valid_from", key["valid_from"], now) if "valid_from" in key else now - _BEFORE,
-        end if until is None and end is not None else _moment(path, f"{where}.valid_until", until, now),
+        _parse_moment(path, f"{field_name}.valid_from", key["valid_from"], now)
+        if "valid_from" in key
+        else now - _CLOCK_TOLERANCE_MICROS,
+        end if until is None and end is not None else _parse_moment(path, f"{field_name}.valid_until", until, now),
     )
 
 
-def read_public(path: Path) -> PublicKey:
+def read_public_key(path: Path) -> PublicKey:
     """The public key of a PEM file. Raises for a private key."""
     data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
     if b"PRIVATE KEY-----" in data:
@@ -91,20 +93,20 @@ def read_public(path: Path) -> PublicKey:
         raise InputError(error.reason, f"{path} cannot be accepted", expected=error.expected, got=error.got) from None
 
 
-def _roles(path: Path, where: str, value: object) -> tuple[RootRole, ...]:
+def _parse_roles(path: Path, field_name: str, value: object) -> tuple[RootRole, ...]:
     known = {role.value: role for role in RootRole}
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name in known for name in value):
-        raise _invalid(path, where, "a list of " + ", ".join(known), repr(value)[:80])
+        raise _invalid(path, field_name, "a list of " + ", ".join(known), repr(value)[:80])
     return tuple(sorted({known[name] for name in value}, key=lambda role: role.value))
 
 
-def _epochs(path: Path, where: str, value: object) -> tuple[int, ...]:
+def _parse_epochs(path: Path, field_name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(each) is int for each in value):
-        raise _invalid(path, where, "a list of numbers", repr(value)[:80])
+        raise _invalid(path, field_name, "a list of numbers", repr(value)[:80])
     return tuple(sorted(set(value)))
 
 
-def _moment(path: Path, where: str, value: object, now: int) -> int:
+def _parse_moment(path: Path, field_name: str, value: object, now: int) -> int:
     """A TOML date or time, or text: a time, or a duration from now."""
     try:
         if isinstance(value, date):
@@ -112,26 +114,26 @@ def _moment(path: Path, where: str, value: object, now: int) -> int:
         if isinstance(value, str):
             return parse_time(value) if "-" in value else now + parse_duration(value)
     except InputError as error:
-        raise _invalid(path, where, error.expected or "a time", error.got or "something else") from None
-    raise _invalid(path, where, "a date, a time with its zone, or a duration such as 365d", repr(value)[:80])
+        raise _invalid(path, field_name, error.expected or "a time", error.got or "something else") from None
+    raise _invalid(path, field_name, "a date, a time with its zone, or a duration such as 365d", repr(value)[:80])
 
 
-def _count(path: Path, where: str, value: object) -> int | None:
+def _require_count(path: Path, field_name: str, value: object) -> int | None:
     if value is not None and type(value) is not int:
-        raise _invalid(path, where, "a number", repr(value)[:80])
+        raise _invalid(path, field_name, "a number", repr(value)[:80])
     return value
 
 
-def _text(path: Path, where: str, value: object) -> str:
+def _require_text(path: Path, field_name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise _invalid(path, where, "text", repr(value)[:80])
+        raise _invalid(path, field_name, "text", repr(value)[:80])
     return value
 
 
-def _known(path: Path, where: str, table: Mapping[str, object], names: frozenset[str]) -> None:
+def _require_known_names(path: Path, field_name: str, table: Mapping[str, object], names: frozenset[str]) -> None:
     if unknown := sorted(table.keys() - names):
-        raise _invalid(path, where, ", ".join(sorted(names)), unknown[0][:80])
+        raise _invalid(path, field_name, ", ".join(sorted(names)), unknown[0][:80])
 
 
-def _invalid(path: Path, where: str, expected: str, got: str) -> PvdmError:
-    return Code.ROOT_SPEC_INVALID(f"{path}: {where} cannot be accepted", expected=expected, got=got)
+def _invalid(path: Path, field_name: str, expected: str, got: str) -> PvdmError:
+    return Code.ROOT_SPEC_INVALID(f"{path}: {field_name} cannot be accepted", expected=expected, got=got)

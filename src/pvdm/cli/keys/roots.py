@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,28 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import require_new, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
-from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.common.options import (
+    Service,
+    command_group,
+    json_option,
+    out_option,
+    path_argument,
+    path_option,
+    service_options,
+)
+from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
 from pvdm.cli.common.trust_roots import (
     at_option,
+    chain_to_bytes,
     first_sha256,
     judge_by,
     pin_option,
     read_chain,
     seen_option,
-    write_chain,
 )
-from pvdm.cli.keys.root_file import RootFile, one_root, read_root_file, root_lines, root_to_json
+from pvdm.cli.keys.root_file import RootFile, read_root_file, read_single_root, root_lines, root_to_json
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
@@ -46,7 +55,7 @@ def root_group() -> None:
 
 @root_group.command("new", short_help="Make the first trust root from public keys.")
 @json_option
-@click.argument("spec", type=NonEmptyPath(), metavar="KEYS.toml")
+@path_argument("spec", metavar="KEYS.toml")
 @out_option()
 def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     """Make the draft of trust root 1 from the public keys that KEYS.toml names.
@@ -74,16 +83,15 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     found = read_spec(spec, now=now)
     if found.expires_at is None:
         raise Code.ROOT_SPEC_INVALID(f"{spec}: the root has no end", got="none")
-    keys = _ordered(found.keys)
     thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
-    root = TrustRoot(1, None, now, found.expires_at, keys, thresholds)
+    root = TrustRoot(1, None, now, found.expires_at, _sort_keys(found.keys), thresholds)
     _write_draft(root, out, as_json=as_json)
 
 
 @root_group.command("next", short_help="Make the successor of a trust root.")
 @json_option
-@click.argument("current", type=NonEmptyPath(), metavar="ROOT")
-@click.option("--add", type=NonEmptyPath(), metavar="KEYS.toml", help="Keys to add.")
+@path_argument("current", metavar="ROOT")
+@path_option("--add", metavar="KEYS.toml", help="Keys to add.")
 @click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
 @click.option("--remove", multiple=True, metavar="KEY_ID", help="A key that the successor no longer names.")
 @click.option("--extend", multiple=True, metavar="KEY_ID=TIME", help="A key that stays valid until then.")
@@ -96,7 +104,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 @click.option("--notary-threshold", type=click.IntRange(1), metavar="K", help="Notaries that a proof needs.")
 @click.option("--root-threshold", type=click.IntRange(1), metavar="K", help="Signers that a root needs.")
 @out_option()
-def root_next(*, as_json: bool, current: Path, out: Path, **asked: Any) -> None:
+def root_next(*, as_json: bool, current: Path, out: Path, **changes: Any) -> None:
     """Make the draft of the trust root that follows the newest one of ROOT.
 
     A key is named by its id, or by the first eight digits or more of it. The successor must be signed by the root
@@ -110,11 +118,11 @@ def root_next(*, as_json: bool, current: Path, out: Path, **asked: Any) -> None:
     """
     require_new(out)
     now = now_micros()
-    _write_draft(_successor(_newest(current, now), now, **asked), out, as_json=as_json)
+    _write_draft(_make_successor(_verify_newest(current, now), now, **changes), out, as_json=as_json)
 
 
-def _newest(path: Path, now: int) -> TrustRoot:
-    """The newest root of the chain, once its steps are verified; it may have expired."""
+def _verify_newest(path: Path, now: int) -> TrustRoot:
+    """Verify every step of the chain; returns its newest root, which may have expired."""
     chain = read_chain(path)
     root = pin_root(chain[0], sha256=first_sha256(chain), now=now)
     for data in chain[1:]:
@@ -122,7 +130,7 @@ def _newest(path: Path, now: int) -> TrustRoot:
     return root
 
 
-def _successor(
+def _make_successor(
     root: TrustRoot,
     now: int,
     *,
@@ -135,39 +143,31 @@ def _successor(
     root_threshold: int | None,
 ) -> TrustRoot:
     keys = {key.key_id: key for key in root.keys}
-    for name in revoke:
-        key = _key_of(root, name)
+    for prefix in revoke:
+        key = _find_key(root, prefix)
         keys[key.key_id] = key if key.revoked_at is not None else replace(key, revoked_at=now)
     for text in extend:
-        name, _, when = text.partition("=")
-        key = _key_of(root, name)
+        prefix, _, when = text.partition("=")
+        key = _find_key(root, prefix)
         keys[key.key_id] = replace(keys[key.key_id], valid_until=TIME_TYPE.convert(when, None, None))
-    for name in remove:
-        del keys[_key_of(root, name).key_id]
+    for prefix in remove:
+        del keys[_find_key(root, prefix).key_id]
     end = expires if expires is not None else now + (root.expires_at - root.issued_at)
     spec = None if add is None else read_spec(add, now=now, expires_at=end)
-    joined = [*keys.values(), *(() if spec is None else spec.keys)]
-    return TrustRoot(
-        root.version + 1,
-        root.sha256,
-        now,
-        end,
-        _ordered(tuple(joined)),
-        Thresholds(notary_threshold or root.notary_threshold, root_threshold or root.root_threshold),
-    )
+    thresholds = Thresholds(notary_threshold or root.thresholds.notary, root_threshold or root.thresholds.root)
+    all_keys = _sort_keys([*keys.values(), *(() if spec is None else spec.keys)])
+    return TrustRoot(root.version + 1, root.sha256, now, end, all_keys, thresholds)
 
 
-def _key_of(root: TrustRoot, name: str) -> RootKey:
-    found = [key for key in root.keys if len(name) >= 8 and key.key_id.startswith(name)]
+def _find_key(root: TrustRoot, prefix: str) -> RootKey:
+    found = [key for key in root.keys if len(prefix) >= 8 and key.key_id.startswith(prefix)]
     if len(found) != 1:
-        raise Code.ROOT_KEY_UNKNOWN(
-            f"version {root.version} has no such key",
-            got=name[:80] if not found else f"{len(found)} keys that begin with {name[:80]}",
-        )
+        got = prefix[:80] if not found else f"{len(found)} keys that begin with {prefix[:80]}"
+        raise Code.ROOT_KEY_UNKNOWN(f"version {root.version} has no such key", got=got)
     return found[0]
 
 
-def _ordered(keys: tuple[RootKey, ...]) -> tuple[RootKey, ...]:
+def _sort_keys(keys: Iterable[RootKey]) -> tuple[RootKey, ...]:
     return tuple(sorted(keys, key=lambda key: key.key_id))
 
 
@@ -176,19 +176,26 @@ def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
     file = RootFile(root, None)
     hint = f"hint: `pvdm keys root sign {out} --key FILE --out FILE`, once for each signer"
     lines = [*root_lines(file, now=now_micros()), "", f"draft: {out}", hint]
-    say_result(as_json, {"draft": str(out), **root_to_json(file)}, lines)
+    say_result(as_json, {"draft": out, **root_to_json(file)}, lines)
 
 
 @root_group.command("sign", short_help="Add one signature to a trust root.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
-@click.option("--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The signer's private key.")
-@passphrase_option(OPENING)
-@click.option("--previous", type=NonEmptyPath(), metavar="ROOT", help="The root before, if only it names the signer.")
+@path_argument("file")
+@path_option("--key", "key_file", required=True, help="The signer's private key.")
+@open_passphrase_option
+@path_option("--previous", metavar="ROOT", help="The root before, if only it names the signer.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 def root_sign(
-    *, as_json: bool, file: Path, key_file: Path, where: str | None, previous: Path | None, yes: bool, out: Path
+    *,
+    as_json: bool,
+    file: Path,
+    key_file: Path,
+    passphrase_source: str | None,
+    previous: Path | None,
+    yes: bool,
+    out: Path,
 ) -> None:
     """Show a draft, or a root that others have signed, and add your signature.
 
@@ -199,18 +206,19 @@ def root_sign(
       pvdm keys root sign root-1.draft --key alice.pem --out root-1.alice
       pvdm keys root sign root-2.draft --key carol.pem --previous root-1.json --out root-2.carol
     """
-    found = one_root(file)
-    signer = open_key(key_file, where)
+    found = read_single_root(file)
+    signer = open_key(key_file, passphrase_source)
     key_id = signer.public.key_id
     _require_root_signer(key_id, found.root, previous)
-    before = () if found.envelope is None else found.envelope.signatures
-    if _signed_before(out, found.root, {each.key_id for each in before} | {key_id}):
-        _show_signed(one_root(out), out, as_json=as_json)
+    signatures: dict[str, Signature] = (
+        {} if found.envelope is None else {each.key_id: each for each in found.envelope.signatures}
+    )
+    if _is_signed_by(out, found.root, {*signatures, key_id}):
+        _show_signed(read_single_root(out), out, as_json=as_json)
         return
     require_new(out)
     if not yes:
         require_yes("sign this trust root?", [(line, None) for line in root_lines(found, now=now_micros())])
-    signatures = {each.key_id: each for each in before}
     if key_id not in signatures:
         signatures[key_id] = seal(found.root.to_bytes(), signer, payload_type=TRUST_ROOT_TYPE).signature
     ordered: tuple[Signature, ...] = tuple(signatures[each] for each in sorted(signatures))
@@ -227,21 +235,21 @@ def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) ->
         raise Code.ROOT_SIGNER_UNKNOWN(expected=expected, got=key_id)
 
 
-def _signed_before(out: Path, root: TrustRoot, signers: set[str]) -> bool:
-    """Whether the file already has the result of this command."""
+def _is_signed_by(out: Path, root: TrustRoot, key_ids: set[str]) -> bool:
+    """Whether the file already has the root with signatures of exactly these keys, as after an earlier run."""
     if not out.exists():
         return False
     try:
-        found = one_root(out)
+        found = read_single_root(out)
     except PvdmError:
         return False  # another file, which is not overwritten
-    envelope = found.envelope
-    same = envelope is not None and {each.key_id for each in envelope.signatures} == signers
-    return found.root == root and same and all(each["holds"] is not False for each in found.signatures())
+    signatures = found.signatures()
+    is_same = found.root == root and {each["key_id"] for each in signatures} == key_ids
+    return is_same and all(each["holds"] is not False for each in signatures)
 
 
 def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
-    missing = file.root.root_threshold - len(file.signers())
+    missing = file.root.thresholds.root - len(file.signers())
     if missing > 0:
         hint = f"hint: {missing} more of its own root signers must sign"
     elif file.root.version == 1:
@@ -249,12 +257,12 @@ def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
     else:
         hint = "hint: complete by its own signers; `pvdm keys root check OLD NEW` shows whether the old ones agree"
     signed = f"signed: {out}, trust root version {file.root.version}"
-    say_result(as_json, {"signed": str(out), **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
+    say_result(as_json, {"signed": out, **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
 
 
 @root_group.command("show", short_help="Show a trust root as text.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 def root_show(*, as_json: bool, file: Path) -> None:
     """Show a draft, a root or a chain of roots as text. It checks nothing: `check` does.
 
@@ -270,11 +278,11 @@ def root_show(*, as_json: bool, file: Path) -> None:
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")
 @json_option
-@click.argument("files", type=NonEmptyPath(), nargs=-1, required=True, metavar="FILE...")
+@path_argument("files", nargs=-1, required=True, metavar="FILE...")
 @pin_option
 @seen_option
 @at_option
-@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Write the whole chain as one file.")
+@path_option("--out", help="Write the whole chain as one file.")
 def root_check(
     *, as_json: bool, files: tuple[Path, ...], pin: str | None, seen: Path | None, at: int | None, out: Path | None
 ) -> None:
@@ -288,7 +296,7 @@ def root_check(
     chain = tuple(envelope for path in files for envelope in read_chain(path))
     root = judge_by(chain, pin=pin, at=at, seen=seen).root
     if out is not None:
-        write_new(out, write_chain(chain))
+        write_new(out, chain_to_bytes(chain))
     document = {
         "version": root.version,
         "sha256": root.sha256,
@@ -324,16 +332,16 @@ def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -
     with service.connect() as client:
         chain = client.trust_root().chain
     root, first = judge_by(chain, pin=pin, at=None).root, first_sha256(chain)
-    write_new(out, write_chain(chain))
+    write_new(out, chain_to_bytes(chain))
     facts = {"version": root.version, "sha256": root.sha256, "first_sha256": first}
     unpinned = [] if pin is not None else [f"  if the operator confirms this hash: --root-sha256 {first}"]
-    document = {**facts, "pinned": pin is not None, "out": str(out)}
+    document = {**facts, "pinned": pin is not None, "out": out}
     say_result(as_json, document, [f"trust roots 1 to {root.version}: {out}", *unpinned])
 
 
 @root_group.command("submit", short_help="Submit a trust root to a Steward.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="ROOT")
+@path_argument("file", metavar="ROOT")
 @service_options
 def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit the next trust root, or a chain of them. The newest again changes nothing. Needs an operator's token.
@@ -345,6 +353,6 @@ def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
       pvdm keys root submit root-2.json --url https://steward.example:8181
     """
     with service.connect() as client:
-        done = [client.submit_trust_root(envelope) for envelope in read_chain(file)][-1]
-    document = {"version": done.version, "sha256": done.sha256}
-    say_result(as_json, document, [f"the Steward uses trust root {done.version}, {done.sha256}"])
+        newest = [client.submit_trust_root(envelope) for envelope in read_chain(file)][-1]
+    document = {"version": newest.version, "sha256": newest.sha256}
+    say_result(as_json, document, [f"the Steward uses trust root {newest.version}, {newest.sha256}"])

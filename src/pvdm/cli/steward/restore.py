@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import NonEmptyPath, json_option
+from pvdm.cli.common.options import json_option, path_option
 from pvdm.cli.common.screen import ALERT, require_yes, say, say_json, say_result
 from pvdm.cli.common.times import utc
-from pvdm.cli.keys.root_spec import read_public
+from pvdm.cli.keys.root_spec import read_public_key
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.ledger.record import restores
 from pvdm.model.printable import counted, view_json
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pvdm.ledger import Unit
     from pvdm.steward.restore.restore import Restored
 
-_RESTORE_MEANS = (
+_CONSEQUENCES = (
     ("a restore cannot be undone: it revokes every token and abandons open workloads. No workload opens", ALERT),
     ("until a trust root names the keys of the new epoch. Stop the service first.", None),
 )
-_EVER_PROTECTED = (
+_WAS_PROTECTED_HINT = (
     "never drop it: it was protected once, and cannot be registered again; write its rows again, or protect it"
     " and publish them"
 )
-_NEVER_PROTECTED = "write its rows again; or drop it without a purge, and register the right metadata file"
+_NEVER_PROTECTED_HINT = "write its rows again; or drop it without a purge, and register the right metadata file"
 
 
 @steward.command("restore", short_help="Reconcile a restored backup of the ledger.")
@@ -35,17 +35,8 @@ _NEVER_PROTECTED = "write its rows again; or drop it without a purge, and regist
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
-@click.option(
-    "--archive", type=NonEmptyPath(folder=True), metavar="DIR", help="The archive.  [default: steward.toml's]"
-)
-@click.option(
-    "--log-key",
-    "log_keys",
-    type=NonEmptyPath(),
-    multiple=True,
-    metavar="FILE.pub",
-    help="A lost log key; may be repeated.",
-)
+@path_option("--archive", folder=True, help="The archive.  [default: steward.toml's]")
+@path_option("--log-key", "log_keys", multiple=True, metavar="FILE.pub", help="A lost log key; may be repeated.")
 @click.option("--lost-origin", metavar="LOG", help="Accept the loss of what no archive has: the old log's name.")
 @click.option("--accept-missing", is_flag=True, help="Continue without envelopes that the archive lacks; it is logged.")
 @click.option("--accept-lost", is_flag=True, help="Continue without publications whose metadata or files are lost.")
@@ -53,7 +44,7 @@ _NEVER_PROTECTED = "write its rows again; or drop it without a purge, and regist
 @click.option("--again", is_flag=True, help="Restore again a ledger that was restored before and lacks nothing.")
 @click.option("--confirm-clock", is_flag=True, help="Confirm that the clock is right after a long stop; it is logged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **asked: Any) -> None:
+def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **options: Any) -> None:
     """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
 
     A restored ledger lacks everything after the backup. The log is refilled from the archive up to the checkpoint that
@@ -76,11 +67,12 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.restore.restore import Order, restore
 
-    ders = tuple(read_public(path).der for path in log_keys)
+    ders = tuple(read_public_key(path).der for path in log_keys)
     loaded = load_config(config)
     if not yes:
-        require_yes("restore this Steward?", _RESTORE_MEANS)
-    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or archive_folder(loaded)}, log_keys=ders))
+        require_yes("restore this Steward?", _CONSEQUENCES)
+    options["archive"] = options["archive"] or archive_folder(loaded)
+    done = restore(loaded, Order(**options, log_keys=ders))
     if as_json:
         say_json(view_json(done))
     elif done.repeated:
@@ -96,11 +88,11 @@ def _show(done: Restored) -> None:
     if done.lost:
         say(f"  *** LOST *** {_entries(done.lost)} that no archive has", style=ALERT)
     for table in done.advanced:
-        made = ", which the backup lacked" if table.created else ""
-        say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
-    for shown in done.unreceipted:
-        of = f"{shown.table}, snapshot {shown.snapshot_id}, chunk {shown.chunk_id} of workload {shown.workload_id}"
-        say(f"  unreceipted {of}: shown without a receipt; do not publish it again", style="yellow")
+        created = ", which the backup lacked" if table.created else ""
+        say(f"  advanced   {table.table}{created}: main shows snapshot {table.snapshot_id or 'none'}")
+    for each in done.unreceipted:
+        publication = f"{each.table}, snapshot {each.snapshot_id}, chunk {each.chunk_id} of workload {each.workload_id}"
+        say(f"  unreceipted {publication}: main shows it without a receipt; do not publish it again", style="yellow")
     for lost in done.lost_publications:
         say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=ALERT)
         say(f"             {lost.code}: {lost.why}")
@@ -112,11 +104,11 @@ def _show(done: Restored) -> None:
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
         say(f"  behind     {behind.table}: not protected, and newer metadata files exist than the one that it shows")
-        say(f"             {_EVER_PROTECTED if behind.was_protected else _NEVER_PROTECTED}")
-    for left in done.unregistered:
-        named = left.table or "a table whose name is in no metadata file"
-        say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")
-        say(f"             register it if it is wanted: {left.metadata_path}")
+        say(f"             {_WAS_PROTECTED_HINT if behind.was_protected else _NEVER_PROTECTED_HINT}")
+    for unregistered in done.unregistered:
+        name = unregistered.table or "a table whose name is in no metadata file"
+        say(f"  unregistered {name}, UUID {unregistered.table_uuid}: the backup lacks it, and no receipt is about it")
+        say(f"             register it if it is wanted: {unregistered.metadata_path}")
     for ended in done.unprotected:
         say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
     names = f": {', '.join(done.abandoned)}" if done.abandoned else ""
@@ -130,10 +122,11 @@ def _show(done: Restored) -> None:
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} claimed")
         say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
-    for held in done.protected:
-        say(f"  protected  {held.kind} {held.name}: under its contract of the log again, {held.contract_sha256}")
-    for again in done.remade:
-        say(f"  remade     {again.table}: migration {again.migration_id} is in force again")
+    for protected in done.protected:
+        target = f"{protected.kind} {protected.name}"
+        say(f"  protected  {target}: again under contract {protected.contract_sha256}, as the log says")
+    for remade in done.remade:
+        say(f"  remade     {remade.table}: migration {remade.migration_id} is in force again")
     if done.migrated:
         say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
@@ -168,5 +161,5 @@ def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, opera
 
     with opened_notary(config) as notary:
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    done = f"released: workloads may claim what receipt {receipt_id} published"
-    say_result(as_json, {"receipt_id": receipt_id, "released_by": operator}, [done])
+    line = f"released: workloads may claim what receipt {receipt_id} published"
+    say_result(as_json, {"receipt_id": receipt_id, "released_by": operator}, [line])

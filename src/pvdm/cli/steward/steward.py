@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, service_options
+from pvdm.cli.common.options import Service, command_group, json_option, path_argument, path_option, service_options
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
@@ -34,12 +34,10 @@ def steward() -> None:
     """
 
 
-config_option = click.option(
+config_option = path_option(
     "--config",
-    type=NonEmptyPath(),
     envvar="PVDM_CONFIG",
     required=True,
-    metavar="FILE",
     help="The Steward's configuration, steward.toml, or PVDM_CONFIG.",
 )
 
@@ -59,7 +57,7 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 @json_option
 @config_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged with the first epoch.")
-@click.option("--public", type=NonEmptyPath(folder=True), metavar="DIR", help="Write the public keys here.")
+@path_option("--public", folder=True, help="Write the public keys here.")
 def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | None) -> None:
     """Make the keys of the first epoch, the ledger and the log, and store its first checkpoint outside.
 
@@ -75,7 +73,7 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
     from pvdm.steward.notary import create_notary
 
     with contextlib.closing(create_notary(load_config(config), reason=reason)) as notary:
-        record = _public_keys(notary, public)
+        record = _export_public_keys(notary, public)
     lines = [
         f"the Steward {record['notary']} is made; its log is {record['origin']}",
         *_key_lines(record),
@@ -88,7 +86,7 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
 
 @steward.command("public", short_help="Write the Steward's public keys.")
 @json_option
-@click.argument("folder", type=NonEmptyPath(folder=True), metavar="DIR")
+@path_argument("folder", folder=True, metavar="DIR")
 @config_option
 def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
     """Write the public keys of every epoch, for the trust root. Existing files stay.
@@ -98,11 +96,12 @@ def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
       pvdm steward public keys/ --config steward.toml
     """
     with opened_notary(config) as notary:
-        record = _public_keys(notary, folder)
+        record = _export_public_keys(notary, folder)
     say_result(as_json, record, _key_lines(record))
 
 
-def _public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
+def _export_public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
+    """The public keys of every epoch; with a folder, each is also written to a file there."""
     book: EpochBook = notary.keys.book()
     origin = notary.config.origin
     if folder is not None:
@@ -121,7 +120,7 @@ def _public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
                     "state": epoch.state.value,
                     "role": entry.role.value,
                     "key_id": entry.public.key_id,
-                    "file": None if file is None else str(file),
+                    "file": file,
                     **({"vkey": NoteKey(origin, entry.public.der).to_vkey()} if entry.role.value == "log" else {}),
                 }
             )
@@ -130,14 +129,14 @@ def _public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
 
 def _key_lines(record: dict[str, Any]) -> list[str]:
     return [
-        f"  epoch {key['epoch']} {key['state']:<8} {key['role']:<8} {key['key_id']}  {key['file'] or ''}"
+        f"  epoch {key['epoch']} {key['state']:<8} {key['role']:<8} {key['key_id']}  {key['file'] or ''!s}"
         for key in record["keys"]
     ]
 
 
 @steward.command("trust", short_help="Submit a trust root on the Steward's host.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="ROOT")
+@path_argument("file", metavar="ROOT")
 @config_option
 @pin_option
 def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -> None:
@@ -150,9 +149,9 @@ def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -
       pvdm steward trust root-1.json --config steward.toml --root-sha256 HEX
     """
     with opened_notary(config) as notary:
-        known = set(notary.trust.chain())
+        accepted = set(notary.trust.chain())
         for envelope in read_chain(file):
-            if envelope not in known:
+            if envelope not in accepted:
                 notary.trust.accept(envelope, pin=pin)
         root = notary.trust.current()
     document = {"version": root.version, "sha256": root.sha256, "expires_at": root.expires_at}
@@ -196,7 +195,7 @@ def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> No
     """
     with service.connect() as client:
         confirmed = client.confirm_clock(reason)
-    done = f"confirmed: the Steward continues from {utc(confirmed.at)}"
+    line = f"confirmed: the Steward continues from {utc(confirmed.at)}"
     if not confirmed.confirmed:
-        done = f"nothing to confirm: the clock has not jumped, and the Steward continues at {utc(confirmed.at)}"
-    say_result(as_json, {"at": confirmed.at, "confirmed": confirmed.confirmed}, [done])
+        line = f"nothing to confirm: the clock has not jumped, and the Steward continues at {utc(confirmed.at)}"
+    say_result(as_json, {"at": confirmed.at, "confirmed": confirmed.confirmed}, [line])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import require_new
-from pvdm.cli.common.options import NonEmptyPath, command_group, json_option
-from pvdm.cli.common.screen import Line, say, say_json, say_result
-from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration, duration_option, now_micros, utc
+from pvdm.cli.common.options import command_group, json_option, path_option
+from pvdm.cli.common.screen import Line, is_terminal, say_result
+from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration_option, duration_text, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.model.printable import counted
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from pvdm.ledger.record.tokens import BearerToken, Grant
     from pvdm.steward.notary import Notary
 
-_out = click.option(
-    "--out", type=NonEmptyPath(), metavar="FILE", help="The new file of mode 0600 for the token's text."
-)
+_out_option = path_option("--out", help="The new file of mode 0600 for the token's text.")
 
 
 @command_group("token", short_help="Issue, list, rotate and revoke tokens.")
@@ -51,7 +49,7 @@ steward.add_command(token_group)
 @click.option("--domain", default="*", show_default=True, metavar="NAME", help="Its domain; * is every domain.")
 @click.option("--name", required=True, metavar="NAME", help="Its bearer; for an attestor, its identity.")
 @duration_option("--lifetime", default="90d", help_text="How long it is valid: 12h, 90d; at most 365d.")
-@_out
+@_out_option
 def token_issue(
     *, as_json: bool, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None
 ) -> None:
@@ -62,17 +60,17 @@ def token_issue(
       pvdm steward token issue --config steward.toml --role operator --name ruth --out ruth.token
       pvdm steward token issue --config steward.toml --role attestor --domain payments --name source-payments
     """
-    _require_place(out, as_json=as_json)
+    _require_visible(out, as_json=as_json)
     for what, text in (("name", name), ("domain", domain)):
         # Such text could control a terminal, or look like another line of a list.
         if not text.strip() or not text.isprintable():
             raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
 
-    def issue(notary: Notary, drawn: BearerToken) -> Grant:
+    def issue(notary: Notary, token: BearerToken) -> Grant:
         seconds = lifetime // SECOND
-        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=drawn)[1]
+        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=token)[1]
 
-    _hand_over(config, issue, out, as_json=as_json)
+    _deliver_token(config, issue, out, as_json=as_json)
 
 
 @token_group.command("rotate", short_help="Replace a token by a new one.")
@@ -83,7 +81,7 @@ def token_issue(
     "--lifetime", type=DURATION_TYPE, metavar="TIME", help="How long the new one is valid. [default: as the old one]"
 )
 @duration_option("--overlap", default="10m", help_text="How long the old one stays valid.")
-@_out
+@_out_option
 def token_rotate(
     *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
 ) -> None:
@@ -96,20 +94,22 @@ def token_rotate(
     Examples:
       pvdm steward token rotate TOKEN_ID --config steward.toml --out spark.token.new
     """
-    _require_place(out, as_json=as_json)
+    _require_visible(out, as_json=as_json)
 
-    def rotate(notary: Notary, drawn: BearerToken) -> Grant:
-        wanted, both = None if lifetime is None else lifetime // SECOND, overlap // SECOND
-        return notary.access.rotate(token_id, lifetime_seconds=wanted, overlap_seconds=both, drawn=drawn)[1]
+    def rotate(notary: Notary, token: BearerToken) -> Grant:
+        seconds = None if lifetime is None else lifetime // SECOND
+        return notary.access.rotate(token_id, lifetime_seconds=seconds, overlap_seconds=overlap // SECOND, drawn=token)[
+            1
+        ]
 
-    _hand_over(config, rotate, out, as_json=as_json)
+    _deliver_token(config, rotate, out, as_json=as_json)
 
 
-def _require_place(out: Path | None, *, as_json: bool) -> None:
+def _require_visible(out: Path | None, *, as_json: bool) -> None:
     """Raise unless the text can be shown or written. Called first, since an unseen token would still be valid."""
     if out is not None:
         require_new(out)
-    elif as_json or not _is_terminal():
+    elif as_json or not is_terminal(sys.stdout):
         raise Code.TERMINAL_MISSING(
             "a token is shown on a terminal only",
             expected="--out, or a terminal without --json",
@@ -118,25 +118,23 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
         )
 
 
-def _in_units(error: InputError) -> InputError:
+def _with_duration_units(error: InputError) -> InputError:
     """The error with durations such as 365d; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
-    most: dict[str, int] = {
+    limits: dict[str, int] = {
         Code.TOKEN_LIFETIME_INVALID: TOKEN_LIFETIME_MAX_SECONDS,
         Code.TOKEN_OVERLAP_INVALID: TOKEN_OVERLAP_MAX_SECONDS,
     }
-    if error.code not in most or error.got is None or not error.got.isdecimal():
+    if error.code not in limits or error.got is None or not error.got.isdecimal():
         return error
-    limit, got = (duration(seconds * SECOND) for seconds in (most[error.reason], int(error.got)))
+    limit, got = (duration_text(seconds * SECOND) for seconds in (limits[error.reason], int(error.got)))
     return InputError(error.reason, error.message, expected=f"at most {limit}", got=got)
 
 
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool) -> None:
+def _deliver_token(
+    config: Path, grant_token: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool
+) -> None:
     """Write the text to its file before the ledger has the token, so that a valid token is never lost."""
     from pvdm.ledger.record.tokens import BearerToken
 
@@ -145,23 +143,20 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
         if out is not None:
             disk.write(out, Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE, fresh=True)
         try:
-            grant = make(notary, token)
+            grant = grant_token(notary, token)
         except StateUnknownError:
             raise  # the token may be valid, so its file stays
         except PvdmError as error:
             if out is not None:
                 out.unlink(missing_ok=True)
-            raise (_in_units(error) if isinstance(error, InputError) else error) from None
-    if as_json:
-        say_json({**grant_json(grant), "out": str(out)})
-        return
-    whose = f"{grant.role.value} {grant.name}, {_reach(grant)}"
-    say(f"token {grant.token_id}: {whose}, until {utc(grant.expires_micros)}")
+            raise (_with_duration_units(error) if isinstance(error, InputError) else error) from None
+    bearer = f"{grant.role.value} {grant.name}, {_scope_text(grant)}"
     if out is not None:
-        say(f"its text is in {out}; give it to its bearer only")
+        text_lines = [f"its text is in {out}; give it to its bearer only"]
     else:
-        say("its text, shown this once:")
-        say(token.reveal())
+        text_lines = ["its text, shown this once:", token.reveal()]
+    lines = [f"token {grant.token_id}: {bearer}, until {utc(grant.expires_micros)}", *text_lines]
+    say_result(as_json, {**grant_json(grant), "out": out}, lines)
 
 
 @token_group.command("list", short_help="List tokens, without their texts.")
@@ -180,17 +175,17 @@ def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: b
       pvdm steward token list --config steward.toml --name ruth --all
     """
     with opened_notary(config) as notary:
-        named = [grant for grant in notary.access.listed() if name in (None, grant.name)]
-    grants = [grant for grant in named if with_derived or grant.parent_id is None]
-    left = len(named) - len(grants)
+        of_bearer = [grant for grant in notary.access.list_tokens() if name in (None, grant.name)]
+    grants = [grant for grant in of_bearer if with_derived or grant.parent_id is None]
+    not_shown = len(of_bearer) - len(grants)
     now = now_micros()
     lines: list[Line | str] = []
     for grant in grants:
-        state, style = _state(grant, now)
-        lines.append((f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style))
-    if left:
-        lines.append(f"{counted(left, 'derived token')} not shown; --all shows them")
-    document = {"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(left)}
+        state, style = _state_line(grant, now)
+        lines.append((f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_scope_text(grant)}  {state}", style))
+    if not_shown:
+        lines.append(f"{counted(not_shown, 'derived token')} not shown; --all shows them")
+    document = {"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(not_shown)}
     say_result(as_json, document, lines)
 
 
@@ -226,12 +221,12 @@ def grant_json(grant: Grant) -> dict[str, object]:
     }
 
 
-def _reach(grant: Grant) -> str:
+def _scope_text(grant: Grant) -> str:
     domain = "every domain" if grant.domain == "*" else f"domain {grant.domain}"
     return domain if grant.attempt_id is None else f"attempt {grant.attempt_id} of {domain}"
 
 
-def _state(grant: Grant, now: int) -> Line:
+def _state_line(grant: Grant, now: int) -> Line:
     if grant.revoked_micros is not None:
         return f"revoked {utc(grant.revoked_micros)}", "red"
     if grant.replaced_micros is not None and grant.replaced_micros <= now:

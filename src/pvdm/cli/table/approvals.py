@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import NonEmptyPath, option_group
-from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.common.options import option_group, path_option
+from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.model.statements.migration import (
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The operator who signs, the reason, the key, and how long the approval is valid."""
+    """The options for a signed approval: the operator, the reason, the key, and how long it is valid."""
 
     key_file: Path
-    where: str | None
+    passphrase_source: str | None
     operator: str
     reason: str
     expires: int
@@ -50,23 +50,21 @@ class Signing:
 
     def sign(self, statement: Migration | Protection) -> bytes:
         """The signed envelope of the approval."""
-        return sign_statement(statement, open_key(self.key_file, self.where)).to_bytes()
+        return sign_statement(statement, open_key(self.key_file, self.passphrase_source)).to_bytes()
 
 
 signing_options = option_group(
     "signing",
     Signing,
-    click.option(
-        "--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="Your operator's private key."
-    ),
-    passphrase_option(OPENING),
+    path_option("--key", "key_file", required=True, help="Your operator's private key."),
+    open_passphrase_option,
     click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it."),
     click.option("--reason", required=True, metavar="TEXT", help="Why, for everybody who reads the log."),
     duration_option(
         "--expires",
         default="4h",
         help_text="How long it can be submitted: 90s, 30m, 4h; at most 7d.",
-        most=APPROVAL_LIFETIME_MAX_MICROS,
+        max_micros=APPROVAL_LIFETIME_MAX_MICROS,
     ),
 )
 
@@ -98,22 +96,23 @@ def protected_lines(view: ProtectedView) -> Iterator[Line]:
     yield f"{view.kind} {view.name}", "green"
     yield f"  {'id':<14}{view.id}", None
     yield f"  {'contract':<14}{view.contract_sha256}", None
-    by = f"created in namespace {view.born_in}" if view.protection_id is None else f"by protection {view.protection_id}"
-    yield f"  {'since':<14}{utc(view.since_at)}, {by}", None
+    cause = f"by protection {view.protection_id}"
+    if view.protection_id is None:
+        cause = f"created in namespace {view.born_in}"
+    yield f"  {'since':<14}{utc(view.since_at)}, {cause}", None
 
 
-def submitted_lines(found: SubmittedMigration) -> Iterator[Line]:
+def submitted_lines(submitted: SubmittedMigration) -> Iterator[Line]:
     """A submitted migration; one that was applied before is marked."""
     from pvdm.api.protection import Applied
 
-    lines = migration_lines(found.migration)
-    if found.applied is Applied.BEFORE:
-        next(lines)
-        in_force = "none" if found.contract_sha256 is None else found.contract_sha256
-        at = utc(found.applied_at)
-        now = f"nothing was changed now; the contract is {in_force}"
-        yield f"ALREADY APPLIED  {found.migration.table} at {at}; {now}", ALERT
-    yield from lines
+    first, *others = migration_lines(submitted.migration)
+    if submitted.applied is Applied.BEFORE:
+        applied = f"ALREADY APPLIED  {submitted.migration.table} at {utc(submitted.applied_at)}"
+        contract = submitted.contract_sha256 or "none"
+        first = f"{applied}; nothing was changed now; the contract is {contract}", ALERT
+    yield first
+    yield from others
 
 
 def migration_lines(view: MigrationView) -> Iterator[Line]:

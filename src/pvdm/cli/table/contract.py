@@ -11,7 +11,15 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, named_values, service_options
+from pvdm.cli.common.options import (
+    Service,
+    command_group,
+    json_option,
+    parse_pairs,
+    path_argument,
+    path_option,
+    service_options,
+)
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
 from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
@@ -37,7 +45,7 @@ _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 @json_option
 @click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
 @click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
-@click.option("--out", type=NonEmptyPath(), metavar="FILE", help="Where to write it.  [default: standard output]")
+@path_option("--out", help="Where to write it.  [default: standard output]")
 def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
     """Write a commented contract to start from. Nothing is overwritten.
 
@@ -46,20 +54,20 @@ def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
       pvdm init
       pvdm init --table curated.orders --source raw.orders --out orders.yaml
     """
-    text = template(table, source, out.name if out else "FILE")
+    text = fill_template(table, source, out.name if out else "FILE")
     data = text.encode()
     parse_contract(data, str(out) if out else "contract")  # raises if a name cannot be a table's
     document = {
-        "file": None if out is None else str(out),
+        "file": out,
         "written": out is not None and write_new(out, data),
         "sha256": hashlib.sha256(data).hexdigest(),
         "contract": text,
     }
-    done = f"{out}: a contract for {table}; change what is in capitals, then `pvdm validate {out}`"
-    say_result(as_json, document, text.splitlines() if out is None else [done])
+    written = f"{out}: a contract for {table}; change what is in capitals, then `pvdm validate {out}`"
+    say_result(as_json, document, text.splitlines() if out is None else [written])
 
 
-def template(table: str, source: str, file: str) -> str:
+def fill_template(table: str, source: str, file: str) -> str:
     """A contract for a table, with placeholders in capitals."""
     names = [_LABEL.sub("-", part.lower()).strip("-._") or "name" for part in table.split(".")]
     text = resources.files("pvdm.cli.table").joinpath("contract_template.yaml").read_text("utf-8")
@@ -68,15 +76,11 @@ def template(table: str, source: str, file: str) -> str:
 
 @click.command("validate", short_help="Check a contract's file.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @click.option(
-    "--param",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of a workload; give all of them, or none.",
+    "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of a workload: give all of them or none."
 )
-def validate(*, as_json: bool, file: Path, given: tuple[str, ...]) -> None:
+def validate(*, as_json: bool, file: Path, pairs: tuple[str, ...]) -> None:
     """Check a contract offline: its form, whether its parts are consistent, and the parameters.
 
     An error names file, line and column, and the command ends with 2. Whether the tables have the named columns is
@@ -88,14 +92,14 @@ def validate(*, as_json: bool, file: Path, given: tuple[str, ...]) -> None:
       pvdm validate orders.yaml --param date=2026-11-14
       pvdm validate orders.yaml --json | jq .sha256
     """
-    parameters = named_values(given, "--param")
+    parameters = parse_pairs(pairs, "--param")
     contract = parse_contract(read_file(file, size_max_bytes=CONTRACT_SIZE_MAX_BYTES), str(file))
     bound = contract.bind(parameters) if parameters else None
     say_result(as_json, _to_json(file, contract, bound), _lines(contract, bound))
 
 
 def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | None) -> dict[str, object]:
-    boundary, claimed = contract.boundary, _claimed(contract, bound)
+    boundary, claim = contract.boundary, _read_claim(contract, bound)
     return {
         "file": str(file),
         "sha256": contract.sha256,
@@ -110,7 +114,7 @@ def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | N
         "target": boundary.target,
         "operation": boundary.operation.value,
         "claim": boundary.claim,
-        "claimed": None if claimed is None else claimed.text,
+        "claimed": None if claim is None else claim.text,
         "chunking": contract.chunking.by.value,
         "atomicity": contract.atomicity.value,
         "storage": contract.storage.value,
@@ -149,32 +153,36 @@ def _claim_lines(contract: DataProductContract, bound: BoundContract | None) -> 
         return []
     if column is None:
         return ["  claim      everything: only one workload is possible"]
-    claimed = _claimed(contract, bound)
-    if claimed is None:
+    claim = _read_claim(contract, bound)
+    if claim is None:
         return [f"  claim      {column}: for each workload the part that the filter selects"]
-    alone = "" if contract.parameters else ": the same for every workload, so only one is possible"
-    return [f"  claim      {claimed.text}{alone}"]
+    only_one = "" if contract.parameters else ": the same for every workload, so only one is possible"
+    return [f"  claim      {claim.text}{only_one}"]
 
 
-def _claimed(contract: DataProductContract, bound: BoundContract | None) -> Claim | None:
-    """The claim of a workload; the column's type is that of the parameters and literals that it is compared with."""
+def _read_claim(contract: DataProductContract, bound: BoundContract | None) -> Claim | None:
+    """The claim of a workload; None if it needs parameters that are not given, or the type of a source column."""
     boundary = contract.boundary
     if boundary.claim is None or (bound is None and contract.parameters):
         return None
-    given = {} if bound is None else dict(bound.parameters)
-    kind = _kind(contract, boundary.claim)
+    parameters = {} if bound is None else dict(bound.parameters)
+    kind = _guess_kind(contract, boundary.claim)
 
     def value_of(literal: Literal) -> LiteralValue:
-        text = given[literal.name] if isinstance(literal, Parameter) else _written(literal)
+        if isinstance(literal, Parameter):
+            text = parameters[literal.name]
+        else:
+            text = literal.value if isinstance(literal, Text) else str(literal)
         return parse_literal(text, PrimitiveType(kind))
 
     try:
         return read_claim(boundary.where, boundary.claim, kind.value, value_of)
     except InputError:
-        return None  # the column's type is known at the source only
+        return None  # only the source's schema has the column's type
 
 
-def _kind(contract: DataProductContract, column: str) -> Kind:
+def _guess_kind(contract: DataProductContract, column: str) -> Kind:
+    """The column's type, by the parameters and literals that the filter compares it with."""
     declared = {each.name: Kind(each.type.value) for each in contract.parameters}
     found = [
         literal
@@ -188,10 +196,6 @@ def _kind(contract: DataProductContract, column: str) -> Kind:
     if found and isinstance(found[0], Number | Boolean):
         return Kind.LONG if isinstance(found[0], Number) else Kind.BOOLEAN
     return Kind.STRING
-
-
-def _written(literal: Literal) -> str:
-    return literal.value if isinstance(literal, Text) else str(literal)
 
 
 @command_group("contract", short_help="Read the contract of a table.")

@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
+from pvdm.cli.common.options import (
+    Service,
+    command_group,
+    json_option,
+    out_option,
+    path_argument,
+    path_option,
+    service_options,
+)
 from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
-from pvdm.cli.table.migrate_changes import Changes, ambiguities, updates_of
+from pvdm.cli.table.migrate_changes import Changes, type_warnings, updates_of
 from pvdm.cli.table.migrate_proposal import (
     PROPOSAL_SIZE_MAX_BYTES,
     Proposal,
+    claim_warnings,
     propose,
     read_proposal,
     require_signed,
-    warn_of_unclaimed,
 )
 from pvdm.cli.table.open_workloads import Effect, effect_of, find_open, open_lines
 from pvdm.cli.table.protect import find_target, table_metadata, table_ref
@@ -51,7 +59,7 @@ def migrate() -> None:
 @migrate.command("propose", short_help="Show what a change would make of a table.")
 @json_option
 @click.argument("table", metavar="TABLE")
-@click.option("--updates", "updates_file", type=NonEmptyPath(), metavar="FILE", help="Iceberg's updates as JSON.")
+@path_option("--updates", "updates_file", help="Iceberg's updates as JSON.")
 @click.option(
     "--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column; TYPE is Iceberg's."
 )
@@ -60,13 +68,8 @@ def migrate() -> None:
 @click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property.")
 @click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="A property to remove.")
 @click.option("--format-version", type=click.IntRange(1, 3), metavar="N", help="A later format version.")
-@click.option("--contract", "contract_file", type=NonEmptyPath(), metavar="FILE", help="The new contract.")
-@click.option(
-    "--out",
-    type=NonEmptyPath(),
-    metavar="FILE",
-    help="The new file for the proposal; an existing file is not overwritten.",
-)
+@path_option("--contract", "contract_file", help="The new contract.")
+@path_option("--out", help="The new file for the proposal; an existing file is not overwritten.")
 @service_options
 def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     *,
@@ -101,31 +104,31 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     """
     if out is not None:
         require_new(out)
-    read = None if updates_file is None else read_file(updates_file, size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
+    updates = None if updates_file is None else read_file(updates_file, size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
     contract = None
     if contract_file is not None:
         contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
-    changes = Changes(add, drop, rename, properties, removed, format_version, read)
+    changes = Changes(add, drop, rename, properties, removed, format_version, updates)
     with service.connect() as client:
         proposal = _propose(client, table, changes, contract)
-    for warning in (*ambiguities(changes), *warn_of_unclaimed(proposal)):
+    for warning in (*type_warnings(changes), *claim_warnings(proposal)):
         notice(warning)
     if out is not None:
         write_new(out, proposal.to_bytes())
-    cut = proposal.lines(cut=True) != proposal.lines()
-    lines: list[Line | str] = [
-        *_proposal_lines(proposal, cut=True),
-        *([("  long values are cut here; --json and `pvdm migrate sign` show them whole", "yellow")] if cut else []),
+    lines: list[Line | str] = [*_proposal_lines(proposal, shorten=True)]
+    if proposal.lines(shorten=True) != proposal.lines():
+        lines.append(("  long values are cut here; --json and `pvdm migrate sign` show them whole", "yellow"))
+    lines += [
         "",
         "nothing was changed" if out is None else f"proposed: {out}; nothing was changed",
         f"hint: an operator signs it: `pvdm migrate sign {out or 'FILE'} …`",
     ]
-    say_result(as_json, {**_proposal_json(proposal), "out": None if out is None else str(out)}, lines)
+    say_result(as_json, {**_proposal_json(proposal), "out": out}, lines)
 
 
 @migrate.command("sign", short_help="Read a proposal and sign it.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 @signing_options
@@ -158,19 +161,19 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         (f"  {'operator':<14}{migration.operator}: {migration.reason}", None),
         (f"  {'valid until':<14}{utc(migration.expires_at)}", None),
     ]
-    for warning in warn_of_unclaimed(proposal):
+    for warning in claim_warnings(proposal):
         notice(warning)
     if not yes:
         require_yes("change the table like this, in your name?", lines)
     write_new(out, signing.sign(migration))
-    document = {**_proposal_json(proposal), "operator": migration.operator, "out": str(out)}
+    document = {**_proposal_json(proposal), "operator": migration.operator, "out": out}
     hint = f"hint: `pvdm migrate submit {out}` before {utc(migration.expires_at)}"
     say_result(as_json, document, [*lines, "", f"signed: {out}; nothing was changed yet", hint])
 
 
 @migrate.command("submit", short_help="Submit a signed migration.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @service_options
 def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit a signed migration, which the Steward verifies, logs and applies. The same file again changes nothing.
@@ -186,14 +189,14 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     require_signed(envelope, file.name)
     with service.connect() as client:
-        found = client.submit_migration(envelope)
+        submitted = client.submit_migration(envelope)
     document = {
-        "applied": found.applied.value,
-        "applied_at": found.applied_at,
-        "contract_in_force": found.contract_sha256,
-        "migration": found.migration.model_dump(mode="json"),
+        "applied": submitted.applied.value,
+        "applied_at": submitted.applied_at,
+        "contract_in_force": submitted.contract_sha256,
+        "migration": submitted.migration.model_dump(mode="json"),
     }
-    say_result(as_json, document, submitted_lines(found))
+    say_result(as_json, document, submitted_lines(submitted))
 
 
 @migrate.command("list", short_help="List all migrations.")
@@ -234,26 +237,27 @@ def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
 
 def _propose(client: StewardClient, table: str, changes: Changes, contract: str | None) -> Proposal:
     """The proposal for the table as it is now, with its open workloads and both contracts."""
-    found = find_target(client, "table", table)
-    if found.contract_sha256 is None:
-        raise Code.NOT_PROTECTED(
-            f"{found.name} is not protected", hint="a table without protection changes by ordinary commits"
-        )
-    contracts = None if contract is None else (client.contract(found.contract_sha256).decode(), contract)
-    metadata = table_metadata(found)
-    made = propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, changes), contracts)
-    if effect_of(made.before, made.after) is Effect.NONE:
-        return made
-    return replace(made, open_workloads=find_open(client, made.table.uuid))
+    target = find_target(client, "table", table)
+    if target.contract_sha256 is None:
+        hint = "a table without protection changes by ordinary commits"
+        raise Code.NOT_PROTECTED(f"{target.name} is not protected", hint=hint)
+    contracts = None if contract is None else (client.contract(target.contract_sha256).decode(), contract)
+    metadata = table_metadata(target)
+    updates = updates_of(metadata, changes)
+    proposal = propose(table_ref(target), metadata, target.contract_sha256, updates, contracts)
+    if effect_of(proposal.before, proposal.after) is Effect.NONE:
+        return proposal
+    return replace(proposal, open_workloads=find_open(client, proposal.table.uuid))
 
 
-def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
+def _proposal_lines(proposal: Proposal, *, shorten: bool = False) -> list[Line]:
     styles = {"+": "green", "-": "red", "~": "yellow"}
-    found: list[Line] = [(f"{proposal.table.name} in {proposal.table.catalog}, {proposal.table.uuid}", None)]
-    found += [(f"  {line}", styles[line[0]]) for line in proposal.lines(cut=cut)]
-    found += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
-    affected = open_lines(proposal.open_workloads, effect_of(proposal.before, proposal.after))
-    return [*found, *state_lines(proposal.before, proposal.after), *affected]
+    lines: list[Line] = [(f"{proposal.table.name} in {proposal.table.catalog}, {proposal.table.uuid}", None)]
+    lines += [(f"  {line}", styles[line[0]]) for line in proposal.lines(shorten=shorten)]
+    lines += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
+    lines += state_lines(proposal.before, proposal.after)
+    lines += open_lines(proposal.open_workloads, effect_of(proposal.before, proposal.after))
+    return lines
 
 
 def _proposal_json(proposal: Proposal) -> dict[str, object]:

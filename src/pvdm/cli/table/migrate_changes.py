@@ -13,7 +13,7 @@ from pvdm.lake.format.schema.type_names import parse_type_name
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES
 
-_OTHER_NAMES: Final = {
+_ICEBERG_NAMES: Final = {
     "bigint": "long",
     "bool": "boolean",
     "byte": "int",
@@ -31,7 +31,7 @@ _OTHER_NAMES: Final = {
     "tinyint": "int",
     "varchar": "string",
 }
-_NESTED: Final = frozenset({"array", "list", "map", "row", "struct"})
+_NESTED_TYPES: Final = frozenset({"array", "list", "map", "row", "struct"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,17 @@ class Changes:
 
 def updates_of(metadata: TableMetadata, changes: Changes) -> list[Json]:
     """Iceberg's updates: those of the file first, then format, columns and properties."""
-    found: list[Json] = [] if changes.updates is None else _read_updates(changes.updates)
+    updates: list[Json] = [] if changes.updates is None else _read_updates(changes.updates)
     if changes.format_version is not None:
-        found.append({"action": "upgrade-format-version", "format-version": changes.format_version})
-    found += _schema_updates(metadata, changes)
+        updates.append({"action": "upgrade-format-version", "format-version": changes.format_version})
+    updates += _schema_updates(metadata, changes)
     if changes.set_properties:
-        pairs = dict(
-            _split(each, "=", "a property and its value, such as owner=sales") for each in changes.set_properties
-        )
-        found.append({"action": "set-properties", "updates": pairs})
+        expected = "a property and its value, such as owner=sales"
+        pairs = dict(_split(each, "=", expected) for each in changes.set_properties)
+        updates.append({"action": "set-properties", "updates": pairs})
     if changes.remove_properties:
-        found.append({"action": "remove-properties", "removals": list(changes.remove_properties)})
-    return found
+        updates.append({"action": "remove-properties", "removals": list(changes.remove_properties)})
+    return updates
 
 
 def _read_updates(data: bytes) -> list[Json]:
@@ -101,7 +100,7 @@ def _schema_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
     ]
 
 
-def ambiguities(changes: Changes) -> list[str]:
+def type_warnings(changes: Changes) -> list[str]:
     """A warning for each type name that means something else in Spark."""
     return [
         f"{change}: Iceberg's timestamp has no zone (Spark's TIMESTAMP_NTZ); Spark's TIMESTAMP is timestamptz"
@@ -112,9 +111,9 @@ def ambiguities(changes: Changes) -> list[str]:
 
 def _type_hint(kind: str) -> str:
     word = re.split(r"[^a-z_]", kind.lower(), maxsplit=1)[0]
-    if word in _OTHER_NAMES:
-        return f"{word} of SQL is {_OTHER_NAMES[word]} in Iceberg"
-    if word in _NESTED:
+    if word in _ICEBERG_NAMES:
+        return f"{word} of SQL is {_ICEBERG_NAMES[word]} in Iceberg"
+    if word in _NESTED_TYPES:
         return "a nested column needs --updates FILE; docs/protection.md has an example"
     return "use one of Iceberg's names, or --updates FILE: see docs/protection.md"
 

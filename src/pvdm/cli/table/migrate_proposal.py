@@ -16,7 +16,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, comparison_text, dump_json, parse_json
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.commit_request import apply_updates
-from pvdm.lake.format.table.main_state import structure_bytes, structure_of, without_data
+from pvdm.lake.format.table.main_state import structure_of, without_data
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.gate.migration import require_same_data, require_same_table
 from pvdm.metadata.gate.state import state_of
@@ -31,15 +31,14 @@ from pvdm.steward.migrations import parse_updates
 PROPOSAL_SIZE_MAX_BYTES: Final = 33_554_432
 _FORMAT: Final = "pvdm-migration-proposal/v1"
 _SHOWN_CHARACTERS: Final = 400
-_Shown = Callable[[str | None], str]
-# Shown by lines of their own.
-_OWN: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
+_ValueText = Callable[[str | None], str]
+# Shown by lines of their own, not as one value.
+_SHOWN_APART: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
 _LISTS: Final = (
     ("schemas", "schema-id", "schema"),
     ("partition-specs", "spec-id", "partition spec"),
     ("sort-orders", "order-id", "sort order"),
 )
-_PROPERTY: Final = ("property", " =")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,13 @@ class Proposal:
     contract: str | None
     open_workloads: tuple[OpenWorkload, ...] = ()
 
-    def lines(self, *, cut: bool = False) -> list[str]:
-        """The difference as text; with `cut`, long values are shortened."""
-        found = difference_lines(_table(self.structure_before), _table(self.structure_after), cut=cut)
+    def lines(self, *, shorten: bool = False) -> list[str]:
+        """The difference as text; with `shorten`, long values are cut."""
+        before, after = _parse_structure(self.structure_before), _parse_structure(self.structure_after)
+        lines = difference_lines(before, after, shorten=shorten)
         if self.before.contract_sha256 != self.after.contract_sha256:
-            found.append(f"~ contract: {self.before.contract_sha256} becomes {self.after.contract_sha256}")
-        return found
+            lines.append(f"~ contract: {self.before.contract_sha256} becomes {self.after.contract_sha256}")
+        return lines
 
     def contract_lines(self) -> list[str]:
         """The unified difference of the two contracts; empty if the contract stays."""
@@ -93,13 +93,14 @@ class Proposal:
 
 
 def propose(
-    table: TableRef, metadata: TableMetadata, held: str, updates: list[Json], contracts: tuple[str, str] | None
+    table: TableRef, metadata: TableMetadata, old_sha256: str, updates: list[Json], contracts: tuple[str, str] | None
 ) -> Proposal:
     """The proposal for these updates, and for the second of two contracts. Raises for what no migration may do."""
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
-    states = state_of(metadata, held), state_of(after, held if contracts is None else contract_sha256(contracts[1]))
+    new_sha256 = old_sha256 if contracts is None else contract_sha256(contracts[1])
+    states = state_of(metadata, old_sha256), state_of(after, new_sha256)
     if states[0] == states[1]:
         raise Code.MIGRATION_EMPTY(got="none")
     if states[0].contract_sha256 == states[1].contract_sha256:
@@ -107,14 +108,14 @@ def propose(
     return Proposal(
         table,
         *states,
-        structure_bytes(structure_of(metadata)).decode(),
-        structure_bytes(structure_of(after)).decode(),
+        comparison_text(structure_of(metadata)),
+        comparison_text(structure_of(after)),
         dump_json(updates).decode(),
         *(contracts or (None, None)),
     )
 
 
-def warn_of_unclaimed(proposal: Proposal) -> list[str]:
+def claim_warnings(proposal: Proposal) -> list[str]:
     """A warning if the operation becomes append: rows that were overwritten are not claimed."""
     if proposal.contract_before is None or proposal.contract is None:
         return []
@@ -145,34 +146,34 @@ def read_proposal(data: bytes) -> Proposal:
         fields.optional_text("contract"),
         tuple(OpenWorkload.from_json(each) for each in fields.items("open_workloads")),
     )
-    _require_whole(found)
+    _require_consistent(found)
     return found
 
 
-def _require_whole(proposal: Proposal) -> None:
-    before, after = _table(proposal.structure_before), _table(proposal.structure_after)
-    made = apply_updates(before, parse_updates(proposal.updates), now_ms=0, previous_location=None)
+def _require_consistent(proposal: Proposal) -> None:
+    before, after = _parse_structure(proposal.structure_before), _parse_structure(proposal.structure_after)
+    updated = apply_updates(before, parse_updates(proposal.updates), now_ms=0, previous_location=None)
     for what, text, stated, table in (
         ("before", proposal.structure_before, proposal.before, before),
         ("after", proposal.structure_after, proposal.after, after),
     ):
-        exact = hashlib.sha256(text.encode()).hexdigest() == stated.structure_sha256
-        if not exact or state_of(table, stated.contract_sha256) != stated:
-            raise _not_whole(f"the state {what} is not that of its structure")
+        same_hash = hashlib.sha256(text.encode()).hexdigest() == stated.structure_sha256
+        if not same_hash or state_of(table, stated.contract_sha256) != stated:
+            raise _not_consistent(f"the state {what} is not that of its structure")
     _require_contracts(proposal)
-    if state_of(made, proposal.after.contract_sha256) != proposal.after:
-        raise _not_whole("the updates do not lead to the state after")
+    if state_of(updated, proposal.after.contract_sha256) != proposal.after:
+        raise _not_consistent("the updates do not lead to the state after")
 
 
 def _require_contracts(proposal: Proposal) -> None:
-    """Raise unless both texts are there exactly if the contract changes, and have the states' hashes."""
+    """Raise unless both texts have the hashes of their states; without a change of the contract there is no text."""
     changed = proposal.before.contract_sha256 != proposal.after.contract_sha256
     for what, text, stated in (
         ("before", proposal.contract_before, proposal.before.contract_sha256),
         ("after", proposal.contract, proposal.after.contract_sha256),
     ):
         if (text is not None) is not changed or (text is not None and contract_sha256(text) != stated):
-            raise _not_whole(f"the contract {what} is not that of its state")
+            raise _not_consistent(f"the contract {what} is not that of its state")
 
 
 def require_signed(data: bytes, file: str) -> None:
@@ -185,38 +186,37 @@ def require_signed(data: bytes, file: str) -> None:
             )
 
 
-def _table(structure: str) -> TableMetadata:
+def _parse_structure(structure: str) -> TableMetadata:
     return without_data(parse_json(structure.encode(), size_max_bytes=PROPOSAL_SIZE_MAX_BYTES))
 
 
-def _not_whole(why: str) -> PvdmError:
-    return Code.PROPOSAL_NOT_WHOLE(f"the proposal is not consistent: {why}")
+def _not_consistent(problem: str) -> PvdmError:
+    return Code.PROPOSAL_NOT_WHOLE(f"the proposal is not consistent: {problem}")
 
 
-def difference_lines(before: TableMetadata, after: TableMetadata, *, cut: bool = False) -> list[str]:
+def difference_lines(before: TableMetadata, after: TableMetadata, *, shorten: bool = False) -> list[str]:
     """What was added (`+`), removed (`-`) and changed (`~`)."""
-    shown = partial(_shorten, most=_SHOWN_CHARACTERS if cut else None)
+    shown = partial(_value_text, max_characters=_SHOWN_CHARACTERS if shorten else None)
     old, new = structure_of(before), structure_of(after)
+    names = sorted({*before.properties, *after.properties})
     return [
-        *_columns(before.current_schema, after.current_schema, shown),
-        *_scalars(old, new, shown),
-        *(line for key, number, what in _LISTS for line in _list(old[key], new[key], number, what, shown)),
-        *_entries(
-            sorted({*before.properties, *after.properties}), before.properties, after.properties, _PROPERTY, shown
-        ),
+        *_column_lines(before.current_schema, after.current_schema, shown),
+        *_scalar_lines(old, new, shown),
+        *(line for key, number, what in _LISTS for line in _list_lines(old[key], new[key], number, what, shown)),
+        *_entry_lines(names, before.properties, after.properties, ("property", " ="), shown),
     ]
 
 
-def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator[str]:
+def _column_lines(before: TableSchema, after: TableSchema, shown: _ValueText) -> Iterator[str]:
     """Changes of the current schema's columns, at every depth."""
-    old_names, new_names = _names(before), _names(after)
-    old_more, new_more = dict(_attributes(before.raw)), dict(_attributes(after.raw))
+    old_names, new_names = _column_names(before), _column_names(after)
+    old_attributes, new_attributes = dict(_attributes(before.raw)), dict(_attributes(after.raw))
     for field_id in sorted({*before.fields, *after.fields}):
         old, new = before.fields.get(field_id), after.fields.get(field_id)
         if old is None and new is not None:
-            yield f"+ column {new_names[field_id]}: {new.type}, {_required(new.required)}, id {field_id}"
+            yield f"+ column {new_names[field_id]}: {new.type}, {_required_text(new.required)}, id {field_id}"
         elif old is not None and new is None:
-            yield f"- column {old_names[field_id]}: {old.type}, {_required(old.required)}, id {field_id}"
+            yield f"- column {old_names[field_id]}: {old.type}, {_required_text(old.required)}, id {field_id}"
         elif old is not None and new is not None:
             name = old_names[field_id]
             if name != new_names[field_id]:
@@ -224,37 +224,38 @@ def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator
             if old.type != new.type:
                 yield f"~ column {name}: {old.type} becomes {new.type}, id {field_id}"
             if old.required != new.required:
-                yield f"~ column {name}: becomes {_required(new.required)}, id {field_id}"
-            if old_more.get(field_id) != new_more.get(field_id):
-                yield f"~ column {name}: {shown(old_more.get(field_id))} becomes {shown(new_more.get(field_id))}"
+                yield f"~ column {name}: becomes {_required_text(new.required)}, id {field_id}"
+            was, now = old_attributes.get(field_id), new_attributes.get(field_id)
+            if was != now:
+                yield f"~ column {name}: {shown(was)} becomes {shown(now)}"
     if before.identifier_field_ids != after.identifier_field_ids:
-        yield f"~ identifier columns: {_ids(before, old_names)} becomes {_ids(after, new_names)}"
-    kept = [field_id for field_id in before.fields if field_id in after.fields]
-    if kept != [field_id for field_id in after.fields if field_id in before.fields]:
+        yield f"~ identifier columns: {_ids_text(before, old_names)} becomes {_ids_text(after, new_names)}"
+    in_both = [field_id for field_id in before.fields if field_id in after.fields]
+    if in_both != [field_id for field_id in after.fields if field_id in before.fields]:
         yield "~ the columns are in another order"
 
 
-def _scalars(old: Mapping[str, Json], new: Mapping[str, Json], shown: _Shown) -> Iterator[str]:
-    for key in sorted({*old, *new} - _OWN):
+def _scalar_lines(old: Mapping[str, Json], new: Mapping[str, Json], shown: _ValueText) -> Iterator[str]:
+    for key in sorted({*old, *new} - _SHOWN_APART):
         was, now = (comparison_text(each[key]) if key in each else None for each in (old, new))
         if was != now:
             yield f"~ {key}: {shown(was)} becomes {shown(now)}"
 
 
-def _list(old: Json, new: Json, number: str, what: str, shown: _Shown) -> Iterator[str]:
-    was, now = _by_id(old, number), _by_id(new, number)
-    yield from _entries(sorted({*was, *now}, key=int), was, now, (what, ":"), shown)
+def _list_lines(old: Json, new: Json, id_name: str, what: str, shown: _ValueText) -> Iterator[str]:
+    was, now = _by_id(old, id_name), _by_id(new, id_name)
+    yield from _entry_lines(sorted({*was, *now}, key=int), was, now, (what, ":"), shown)
     if [key for key in was if key in now] != [key for key in now if key in was]:
         yield f"~ the {what}s are in another order"
 
 
-def _by_id(value: Json, number: str) -> dict[str, str]:
+def _by_id(value: Json, id_name: str) -> dict[str, str]:
     items = value if isinstance(value, list) else []
-    return {str(item[number]): comparison_text(item) for item in items if isinstance(item, Mapping)}
+    return {str(item[id_name]): comparison_text(item) for item in items if isinstance(item, Mapping)}
 
 
-def _entries(
-    keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str], words: tuple[str, str], shown: _Shown
+def _entry_lines(
+    keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str], words: tuple[str, str], shown: _ValueText
 ) -> Iterator[str]:
     """Changes of entries by their keys; `words` are the entry's kind and the sign before its value."""
     what, sign = words
@@ -267,7 +268,7 @@ def _entries(
             yield f"~ {what} {key}: {shown(old[key])} becomes {shown(new[key])}"
 
 
-def _names(schema: TableSchema) -> dict[int, str]:
+def _column_names(schema: TableSchema) -> dict[int, str]:
     """The full name of each column, which is the first of its names in `ids`."""
     return {field_id: name for name, field_id in reversed(list(schema.ids.items()))}
 
@@ -285,14 +286,16 @@ def _attributes(value: Json) -> Iterator[tuple[int, str]]:
         yield from _attributes(each)
 
 
-def _ids(schema: TableSchema, names: Mapping[int, str]) -> str:
+def _ids_text(schema: TableSchema, names: Mapping[int, str]) -> str:
     return ", ".join(sorted(names[each] for each in schema.identifier_field_ids)) or "none"
 
 
-def _required(required: bool) -> str:
+def _required_text(required: bool) -> str:
     return "required" if required else "optional"
 
 
-def _shorten(text: str | None, *, most: int | None) -> str:
-    whole = "none" if text is None else text
-    return whole if most is None or len(whole) <= most else f"{whole[:most]}… ({len(whole)} characters)"
+def _value_text(value: str | None, *, max_characters: int | None) -> str:
+    text = "none" if value is None else value
+    if max_characters is None or len(text) <= max_characters:
+        return text
+    return f"{text[:max_characters]}… ({len(text)} characters)"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pvdm.api.work import WorkloadView
     from pvdm.client import StewardClient
 
-_PAGE: Final = 1_000
-_LISTED: Final = 20
+_PAGE_ROWS: Final = 1_000
+_SHOWN_WORKLOADS: Final = 20
 
 
 class Effect(Enum):
@@ -32,7 +32,7 @@ class Effect(Enum):
     NONE = "none"
 
 
-_EFFECTS: Final = {
+_EFFECT_TEXTS: Final = {
     Effect.ENDS: "the migration ends them (contract_moved): let them finish first, or abandon them with `pvdm abandon`",
     Effect.STAGES_AGAIN: "what they have staged is refused after the migration: run each of them again",
 }
@@ -64,14 +64,14 @@ class OpenWorkload:
 
     @property
     def way_on(self) -> str | None:
-        """How to publish the rest after it ended; None if a new workload id can publish it."""
+        """How to publish the rest after the workload has ended; None if a new workload id can publish it."""
         return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
 
     @property
     def progress(self) -> str:
         """The number of published and remaining chunks."""
-        whole = counted(self.chunks_published + self.chunks_left, "chunk")
-        return f"{self.chunks_published:,} of {whole} published, {self.chunks_left:,} left"
+        total = counted(self.chunks_published + self.chunks_left, "chunk")
+        return f"{self.chunks_published:,} of {total} published, {self.chunks_left:,} left"
 
 
 def effect_of(before: TableState, after: TableState) -> Effect:
@@ -85,7 +85,7 @@ def effect_of(before: TableState, after: TableState) -> Effect:
 def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
     """Every workload that the token may see, by id."""
     after = None
-    while page := client.workloads(after=after, limit=_PAGE):
+    while page := client.workloads(after=after, limit=_PAGE_ROWS):
         yield from page
         after = page[-1].workload_id
 
@@ -105,17 +105,17 @@ def summarize(view: WorkloadView) -> OpenWorkload:
     return OpenWorkload(view.workload_id, published, view.chunk_count - published, view.claim)
 
 
-def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
+def open_lines(workloads: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
     """The workloads that were open when the migration was proposed, if it affects them."""
     if effect is Effect.NONE:
         return
-    if not found:
+    if not workloads:
         yield "  no workload of the table was open when this was proposed", None
         return
-    yield f"  {counted(len(found), 'workload')} open when this was proposed; {_EFFECTS[effect]}", "bold yellow"
-    for each in found[:_LISTED]:
+    yield f"  {counted(len(workloads), 'workload')} open when this was proposed; {_EFFECT_TEXTS[effect]}", "bold yellow"
+    for each in workloads[:_SHOWN_WORKLOADS]:
         yield f"    {each.workload_id}  {each.progress}", "yellow"
         if effect is Effect.ENDS and each.way_on is not None:
             yield f"      after that, {each.way_on}", None
-    if len(found) > _LISTED:
-        yield f"    and {len(found) - _LISTED:,} more, which --json lists", "yellow"
+    if len(workloads) > _SHOWN_WORKLOADS:
+        yield f"    and {len(workloads) - _SHOWN_WORKLOADS:,} more, which --json lists", "yellow"

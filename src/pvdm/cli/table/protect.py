@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
-from pvdm.cli.common.screen import require_yes, say_result
+from pvdm.cli.common.options import Service, json_option, path_option, service_options
+from pvdm.cli.common.screen import require_yes, say_list, say_result
 from pvdm.cli.table.approvals import Signing, protected_lines, protection_lines, signing_options
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
-@click.option("--contract", "contract_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The contract.")
+@path_option("--contract", "contract_file", required=True, help="The contract.")
 @signing_options
 @service_options
 def protect(
@@ -65,8 +65,8 @@ def protect(
     contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
     with service.connect() as client:
         require_operator(client)
-        found = _target(client, table, namespace)
-        _submit(client, signing, found, contract_sha256(contract), contract, as_json=as_json)
+        target = _find_one_target(client, table, namespace)
+        _submit(client, signing, target, contract_sha256(contract), contract, as_json=as_json)
 
 
 @click.command("unprotect", short_help="End the protection of a table or a namespace.")
@@ -97,16 +97,16 @@ def unprotect(
     """
     with service.connect() as client:
         require_operator(client)
-        found = _target(client, table, namespace)
-        if found.contract_sha256 is None:
-            raise Code.NOT_PROTECTED(f"{found.name} is not protected", hint="nothing was changed")
+        target = _find_one_target(client, table, namespace)
+        if target.contract_sha256 is None:
+            raise Code.NOT_PROTECTED(f"{target.name} is not protected", hint="nothing was changed")
         if not yes:
             lines = [
-                (f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None),
+                (f"{target.kind} {target.name}, protected by contract {target.contract_sha256}", None),
                 ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
             ]
             require_yes("allow changes without a proof, in your name?", lines)
-        _submit(client, signing, found, found.contract_sha256, None, as_json=as_json)
+        _submit(client, signing, target, target.contract_sha256, None, as_json=as_json)
 
 
 @click.command("protections", short_help="List who protected what, or what is protected now.")
@@ -135,26 +135,22 @@ def protections(*, as_json: bool, table: str | None, current: bool, namespace: s
         raise click.UsageError("name a TABLE, or a namespace with --namespace")
     with service.connect() as client:
         if current:
-            found = _current(client, table, namespace)
-            lines = [line for view in found for line in protected_lines(view)]
-            nothing = "nothing that you asked for is protected now"
-            say_result(as_json, {"protected": [view_json(view) for view in found]}, lines or [nothing])
+            protected = _fetch_protected(client, table, namespace)
+            say_list(as_json, "protected", protected, protected_lines, "nothing that you named is protected now")
             return
         views = client.protections()
-    lines = [line for view in views for line in protection_lines(view)]
-    document = {"protections": [view_json(view) for view in views]}
-    say_result(as_json, document, lines or ["nothing was ever protected here"])
+    say_list(as_json, "protections", views, protection_lines, "nothing was ever protected here")
 
 
-def _current(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
-    """Namespaces first, then tables, page by page."""
-    found: list[ProtectedView] = []
+def _fetch_protected(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
+    """What is protected now, page by page: namespaces first, then tables."""
+    views: list[ProtectedView] = []
     for kind in ("namespace", "table") if table is None else ("table",):
         after: str | None = None
         while page := client.protected(kind, namespace=namespace, name=table, after=after):
-            found += page
+            views += page
             after = page[-1].name
-    return found
+    return views
 
 
 def require_operator(client: StewardClient) -> None:
@@ -186,7 +182,7 @@ def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
         ) from None
 
 
-def _target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
+def _find_one_target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
     """The table or namespace. Raises unless exactly one is named."""
     if table is not None and namespace is None:
         return find_target(client, "table", table)
@@ -196,27 +192,27 @@ def _target(client: StewardClient, table: str | None, namespace: str | None) -> 
 
 
 def _submit(
-    client: StewardClient, signing: Signing, found: TargetView, sha256: str, contract: str | None, *, as_json: bool
+    client: StewardClient, signing: Signing, view: TargetView, sha256: str, contract: str | None, *, as_json: bool
 ) -> None:
     """Sign the target as it is now, submit the approval, and show it; without a contract it ends the protection."""
     target: TableTarget | NamespaceTarget
-    if found.kind == "namespace":
-        target = NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), sha256)
+    if view.kind == "namespace":
+        target = NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), sha256)
     else:
-        target = target_of(table_ref(found), table_metadata(found), sha256)
+        target = target_of(table_ref(view), table_metadata(view), sha256)
     action = ProtectionAction.UNPROTECT if contract is None else ProtectionAction.PROTECT
     approval = Protection(action=action, target=target, contract=contract, **signing.facts())
-    view = client.submit_protection(signing.sign(approval))
-    say_result(as_json, {"protection": view_json(view)}, protection_lines(view))
+    protection = client.submit_protection(signing.sign(approval))
+    say_result(as_json, {"protection": view_json(protection)}, protection_lines(protection))
 
 
-def table_ref(found: TargetView) -> TableRef:
-    """The table's name in signed statements."""
-    return TableRef(found.catalog, found.id, found.name)
+def table_ref(table: TargetView) -> TableRef:
+    """The reference to the table in signed statements."""
+    return TableRef(table.catalog, table.id, table.name)
 
 
-def table_metadata(found: TargetView) -> TableMetadata:
+def table_metadata(table: TargetView) -> TableMetadata:
     """The table's metadata, from which the signer computes every signed hash."""
-    if found.metadata is None:
-        raise Code.TABLE_EXPECTED(got=found.kind)
-    return TableMetadata.parse(found.metadata.encode())
+    if table.metadata is None:
+        raise Code.TABLE_EXPECTED(got=table.kind)
+    return TableMetadata.parse(table.metadata.encode())

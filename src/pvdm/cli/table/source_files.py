@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
-from pvdm.cli.common.options import NonEmptyPath, Service, json_option, service_options
+from pvdm.cli.common.options import Service, json_option, out_option, service_options
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.model.printable import counted
@@ -24,7 +24,7 @@ _SUFFIX: Final = ".parquet"
 @click.command("source-files", short_help="List Parquet files as a contract's source.")
 @json_option
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=NonEmptyPath(), required=True, metavar="FILE", help="Where the manifest is written.")
+@out_option("Where the manifest is written.")
 @click.option(
     "--schema-from",
     metavar="FILE_OR_TABLE",
@@ -62,24 +62,24 @@ def source_files(
     from pvdm.verify.source import state_of
 
     locations = sorted(set(_find_files(places)))
-    schema = None if schema_from is None else _schema(schema_from, service)
+    schema = None if schema_from is None else _read_schema(schema_from, service)
     with watch_on_screen() as watch:
-        made = list_files(locations, schema, Files(), watch)
+        manifest = list_files(locations, schema, Files(), watch)
     if replace:
-        write_over(out, made.data)
+        write_over(out, manifest.data)
     else:
-        write_new(out, made.data)
+        write_new(out, manifest.data)
     document = {
-        "manifest": str(out.absolute()),
-        "files": made.files,
-        "bytes": str(made.size),
-        "sha256": hashlib.sha256(made.data).hexdigest(),
-        "snapshot_id": str(state_of(made.data)),
-        "columns": [each.name for each in made.schema.fields],
+        "manifest": out.absolute(),
+        "files": manifest.files,
+        "bytes": str(manifest.size),
+        "sha256": hashlib.sha256(manifest.data).hexdigest(),
+        "snapshot_id": str(state_of(manifest.data)),
+        "columns": [field.name for field in manifest.schema.fields],
     }
     lines = [
-        f"{out}: {counted(made.files, 'file')}, {counted(made.size, 'byte')}",
-        f"  columns  {', '.join(f'{each.name} {each.type}' for each in made.schema.fields)}",
+        f"{out}: {counted(manifest.files, 'file')}, {counted(manifest.size, 'byte')}",
+        f"  columns  {', '.join(f'{field.name} {field.type}' for field in manifest.schema.fields)}",
         f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}",
     ]
     say_result(as_json, document, lines)
@@ -89,11 +89,11 @@ def _find_files(places: Sequence[Path]) -> Iterator[str]:
     """Full paths of the files, and of those in folders at any depth."""
     for place in places:
         # Links are not resolved: their targets may change.
-        whole = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
-        if whole.is_dir():
-            yield from _find_in(whole)
-        elif whole.is_file():
-            yield str(whole)
+        path = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
+        if path.is_dir():
+            yield from _find_in(path)
+        elif path.is_file():
+            yield str(path)
         else:
             raise Code.INPUT_NOT_READABLE(
                 f"{place} cannot be read", expected="a Parquet file, or a folder of them", got="no such file"
@@ -101,7 +101,7 @@ def _find_files(places: Sequence[Path]) -> Iterator[str]:
 
 
 def _find_in(folder: Path) -> Iterator[str]:
-    """The folder's source files: names of Spark's own and unfinished files begin with a dot or an underscore."""
+    """The folder's Parquet files; names of Spark itself and of unfinished files begin with a dot or underscore."""
     for path in sorted(folder.rglob(f"*{_SUFFIX}")):
         names = path.relative_to(folder).parts
         if path.is_dir() or any(each.startswith((".", "_")) for each in names):
@@ -113,21 +113,21 @@ def _find_in(folder: Path) -> Iterator[str]:
         yield str(path)
 
 
-def _schema(named: str, service: Service) -> dict[str, Any]:
+def _read_schema(file_or_table: str, service: Service) -> dict[str, Any]:
     """Iceberg's JSON of a schema, from a file or from a table."""
-    path = Path(named)
+    path = Path(file_or_table)
     if not path.is_file():
-        return iceberg_schema(_table(named, service), named)
+        return iceberg_schema(_load_metadata(file_or_table, service), file_or_table)
     data = read_file(path, size_max_bytes=SCHEMA_SOURCE_MAX_BYTES)
     require_json(path, data, "an Iceberg schema, a table's metadata or a manifest of source files")
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         value = None
-    return iceberg_schema(value, named)
+    return iceberg_schema(value, file_or_table)
 
 
-def _table(name: str, service: Service) -> dict[str, Any]:
+def _load_metadata(name: str, service: Service) -> dict[str, Any]:
     from pvdm.client.table import TableClient, split_name
     from pvdm.lake.format.json_document import dump_json
 
@@ -137,7 +137,7 @@ def _table(name: str, service: Service) -> dict[str, Any]:
     return found
 
 
-def iceberg_schema(value: Any, named: str) -> dict[str, Any]:
+def iceberg_schema(value: Any, source: str) -> dict[str, Any]:
     """Iceberg's JSON of the document's schema, or of the current one of a table's metadata."""
     match value:
         case {"kind": _, "schema": dict(found)}:
@@ -149,7 +149,7 @@ def iceberg_schema(value: Any, named: str) -> dict[str, Any]:
                 if isinstance(each, dict) and each.get("schema-id") == wanted:
                     return dict(each)
     raise Code.SCHEMA_FILE_INVALID(
-        f"{named} has no schema",
+        f"{source} has no schema",
         expected="Iceberg's schema, a table's metadata, or a manifest of source files",
         got="something else",
     )

@@ -9,9 +9,17 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import NonEmptyPath, Service, command_group, json_option, out_option, service_options
-from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_result
+from pvdm.cli.common.options import (
+    Service,
+    command_group,
+    json_option,
+    out_option,
+    path_argument,
+    path_option,
+    service_options,
+)
+from pvdm.cli.common.passphrases import open_key, open_passphrase_option
+from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_list, say_result
 from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.cli.common.trust_roots import judge_by, pin_option, root_option
 from pvdm.cli.evidence.statements import is_bundle, override_lines, override_view_lines, proof_lines, read_proofs
@@ -24,7 +32,7 @@ from pvdm.trust.bundle import parse_bundle
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.verify import sign_statement, verify_threshold
 
-UNVERIFIED: Final = "the FAIL proof was not verified here; the Steward verifies it (or give --trust-root)"
+_UNVERIFIED_PROOF: Final = "the FAIL proof was not verified here; the Steward verifies it (or give --trust-root)"
 
 
 @command_group("break-glass", short_help="Override a FAIL verdict.")
@@ -44,9 +52,9 @@ def break_glass() -> None:
 
 @break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
 @json_option
-@click.option("--key", "key_file", type=NonEmptyPath(), required=True, metavar="FILE", help="Your break-glass key.")
-@passphrase_option(OPENING)
-@click.option("--proof", "proof_file", type=NonEmptyPath(), required=True, metavar="FILE", help="The FAIL proof.")
+@path_option("--key", "key_file", required=True, help="Your break-glass key.")
+@open_passphrase_option
+@path_option("--proof", "proof_file", required=True, help="The FAIL proof.")
 @click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published although they failed.")
 @duration_option("--expires", default="4h", help_text="How long it can be used: 90s, 30m, 4h; at most 24h.")
@@ -58,7 +66,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     *,
     as_json: bool,
     key_file: Path,
-    where: str | None,
+    passphrase_source: str | None,
     proof_file: Path,
     operator: str,
     reason: str,
@@ -95,27 +103,27 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
         issued_at=now,
         expires_at=now + expires,
     )
-    signer = open_key(key_file, where)
+    signer = open_key(key_file, passphrase_source)
     if not yes:
         lines = (*proof_lines(failed), *override_lines(override))
         require_yes("publish rows that failed verification, in your name?", lines)
     envelope = sign_statement(override, signer).to_bytes()
     if root_file is None:
-        notice(UNVERIFIED)
+        notice(_UNVERIFIED_PROOF)
     else:
         judge = judge_by(root_file, pin=pin, at=None)
         envelopes = [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
-        verified = verify_threshold(envelopes, judge.root, threshold=judge.root.notary_threshold, now=now)
+        verified = verify_threshold(envelopes, judge.root, threshold=judge.root.thresholds.notary, now=now)
         verify_override(envelope, judge.root, failed=verified, now=now, used=lambda _: False)
     write_new(out, envelope)
-    document = {"override": override.to_json(), "out": str(out), "verified": root_file is not None}
+    document = {"override": override.to_json(), "out": out, "verified": root_file is not None}
     hint = f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}"
     say_result(as_json, document, [*override_lines(override), "", f"signed: {out}; nothing is published yet", hint])
 
 
 @break_glass.command("submit", short_help="Submit a signed override.")
 @json_option
-@click.argument("file", type=NonEmptyPath(), metavar="FILE")
+@path_argument("file")
 @service_options
 def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Submit a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
@@ -177,6 +185,4 @@ def break_glass_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.overrides()
-    lines = [line for view in views for line in override_view_lines(view)]
-    document = {"overrides": [view_json(view) for view in views]}
-    say_result(as_json, document, lines or ["no verdict was ever overridden here"])
+    say_list(as_json, "overrides", views, override_view_lines, "no verdict was ever overridden here")

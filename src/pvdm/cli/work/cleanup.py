@@ -32,7 +32,7 @@ def quarantine() -> None:
 @json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @service_options
-def listed(*, as_json: bool, table: str | None, service: Service) -> None:
+def quarantine_list(*, as_json: bool, table: str | None, service: Service) -> None:
     """List failed attempts whose files are kept, oldest first, with the proof that says what failed.
 
     Without TABLE it lists those of every table that your token may see, dropped tables included. What may still be
@@ -45,25 +45,25 @@ def listed(*, as_json: bool, table: str | None, service: Service) -> None:
       pvdm quarantine list sales.orders --json | jq '.quarantine[] | select(.undecided == null) | .attempt_id'
     """
     with service.connect() as client:
-        found = list(_all(client, table))
-    lines = [*(line for each in found for line in _kept_lines(each)), _total_line(found, "in quarantine")]
-    say_result(as_json, {"quarantine": [view_json(each) for each in found]}, lines)
+        attempts = list(_fetch_quarantined(client, table))
+    lines = [*(line for each in attempts for line in _attempt_lines(each)), _total_line(attempts, "in quarantine")]
+    say_result(as_json, {"quarantine": [view_json(each) for each in attempts]}, lines)
 
 
 @quarantine.command("remove", short_help="Remove files of failed attempts for good.")
 @json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--older-than", type=DURATION_TYPE, metavar="DURATION", help="What failed longer ago, such as 90d.")
-@click.option("--attempt", "attempts", multiple=True, metavar="ATTEMPT_ID", help="This attempt; may be repeated.")
+@click.option("--attempt", "attempt_ids", multiple=True, metavar="ATTEMPT_ID", help="This attempt; may be repeated.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the ledger keeps it with your name.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @service_options
-def remove(
+def quarantine_remove(
     *,
     as_json: bool,
     table: str | None,
     older_than: int | None,
-    attempts: tuple[str, ...],
+    attempt_ids: tuple[str, ...],
     reason: str,
     dry_run: bool,
     service: Service,
@@ -80,28 +80,28 @@ def remove(
       pvdm quarantine remove sales.orders --older-than 90d --reason "kept for 90 days"
       pvdm quarantine remove --attempt 4f1c… --reason "holds personal data" --json | jq '.removed[].files'
     """
-    if (older_than is None) == (not attempts):
+    if (older_than is None) == (not attempt_ids):
         raise click.UsageError("name what to remove: --older-than DURATION, or --attempt ATTEMPT_ID")
     with service.connect() as client:
-        found = [
+        selected = [
             each
-            for each in _all(client, table)
-            if (each.attempt_id in attempts if older_than is None else each.age_seconds * SECOND > older_than)
+            for each in _fetch_quarantined(client, table)
+            if (each.attempt_id in attempt_ids if older_than is None else each.age_seconds * SECOND > older_than)
         ]
-        removable = [each for each in found if each.undecided is None]
-        kept = [each for each in found if each.undecided is not None]
+        removable = [each for each in selected if each.undecided is None]
+        kept = [each for each in selected if each.undecided is not None]
         # The Steward refuses ids that it does not know, and attempts that may still be published.
-        ids = list(attempts) if attempts and not dry_run else [each.attempt_id for each in removable]
+        ids = list(attempt_ids) if attempt_ids and not dry_run else [each.attempt_id for each in removable]
         removed = [] if dry_run else list(_remove(client, ids, reason))
-    shown = [view_json(each) for each in (removable if dry_run else removed)]
-    document = {"dry_run": dry_run, "removed": shown, "kept": [view_json(each) for each in kept]}
-    ids_removed = {each.attempt_id for each in removed}
-    listed = [each for each in found if dry_run or each.undecided is not None or each.attempt_id in ids_removed]
+    removed_json = [view_json(each) for each in (removable if dry_run else removed)]
+    document = {"dry_run": dry_run, "removed": removed_json, "kept": [view_json(each) for each in kept]}
+    removed_ids = {each.attempt_id for each in removed}
+    printed = [each for each in selected if dry_run or each.undecided is not None or each.attempt_id in removed_ids]
     total = _total_line(removable, "would be removed" if dry_run else "removed")
-    say_result(as_json, document, [*(line for each in listed for line in _kept_lines(each)), total])
+    say_result(as_json, document, [*(line for each in printed for line in _attempt_lines(each)), total])
 
 
-def _all(client: StewardClient, table: str | None) -> Iterator[QuarantinedView]:
+def _fetch_quarantined(client: StewardClient, table: str | None) -> Iterator[QuarantinedView]:
     after = None
     while page := client.quarantine(table=table, after=after):
         yield from page
@@ -116,22 +116,24 @@ def _remove(client: StewardClient, ids: Sequence[str], reason: str) -> Iterator[
         yield from client.remove_quarantined(ids[start : start + QUARANTINE_REMOVED_MAX], reason)
 
 
-def _kept_lines(each: QuarantinedView) -> Iterator[Line]:
-    what = f"{counted(each.files, 'file')}, {counted(each.bytes, 'byte')}"
-    yield f"{each.attempt_id}  {utc(each.failed_at)}  {each.table or each.table_uuid}  {what}", "bold"
-    if each.workload_id is None:
+def _attempt_lines(attempt: QuarantinedView) -> Iterator[Line]:
+    size = f"{counted(attempt.files, 'file')}, {counted(attempt.bytes, 'byte')}"
+    table = attempt.table or attempt.table_uuid
+    yield f"{attempt.attempt_id}  {utc(attempt.failed_at)}  {table}  {size}", "bold"
+    if attempt.workload_id is None:
         yield "  the ledger has no record of this attempt, as after a restore from a backup", "yellow"
     else:
-        yield f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}", None
-    if each.proof_id is not None:
-        yield f"  proof {each.proof_id}", None
-    if each.undecided is not None:
-        yield f"  kept: {each.undecided}", "yellow"
+        verdict = attempt.verdict or "none"
+        yield f"  workload {attempt.workload_id}, chunk {attempt.chunk_id}, verdict {verdict}", None
+    if attempt.proof_id is not None:
+        yield f"  proof {attempt.proof_id}", None
+    if attempt.undecided is not None:
+        yield f"  kept: {attempt.undecided}", "yellow"
 
 
-def _total_line(found: Sequence[QuarantinedView], word: str) -> Line:
-    files, size = sum(each.files for each in found), sum(each.bytes for each in found)
-    return f"{counted(len(found), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')} {word}", "bold"
+def _total_line(attempts: Sequence[QuarantinedView], state: str) -> Line:
+    files, size = sum(each.files for each in attempts), sum(each.bytes for each in attempts)
+    return f"{counted(len(attempts), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')} {state}", "bold"
 
 
 @click.command("orphans", short_help="Files that jobs left behind.")
@@ -154,10 +156,10 @@ def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> Non
       pvdm orphans sales.orders --remove --json | jq '.orphans | length'
     """
     with service.connect() as client:
-        found = client.remove_orphans(table) if remove else client.orphans(table)
-    what = f"{counted(len(found), 'file')}, {counted(sum(each.size for each in found), 'byte')}"
-    lines: list[Line | str] = [f"{each.size:>15,}  {each.location}" for each in found]
-    lines.append((f"{what}{' removed' if remove else ''}", "bold"))
-    if found and not remove:
+        files = client.remove_orphans(table) if remove else client.orphans(table)
+    total = f"{counted(len(files), 'file')}, {counted(sum(each.size for each in files), 'byte')}"
+    lines: list[Line | str] = [f"{each.size:>15,}  {each.location}" for each in files]
+    lines.append((f"{total}{' removed' if remove else ''}", "bold"))
+    if files and not remove:
         lines.append(f"hint: `pvdm orphans {table} --remove` removes them")
-    say_result(as_json, {"table": table, "removed": remove, "orphans": [view_json(each) for each in found]}, lines)
+    say_result(as_json, {"table": table, "removed": remove, "orphans": [view_json(each) for each in files]}, lines)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pvdm.cli.common.options import Service, named_values, option_group
-from pvdm.cli.common.output import output_aside
+from pvdm.cli.common.options import Service, option_group, parse_pairs
+from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_aside, say_error, say_json, say_lines
 from pvdm.errors import Code
 from pvdm.model.printable import counted
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Committed, Outcome, Step, Watch
 
 
-_NOTHING: Final = "0 rows: the source has no row for these parameters"
-_NOTHING_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
+_NO_ROWS_NOW: Final = "0 rows: the source has no row for these parameters"
+_NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ class Job:
     stage_seconds: float | None
 
     def build(self) -> Build | None:
-        """The producer's function; None where the contract is the job."""
-        if self.name is None:
-            if self.small:
-                raise Code.JOB_MISSING(
-                    "a job without Spark needs a function",
-                    expected="--job module:function",
-                    got="none",
-                    hint="name one, or leave --small out: Spark then reads the source as the contract says",
-                )
-            return None
-        return load_job(self.name)
+        """The producer's function; None if the contract's filter and mapping are the job."""
+        if self.name is not None:
+            return load_job(self.name)
+        if self.small:
+            raise Code.JOB_MISSING(
+                "a job without Spark needs a function",
+                expected="--job module:function",
+                got="none",
+                hint="name one, or leave --small out: Spark then reads the source as the contract says",
+            )
+        return None
 
     @contextlib.contextmanager
     def spark(self, client: StewardClient) -> Iterator[Callable[[], SparkSession] | None]:
@@ -60,12 +60,14 @@ class Job:
         if self.small:
             yield None
             return
-        config = named_values(self.conf, "--conf")
-        with contextlib.ExitStack() as ends:
-            yield lambda: self._session(client, config, ends)
+        config = parse_pairs(self.conf, "--conf")
+        with contextlib.ExitStack() as stack:
+            yield lambda: self._start_session(client, config, stack)
 
-    def _session(self, client: StewardClient, config: dict[str, str], ends: contextlib.ExitStack) -> SparkSession:
-        """A session with access to the Steward's tables; one that runs already is not stopped."""
+    def _start_session(
+        self, client: StewardClient, config: dict[str, str], stack: contextlib.ExitStack
+    ) -> SparkSession:
+        """A session with access to the Steward's tables; the stack stops it, unless it ran already."""
         from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
@@ -79,7 +81,7 @@ class Job:
             ca_file=client.ca_file,
         )
         if running is None:
-            ends.callback(session.stop)
+            stack.callback(session.stop)
         return session
 
 
@@ -121,18 +123,17 @@ def load_job(text: str) -> Build:
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds texts
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        function = getattr(importlib.import_module(module), name, None)
     except Exception as error:
         raise Code.JOB_NOT_IMPORTABLE(
             f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
             got=f"{type(error).__name__}: {error}"[:200],
             hint=_import_hint(module, name, here),
         ) from error
-    if not callable(found):
-        raise Code.JOB_INVALID(
-            f"{module} has no such function", expected=name, got=type(found).__name__ if found else "none"
-        )
-    build: Build = found
+    if not callable(function):
+        got = type(function).__name__ if function else "none"
+        raise Code.JOB_INVALID(f"{module} has no such function", expected=name, got=got)
+    build: Build = function
     return build
 
 
@@ -153,27 +154,28 @@ def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordi
     with service.connect() as client, job.spark(client) as spark:
         if not as_json:
             client.when_waiting(lambda: say_aside(f"waiting for the Steward at {client.url} ..."))
-        with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found:
-            yield found
+        with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as opened:
+            yield opened
 
 
 def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
-    """With `as_json`, what a job prints goes to standard error: standard output is the JSON document only."""
-    return output_aside() if as_json else contextlib.nullcontext()
+    """With `as_json`, a job's output goes to standard error: standard output has the JSON document only."""
+    return output_to_stderr() if as_json else contextlib.nullcontext()
 
 
 def watch_steps() -> Watch:
     """One line on standard error for each step, without repetitions."""
-    shown: list[str] = []
+    last_line = ""
 
     def watch(step: Step) -> None:
+        nonlocal last_line
         if step.note is not None:
             notice(step.note)
         line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.doing.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
         line += f": {step.problem}" if step.problem else ""
-        if shown != [line]:
-            shown[:] = [line]
+        if line != last_line:
+            last_line = line
             say_aside(line)
 
     return watch
@@ -197,9 +199,9 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
     from pvdm.durable.outcome import Published
 
-    extent, before = outcome.extent, outcome.published is Published.BEFORE
+    extent, published_before = outcome.extent, outcome.published is Published.BEFORE
     yield str(outcome), "green"
-    if before:
+    if published_before:
         yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
     elif outcome.published is Published.PARTLY_NOW:
         count = sum(1 for each in outcome.chunks if each.before)
@@ -209,13 +211,13 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     for chunk in outcome.overridden:
         yield f"*** chunk {chunk.chunk_id}: {override_text(chunk.attempt)} ***", ALERT
     if extent is not None and not extent.rows_added and not outcome.overridden:
-        stays = "" if outcome.note is None else f"; {outcome.note}"
-        yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", ALERT
+        note = "" if outcome.note is None else f"; {outcome.note}"
+        yield f"*** {_NO_ROWS_THEN if published_before else _NO_ROWS_NOW}{note} ***", ALERT
     for chunk in outcome.chunks:
-        found = chunk.attempt
-        added = "" if found.extent is None else f"  {found.extent.added}"
-        proof = "FAIL proof" if found.overridden else "proof"
-        yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
+        attempt = chunk.attempt
+        added = "" if attempt.extent is None else f"  {attempt.extent.added}"
+        proof = "FAIL proof" if attempt.overridden else "proof"
+        yield f"  {chunk.chunk_id}{added}  snapshot {attempt.snapshot_id}  {proof} {attempt.proof_id}", None
 
 
 def override_text(attempt: AttemptView) -> str:

@@ -6,13 +6,13 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import Service, json_option, named_values, service_options
+from pvdm.cli.common.options import Service, json_option, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_aside, say_result
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, coordinator, finish, job_options, job_output, param_option, workload_option
 from pvdm.model.printable import view_json
 
-_LEFT_FILES: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
+_ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
 
 @click.command("run", short_help="Stage, verify and publish a workload.")
@@ -35,11 +35,11 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15 --job jobs.orders:build
       pvdm run sales.rates --workload-id rates-1 --job jobs.rates:table --small --json | jq .outcome
     """
-    values = named_values(params, "--param")
+    values = parse_pairs(params, "--param")
     with job_output(as_json=as_json):
         build = job.build()
-        with coordinator(service, job, as_json=as_json) as found:
-            outcome = found.run(workload_id, table, values, build)
+        with coordinator(service, job, as_json=as_json) as opened:
+            outcome = opened.run(workload_id, table, values, build)
     finish(outcome, as_json=as_json)
 
 
@@ -73,14 +73,14 @@ def publish(
       pvdm publish sales.orders etl_20261115 --workload-id orders-2026-11-15 --param date=2026-11-15
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
-    values = named_values(params, "--param")
-    nothing = Job(None, True, None, (), None)
-    with coordinator(service, nothing, as_json=as_json) as found:
-        outcome = found.publish(workload_id, table, branch, values, reason=reason)
+    values = parse_pairs(params, "--param")
+    no_job = Job(None, True, None, (), None)
+    with coordinator(service, no_job, as_json=as_json) as opened:
+        outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, Published
 
     if not as_json and isinstance(outcome, Committed) and outcome.published is Published.NOW:
-        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_LEFT_FILES}")
+        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_ORPHANS_NOTE}")
     finish(outcome, as_json=as_json)
 
 
@@ -99,8 +99,8 @@ def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: S
     """
     with job_output(as_json=as_json):
         build = job.build()
-        with coordinator(service, job, as_json=as_json) as found:
-            outcome = found.repair(workload_id, build, reason=reason)
+        with coordinator(service, job, as_json=as_json) as opened:
+            outcome = opened.repair(workload_id, build, reason=reason)
     finish(outcome, as_json=as_json)
 
 
@@ -123,12 +123,12 @@ def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -
       pvdm abandon orders-2026-11-15 --reason "no attempt is left" --json | jq -r .state
     """
     with service.connect() as client:
-        found = client.abandon_workload(workload_id, reason)
-    summary = summarize(found)
+        workload = client.abandon_workload(workload_id, reason)
+    summary = summarize(workload)
     lines: list[Line | str] = [
-        (f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}", "bold"),
-        f"  reason  {found.reason}",
+        (f"{workload.state}  {workload.workload_id} of {workload.table or workload.table_uuid}", "bold"),
+        f"  reason  {workload.reason}",
         f"  chunks  {summary.progress}",
         *([] if summary.way_on is None else [f"hint: {summary.way_on}"]),
     ]
-    say_result(as_json, {**view_json(found), "way_on": summary.way_on}, lines)
+    say_result(as_json, {**view_json(workload), "way_on": summary.way_on}, lines)

@@ -16,7 +16,7 @@ from pvdm.cli.evidence.statements import override_view_lines, proof_view_line
 from pvdm.cli.table.open_workloads import all_workloads
 from pvdm.cli.work.jobs import override_text
 from pvdm.errors import Code, NotAllowedError, UnavailableError, comparison
-from pvdm.model.located import describe, rest_of_keys
+from pvdm.model.located import describe, explain_more_keys
 from pvdm.model.printable import counted, place, view_json
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.states import AttemptState
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pvdm.client import Readiness, StewardClient
 
 
-_ROWS: Final = 1_000
+_LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
 _FAILED: Final = "failed"
 _WAITING: Final = "waiting"
-_NOT_SHOWN: Final = frozenset({Code.DOMAIN_WRONG, Code.ROLE_WRONG, Code.TOKEN_OF_OTHER_ATTEMPT})
+_NOT_PERMITTED: Final = frozenset({Code.DOMAIN_WRONG, Code.ROLE_WRONG, Code.TOKEN_OF_OTHER_ATTEMPT})
 _STYLES: Final = {
     AttemptState.COMMITTED: "green",
     AttemptState.VERIFICATION_FAILED: "bold red",
@@ -62,7 +62,7 @@ class Status:
 @service_options
 @click.option(
     "--rows",
-    type=click.IntRange(1, _ROWS),
+    type=click.IntRange(1, _LISTED_ROWS),
     default=_DEFAULT_ROWS,
     show_default=True,
     help="Workloads, newest first, and proofs to show.",
@@ -98,19 +98,20 @@ def _collect(client: StewardClient, rows: int) -> Status:
         client.readiness(),
         client.info(),
         client.identity(),
-        _allowed(client.epochs),
-        _allowed(client.overrides),
-        _allowed(lambda: client.newest_workloads(limit=rows)),
-        _allowed(lambda: client.proofs(limit=rows)),
-        _allowed(lambda: client.jobs(limit=_ROWS)),
+        _read_if_allowed(client.epochs),
+        _read_if_allowed(client.overrides),
+        _read_if_allowed(lambda: client.newest_workloads(limit=rows)),
+        _read_if_allowed(lambda: client.proofs(limit=rows)),
+        _read_if_allowed(lambda: client.jobs(limit=_LISTED_ROWS)),
     )
 
 
-def _allowed(ask: Callable[[], _T]) -> _T | None:
+def _read_if_allowed(read: Callable[[], _T]) -> _T | None:
+    """The result; None if the token's role may not see it."""
     try:
-        return ask()
+        return read()
     except NotAllowedError as error:
-        if error.code not in _NOT_SHOWN:
+        if error.code not in _NOT_PERMITTED:
             raise  # for example, the token has just expired
         return None
 
@@ -150,13 +151,13 @@ def _show(found: Status) -> None:
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
     say(f"  log         {info.origin}, {counted(info.log_size, 'entry', 'entries')}")
     say(f"  trust root  {root}")
-    served = "none: steward.toml has no [catalog]"
+    catalog = "none: steward.toml has no [catalog]"
     if info.catalog is not None:
-        served = f"{info.catalog.name}, tables in {info.catalog.warehouse}"
-    say(f"  catalog     {served}")
+        catalog = f"{info.catalog.name}, tables in {info.catalog.warehouse}"
+    say(f"  catalog     {catalog}")
     you = found.identity
-    reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
-    say(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}")
+    domain = "every domain" if you.domain == "*" else f"domain {you.domain}"
+    say(f"  you are     {you.name}, {you.role.value} of {domain}, until {utc(you.expires_at)}")
     _show_epochs(found)
     _show_jobs(found)
     _show_work(found)
@@ -180,15 +181,15 @@ def _show_jobs(found: Status) -> None:
     if jobs is None:
         return
     states = Counter(job.state.value for job in jobs)
-    said = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    say(f"  jobs        {said or 'none waiting'}")
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    say(f"  jobs        {counts or 'none waiting'}")
     for job in jobs:
         if job.state.value not in (_FAILED, _WAITING):
             continue
-        what = f"{job.kind} {job.subject}".strip()
+        name = f"{job.kind} {job.subject}".strip()
         problem = "" if job.problem is None else f": {job.problem.reason}: {job.problem.message}"
-        whose = "" if job.workload_id is None else f" of {job.workload_id} ({job.table or 'its table is gone'})"
-        line = f"  {job.state.name} JOB: {what}{whose}, {counted(job.tries, 'try', 'tries')}{problem}"
+        workload = "" if job.workload_id is None else f" of {job.workload_id} ({job.table or 'its table is gone'})"
+        line = f"  {job.state.name} JOB: {name}{workload}, {counted(job.tries, 'try', 'tries')}{problem}"
         say(line, style="bold red" if job.state.value == _FAILED else "yellow")
     if states[_FAILED]:
         say("  hint: the Steward tries a failed job again at its next start; its log has details")
@@ -242,10 +243,10 @@ def show_work(service: Service, table: str | None, workload_id: str | None, rows
 def workload_lines(workload: WorkloadView) -> Iterator[Line]:
     """A workload with the states of its chunks, and its problem and overrides if there are any."""
     states = {each.state: each.chunks for each in workload.chunk_states}
-    said = ", ".join(f"{count} of {workload.chunk_count} chunks {each.value}" for each, count in states.items())
-    bad = AttemptState.VERIFICATION_FAILED in states or workload.problem is not None
-    state = f"{workload.state.value}, {said or f'0 of {workload.chunk_count} chunks begun'}"
-    yield f"  {workload.workload_id}  {state}  {utc(workload.changed_at)}", "bold red" if bad else None
+    counts = ", ".join(f"{count} of {workload.chunk_count} chunks {each.value}" for each, count in states.items())
+    has_problem = AttemptState.VERIFICATION_FAILED in states or workload.problem is not None
+    state = f"{workload.state.value}, {counts or f'0 of {workload.chunk_count} chunks begun'}"
+    yield f"  {workload.workload_id}  {state}  {utc(workload.changed_at)}", "bold red" if has_problem else None
     if workload.problem is not None:
         yield f"    the Steward cannot continue: {workload.problem.reason}: {workload.problem.message}", "bold red"
     for override_id in workload.override_ids:
@@ -281,12 +282,12 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     if found.refusal is not None:
         tail = comparison(found.refusal.expected, found.refusal.got)
         message = "" if found.reason.endswith(found.refusal.message) else found.refusal.message  # the line above has it
-        if said := ": ".join(part for part in (message, tail) if part):
-            yield f"    {said}", None
+        if text := ": ".join(part for part in (message, tail) if part):
+            yield f"    {text}", None
     if found.located is not None:
         for line in describe(found.located):
             yield f"    {line}", None
-        if rest := rest_of_keys(found.located, found.workload_id):
+        if rest := explain_more_keys(found.located, found.workload_id):
             yield f"    {rest}", None
     for each in found.findings:
         yield f"    {each}", None
